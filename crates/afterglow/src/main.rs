@@ -1,0 +1,3 @@
+//! The Afterglow binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! CQL native protocol and statement analysis, sans-io.

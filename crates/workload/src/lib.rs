@@ -1,0 +1,1 @@
+//! Workload generators, load clients, latency recording.
