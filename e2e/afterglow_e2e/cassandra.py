@@ -1,0 +1,319 @@
+"""A stock Cassandra 5.0 for tests and the demo: own folder, own loopback address, own ports, nothing installed.
+
+As a program (standard library only; PYTHONPATH=e2e):
+
+    python3 -m afterglow_e2e.cassandra start --dir /tmp/c1      boots one in the background and prints ADDRESS:PORT
+    python3 -m afterglow_e2e.cassandra status --dir /tmp/c1
+    python3 -m afterglow_e2e.cassandra stop --dir /tmp/c1       ends it and removes its folder
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .process import Child, Failure, alive, free_port, poll, stop_pid, tail
+
+ROOT = Path(__file__).resolve().parents[2]
+STOCK = ROOT / "cassandra" / "stock"
+LIB = STOCK / "target" / "lib"
+BOOT_SECONDS = 180
+
+# What Cassandra's own jvm17-server.options opens.
+EXPORTS = """
+    java.base/jdk.internal.misc java.management/com.sun.jmx.remote.security java.management.rmi/com.sun.jmx.remote.internal.rmi
+    java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc
+""".split()
+OPENS = """
+    java.base/java.lang java.base/java.lang.reflect java.base/java.lang.module java.base/java.io java.base/java.net java.base/java.nio
+    java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/sun.nio.ch
+    java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
+    java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal
+    java.rmi/sun.rmi.transport.tcp
+""".split()
+
+LOGBACK = """\
+<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level %date{HH:mm:ss.SSS} [%thread] %logger{0} - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="OUT"/></root>
+  <logger name="org.apache.cassandra.db.compaction" level="WARN"/>
+</configuration>
+"""
+
+
+def fetch():
+    """Make sure the jars are there; the first time this downloads 66 MB from Maven Central."""
+    stamp = LIB / ".complete"
+    pom = (STOCK / "pom.xml").read_text()
+    if stamp.exists() and stamp.read_text() == pom:
+        return
+    maven = shutil.which("mvn")
+    if not maven:
+        raise Failure("mvn is missing: install Maven (Debian: apt install maven)")
+    print("fetching Cassandra's jars with Maven (66 MB, once)", file=sys.stderr, flush=True)
+    shutil.rmtree(LIB, ignore_errors=True)
+    done = subprocess.run(
+        [maven, "-q", "-B", "-f", STOCK / "pom.xml", "dependency:copy-dependencies"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise Failure(f"Maven could not fetch Cassandra:\n{done.stdout[-3000:]}")
+    stamp.write_text(pom)
+
+
+def java17():
+    """The `java` of a JDK 17: Cassandra 5.0 runs on no newer one."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    homes += sorted(Path("/usr/lib/jvm").glob("*17*"))
+    found = [home / "bin" / "java" for home in homes] + [Path(shutil.which("java") or "java")]
+    seen = []
+    for java in found:
+        try:
+            said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+        except OSError:
+            continue
+        version = re.search(r'version "(\d+)', said)
+        if version and version[1] == "17":
+            return java
+        seen.append(f"{java}: {said.splitlines()[0] if said else 'says nothing'}")
+    raise Failure(
+        "Cassandra 5.0 needs a JDK 17 (Debian: apt install openjdk-17-jdk-headless, or set JAVA_HOME); found: "
+        + ("; ".join(seen) or "no java at all")
+    )
+
+
+def answers_cql(address, port, timeout=2.0):
+    """Whether a CQL server answers an OPTIONS request there."""
+    try:
+        with socket.create_connection((address, port), timeout) as peer:
+            peer.sendall(struct.pack(">BBhBI", 4, 0, 0, 5, 0))
+            head = peer.recv(9)
+            return len(head) >= 5 and head[4] == 6  # SUPPORTED
+    except OSError:
+        return False
+
+
+class Cassandra:
+    """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address and ports."""
+
+    def __init__(self, folder=None, address=None, port=None, heap="1G", auth=False, settings=None, detached=False):
+        self.temporary = folder is None
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="afterglow-cassandra-")).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # 127.0.0.2 and up are loopback too; an address of its own makes it visible when a driver goes round a proxy.
+        self.address = address or f"127.0.0.{random.randint(10, 250)}"
+        self.port = port or free_port(self.address)
+        self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
+        self.log = self.folder / "cassandra.log"
+        self.child = None
+        self._write_configuration()
+
+    @property
+    def contact(self):
+        return f"{self.address}:{self.port}"
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def _write_configuration(self):
+        data = self.folder / "data"
+        config = {
+            "cluster_name": "stock",
+            "num_tokens": 16,
+            "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+            "endpoint_snitch": "SimpleSnitch",
+            "seed_provider": [
+                {
+                    "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                    "parameters": [{"seeds": self.address}],
+                }
+            ],
+            "listen_address": self.address,
+            "rpc_address": self.address,
+            "native_transport_port": self.port,
+            "storage_port": free_port(self.address),
+            "ssl_storage_port": free_port(self.address),
+            "start_native_transport": True,
+            "auto_bootstrap": False,
+            "data_file_directories": [str(data / "data")],
+            "commitlog_directory": str(data / "commitlog"),
+            "saved_caches_directory": str(data / "saved_caches"),
+            "hints_directory": str(data / "hints"),
+            "cdc_raw_directory": str(data / "cdc_raw"),
+            "commitlog_sync": "periodic",
+            "commitlog_sync_period": "10000ms",
+            "commitlog_total_space": "512MiB",
+            "memtable_heap_space": "128MiB",
+            "memtable_offheap_space": "256MiB",
+            "file_cache_size": "128MiB",
+            "key_cache_size": "32MiB",
+            "concurrent_compactors": 1,
+            "materialized_views_enabled": True,
+            "user_defined_functions_enabled": True,
+            "authenticator": "PasswordAuthenticator" if self.auth else "AllowAllAuthenticator",
+            "authorizer": "CassandraAuthorizer" if self.auth else "AllowAllAuthorizer",
+            "role_manager": "CassandraRoleManager",
+            **self.settings,
+        }
+        # JSON is YAML.
+        (self.folder / "cassandra.yaml").write_text(json.dumps(config, indent=2))
+        (self.folder / "logback.xml").write_text(LOGBACK)
+
+    def command(self):
+        """The whole command line of the server."""
+        jars = sorted(LIB.glob("*.jar"))
+        jamm = next(jar for jar in jars if jar.name.startswith("jamm-"))
+        return [
+            java17(),
+            f"-Xms{self.heap}",
+            f"-Xmx{self.heap}",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=300",
+            "-XX:+AlwaysPreTouch",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Xss256k",
+            f"-javaagent:{jamm}",
+            "-Djdk.attach.allowAttachSelf=true",
+            *[part for name in EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")],
+            *[part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")],
+            f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",
+            f"-Dcassandra.storagedir={self.folder}/data",
+            f"-Dcassandra.logdir={self.folder}",
+            f"-Dlogback.configurationFile={self.folder}/logback.xml",
+            f"-Djava.io.tmpdir={self.folder}",
+            "-Dcassandra-foreground=yes",
+            # A single node has nobody to wait for.
+            "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+            "-Dcassandra.ring_delay_ms=100",
+            "-Dcassandra.superuser_setup_delay_ms=0",
+            "-cp",
+            os.pathsep.join([str(self.folder), *map(str, jars)]),
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
+
+    def launch(self):
+        """Start the process and return at once; `await_ready` waits."""
+        fetch()
+        self.child = Child(f"Cassandra at {self.contact}", self.command(), self.log, detached=self.detached)
+        return self
+
+    def await_ready(self, seconds=BOOT_SECONDS):
+        self.child.wait_for("its native port to answer", lambda: answers_cql(self.address, self.port), seconds)
+        return self
+
+    def start(self, seconds=BOOT_SECONDS):
+        try:
+            return self.launch().await_ready(seconds)
+        except BaseException:
+            if self.child:
+                self.child.kill()
+            raise
+
+    def running(self):
+        return self.child is not None and self.child.running()
+
+    def pause(self):
+        self.child.pause()
+
+    def resume(self):
+        self.child.resume()
+
+    def kill(self):
+        self.child.kill()
+
+    def restart(self, seconds=BOOT_SECONDS):
+        """Kill -9 and start again on the same data, address and ports."""
+        self.child.kill()
+        return self.start(seconds)
+
+    def stop(self):
+        """End it and, if the folder was made by us, remove that. Its data are for the test only, so no orderly drain."""
+        if self.child:
+            self.child.resume()
+            self.child.kill()
+        if self.temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def _state(folder):
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        ours = str(folder).encode() in Path(f"/proc/{state['pid']}/cmdline").read_bytes()
+        return state | {"running": ours and alive(state["pid"])}
+    except FileNotFoundError:
+        return {"running": False}
+
+
+def _start(options):
+    folder = options.dir.resolve()
+    if _state(folder)["running"]:
+        raise Failure(f"one is already running in {folder}")
+    node = Cassandra(folder, options.address, options.port, options.heap, options.auth, detached=True)
+    node.start()
+    state = {"pid": node.pid, "address": node.address, "port": node.port, "log": str(node.log)}
+    (folder / "state.json").write_text(json.dumps(state))
+    print(node.contact)
+
+
+def _status(options):
+    state = _state(options.dir.resolve())
+    print(json.dumps(state))
+    return 0 if state["running"] else 1
+
+
+def _stop(options):
+    folder = options.dir.resolve()
+    state = _state(folder)
+    if not (folder / "state.json").exists():
+        raise Failure(f"no Cassandra was started in {folder}")
+    if state["running"]:
+        stop_pid(state["pid"])
+    if not options.keep:
+        shutil.rmtree(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="afterglow_e2e.cassandra", description="A stock Cassandra 5.0 for tests.")
+    commands = parser.add_subparsers(required=True)
+    start = commands.add_parser("start", help="boot one in the background; prints ADDRESS:PORT when it answers")
+    start.add_argument("--address", help="loopback address (default: a random 127.0.0.x)")
+    start.add_argument("--port", type=int, help="native port (default: a free one)")
+    start.add_argument("--heap", default="1G", help="JVM heap (default: %(default)s)")
+    start.add_argument("--auth", action="store_true", help="require a password (cassandra/cassandra)")
+    start.set_defaults(run=_start)
+    status = commands.add_parser("status", help="say whether it runs, and where, as JSON")
+    status.set_defaults(run=_status)
+    stop = commands.add_parser("stop", help="end it and remove its folder")
+    stop.add_argument("--keep", action="store_true", help="keep the folder")
+    stop.set_defaults(run=_stop)
+    for command in (start, status, stop):
+        command.add_argument("--dir", type=Path, required=True, help="folder for its data, configuration and log")
+    options = parser.parse_args()
+    try:
+        return options.run(options) or 0
+    except Failure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

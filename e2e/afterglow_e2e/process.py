@@ -1,0 +1,151 @@
+"""Child processes that never outlive us, and conditions polled with a deadline. Standard library only."""
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Failure(RuntimeError):
+    """Something did not come up or did not behave; the message says what, and shows the end of its log."""
+
+
+def poll(what, condition, seconds, every=0.05, check=lambda: None):
+    """Ask `condition` until it gives something true and return that; `check` may raise to give up early."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        check()
+        if time.monotonic() > deadline:
+            raise Failure(f"gave up after {seconds:g} s waiting for {what}")
+        time.sleep(every)
+
+
+def free_port(address="127.0.0.1"):
+    """A TCP port nobody listens on at `address` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def tail(path, lines=25):
+    """The last lines of a log, indented, for an error message."""
+    try:
+        text = Path(path).read_text(errors="replace").splitlines()
+    except OSError as error:
+        return f"    (no log: {error})"
+    return "\n".join("    " + line for line in text[-lines:])
+
+
+def cpu_seconds(pid):
+    """User and system time a process has used so far, all threads, in seconds (10 ms steps)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def alive(pid):
+    """Whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Child:
+    """One program writing to one log file, in a session of its own so that Ctrl-C reaches only us, who then stop it in order.
+
+    Unless `detached`, the kernel kills it when the thread that started it ends, so that not even `kill -9` of a test run leaves
+    servers behind.
+    """
+
+    def __init__(self, name, command, log, env=None, detached=False, cwd=None):
+        self.name, self.log = name, Path(log)
+        if not detached and (setpriv := shutil.which("setpriv")):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+        with open(self.log, "ab") as out:
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def running(self):
+        return self.process.poll() is None
+
+    def check(self):
+        """Raise if it has ended, with the end of its log."""
+        code = self.process.poll()
+        if code is not None:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            raise Failure(f"{self.name} {how}; the end of {self.log}:\n{tail(self.log)}")
+
+    def wait_for(self, what, condition, seconds):
+        """Poll a condition while the process lives."""
+        try:
+            return poll(what, condition, seconds, check=self.check)
+        except Failure as failure:
+            if self.running():
+                raise Failure(f"{self.name}: {failure}; the end of {self.log}:\n{tail(self.log)}") from None
+            raise
+
+    def signal(self, number):
+        if self.running():
+            self.process.send_signal(number)
+
+    def pause(self):
+        """Stop it where it stands (SIGSTOP): a server that hangs, as its peers see it."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def kill(self):
+        """kill -9, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self, seconds=30):
+        """SIGTERM; its exit status. Killed, with a Failure, if it has not ended in time."""
+        self.signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failure(
+                f"{self.name} did not end within {seconds:g} s of SIGTERM; the end of {self.log}:\n{tail(self.log)}"
+            ) from None
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.pid)
+
+
+def stop_pid(pid, seconds=20):
+    """End a process that is not our child: SIGTERM, then SIGKILL after a while."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(pid, number)
+            poll(f"process {pid} to end", lambda: not alive(pid), seconds)
+            return
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                return
+            raise
+        except Failure:
+            continue
