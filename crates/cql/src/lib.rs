@@ -1,1 +1,2 @@
 //! CQL native protocol and statement analysis, sans-io.
+pub mod freshness;

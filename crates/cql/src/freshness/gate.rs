@@ -1,0 +1,347 @@
+//! Version gates: what keeps a fill from installing a value that a write has overtaken.
+//!
+//! Every partition belongs to one of [`SLOTS`] slots, every slot has a gate, and so has every table and the
+//! cache as a whole. A write passes its gates in this order (the lease of "Scaling Memcache at Facebook",
+//! NSDI'13, with the write's whole flight closed to fills):
+//!
+//! ```text
+//!   write   begin: version + 1, writers + 1 | drop from the cache | send to the database | settle: writers - 1
+//!                                                                                        (unknown: hold)
+//!   fill    join: note the versions         | read from the database | finish: install only if no version moved
+//! ```
+//!
+//! Invariants:
+//! - While `writers > 0` or a hold lasts no fill starts, so none can carry what it read into the time after.
+//! - Check and install are one step under the slot's lock. A write that begins before it makes the check fail;
+//!   one that begins after it finds the entry and drops it.
+//! - A read joins a fill that is on its way only if no write has begun since the fill started: every write
+//!   acknowledged before the read came is then older than the fill's own read of the database.
+//!
+//! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+/// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the token.
+pub const SLOTS: u32 = 1 << SLOT_BITS;
+/// Bits of a token that name its slot.
+pub const SLOT_BITS: u32 = 20;
+const SLOTS_PER_STRIPE: u32 = 1 << 10;
+const STRIPES: u32 = SLOTS / SLOTS_PER_STRIPE;
+
+/// Milliseconds of a clock that never steps back and counts while the machine sleeps.
+pub type Millis = u64;
+
+/// The slot of a token: its top bits.
+pub fn slot_of(token: u64) -> u32 {
+    (token >> (64 - SLOT_BITS)) as u32
+}
+
+/// What a write may touch, as gates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Partitions, each by the slot of its token.
+    Slots(Vec<u32>),
+    /// Any row of a table, named by its group.
+    Table(u32),
+    /// Any row at all.
+    Everything,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// The database said what it did.
+    Definite,
+    /// Nobody knows whether, or when, it takes effect: no fill before `hold_until`.
+    Unknown {
+        /// First moment at which fills may start again.
+        hold_until: Millis,
+    },
+}
+
+/// Why a read goes to the database without leading or joining a fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bypass {
+    /// A write that may touch the row is on its way.
+    WriteInFlight,
+    /// The outcome of an earlier write is unknown.
+    Quarantined,
+}
+
+/// What a missing read shall do.
+pub enum Join<W> {
+    /// Read the row from the database and [`Ticket::finish`].
+    Lead(Ticket<W>),
+    /// Another read leads; the waiter handed in will hear of its result.
+    Wait,
+    /// Ask the database with the client's own statement and install nothing.
+    Bypass(Bypass),
+}
+
+/// What became of a finished fill.
+pub struct Finished<W> {
+    /// Whether the value was installed. False if a write began since the fill did.
+    pub installed: bool,
+    /// Reads that waited for the result.
+    pub waiters: Vec<W>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Slot {
+    /// Moves with every write that begins. A fill lasts seconds, so 32 bits cannot come round under it.
+    version: u32,
+    writers: u32,
+}
+
+#[derive(Default)]
+struct WideGate {
+    version: u64,
+    writers: u32,
+    hold_until: Millis,
+}
+
+#[derive(Default)]
+struct Wide {
+    all: WideGate,
+    tables: HashMap<u32, WideGate>,
+}
+
+impl Wide {
+    fn gate_mut(&mut self, scope: &Scope) -> &mut WideGate {
+        match scope {
+            Scope::Table(group) => self.tables.entry(*group).or_default(),
+            Scope::Everything => &mut self.all,
+            Scope::Slots(_) => unreachable!("slots have their own gates"),
+        }
+    }
+
+    fn version_of(&self, table: u32) -> u64 {
+        // Both only grow, so their sum moves whenever either does.
+        self.all.version + self.tables.get(&table).map_or(0, |gate| gate.version)
+    }
+
+    fn closed(&self, table: u32, now: Millis) -> Option<Bypass> {
+        let gates = [Some(&self.all), self.tables.get(&table)];
+        let gates = gates.iter().flatten();
+        if gates.clone().any(|gate| gate.writers > 0) {
+            return Some(Bypass::WriteInFlight);
+        }
+        gates.clone().any(|gate| gate.hold_until > now).then_some(Bypass::Quarantined)
+    }
+}
+
+struct Fill<W> {
+    id: u64,
+    stamp: Stamp,
+    waiters: Vec<W>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    slot: u32,
+    wide: u64,
+}
+
+struct Stripe<W> {
+    slots: Box<[Slot]>,
+    /// Slots with an unknown outcome, at most one entry a slot.
+    holds: HashMap<u32, Millis>,
+    /// Fills on their way, by key; only the last of a key can be joined, the others have been overtaken.
+    fills: HashMap<Box<[u8]>, Vec<Fill<W>>>,
+    next_fill: u64,
+}
+
+impl<W> Stripe<W> {
+    fn slot(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[(slot % SLOTS_PER_STRIPE) as usize]
+    }
+
+    fn closed(&mut self, slot: u32, now: Millis) -> Option<Bypass> {
+        if self.slot(slot).writers > 0 {
+            return Some(Bypass::WriteInFlight);
+        }
+        match self.holds.get(&slot) {
+            Some(until) if *until > now => Some(Bypass::Quarantined),
+            Some(_) => {
+                self.holds.remove(&slot);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn take_fill(&mut self, key: &[u8], id: u64) -> Option<Fill<W>> {
+        let fills = self.fills.get_mut(key)?;
+        let at = fills.iter().position(|fill| fill.id == id)?;
+        let fill = fills.swap_remove(at);
+        if fills.is_empty() {
+            self.fills.remove(key);
+        }
+        Some(fill)
+    }
+}
+
+/// All gates. `W` is how a waiting read is told of the result.
+///
+/// Memory: 8 bytes a slot (8 MiB), and an entry for each fill in flight, each held slot and each table that was
+/// written as a whole.
+pub struct Gates<W> {
+    wide: RwLock<Wide>,
+    stripes: Box<[Mutex<Stripe<W>>]>,
+}
+
+impl<W> Default for Gates<W> {
+    fn default() -> Self {
+        let stripe = || {
+            Mutex::new(Stripe {
+                slots: vec![Slot::default(); SLOTS_PER_STRIPE as usize].into_boxed_slice(),
+                holds: HashMap::new(),
+                fills: HashMap::new(),
+                next_fill: 0,
+            })
+        };
+        Gates { wide: RwLock::default(), stripes: (0..STRIPES).map(|_| stripe()).collect() }
+    }
+}
+
+impl<W> Gates<W> {
+    /// All gates open.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    fn stripe(&self, slot: u32) -> &Mutex<Stripe<W>> {
+        &self.stripes[(slot / SLOTS_PER_STRIPE) as usize]
+    }
+
+    /// Closes the gates of `scope` to fills and overtakes those on their way. Comes before the cached rows are
+    /// dropped and before the write is sent. Every call needs one [`Gates::end_write`].
+    pub fn begin_write(&self, scope: &Scope) {
+        if let Scope::Slots(slots) = scope {
+            for &slot in slots {
+                let mut stripe = self.stripe(slot).lock();
+                let gate = stripe.slot(slot);
+                gate.version = gate.version.wrapping_add(1);
+                gate.writers += 1;
+            }
+            return;
+        }
+        let mut wide = self.wide.write();
+        let gate = wide.gate_mut(scope);
+        gate.version += 1;
+        gate.writers += 1;
+    }
+
+    /// Opens the gates again, at once or after a hold.
+    pub fn end_write(&self, scope: &Scope, settled: Settled) {
+        if let Scope::Slots(slots) = scope {
+            for &slot in slots {
+                let mut stripe = self.stripe(slot).lock();
+                let gate = stripe.slot(slot);
+                gate.writers = gate.writers.checked_sub(1).expect("each end follows its begin");
+                if let Settled::Unknown { hold_until } = settled {
+                    let hold = stripe.holds.entry(slot).or_default();
+                    *hold = hold_until.max(*hold);
+                }
+            }
+            return;
+        }
+        let mut wide = self.wide.write();
+        let gate = wide.gate_mut(scope);
+        gate.writers = gate.writers.checked_sub(1).expect("each end follows its begin");
+        if let Settled::Unknown { hold_until } = settled {
+            gate.hold_until = gate.hold_until.max(hold_until);
+        }
+    }
+
+    /// Holds what a write of unknown outcome may touch; for those that an earlier run left behind.
+    pub fn hold(&self, scope: &Scope, until: Millis) {
+        self.begin_write(scope);
+        self.end_write(scope, Settled::Unknown { hold_until: until });
+    }
+
+    /// Slots and wide gates that are held now.
+    pub fn held(&self, now: Millis) -> usize {
+        let wide = self.wide.read();
+        let wide_held = std::iter::once(&wide.all).chain(wide.tables.values());
+        let wide_held = wide_held.filter(|gate| gate.hold_until > now).count();
+        drop(wide);
+        let slots =
+            |stripe: &Mutex<Stripe<W>>| stripe.lock().holds.values().filter(|until| **until > now).count();
+        wide_held + self.stripes.iter().map(slots).sum::<usize>()
+    }
+
+    /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if the answer is
+    /// [`Join::Wait`].
+    pub fn join(
+        self: &Arc<Self>,
+        table: u32,
+        slot: u32,
+        key: &[u8],
+        now: Millis,
+        waiter: impl FnOnce() -> W,
+    ) -> Join<W> {
+        let wide = self.wide.read();
+        if let Some(bypass) = wide.closed(table, now) {
+            return Join::Bypass(bypass);
+        }
+        let mut stripe = self.stripe(slot).lock();
+        if let Some(bypass) = stripe.closed(slot, now) {
+            return Join::Bypass(bypass);
+        }
+        let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        if let Some(fill) = stripe.fills.get_mut(key).and_then(|fills| fills.last_mut())
+            && fill.stamp == stamp
+        {
+            fill.waiters.push(waiter());
+            return Join::Wait;
+        }
+        let id = stripe.next_fill;
+        stripe.next_fill += 1;
+        stripe.fills.entry(key.into()).or_default().push(Fill { id, stamp, waiters: Vec::new() });
+        Join::Lead(Ticket { gates: self.clone(), table, slot, key: key.into(), id, done: false })
+    }
+}
+
+/// The right to install one fill. Dropped unfinished (its client went away, its read failed), it installs nothing
+/// and drops its waiters, who then ask the database themselves.
+pub struct Ticket<W> {
+    gates: Arc<Gates<W>>,
+    table: u32,
+    slot: u32,
+    key: Box<[u8]>,
+    id: u64,
+    done: bool,
+}
+
+impl<W> Ticket<W> {
+    /// Ends the fill: calls `install` if no write has begun since it started, in one step with the check.
+    pub fn finish(mut self, install: impl FnOnce()) -> Finished<W> {
+        self.done = true;
+        let wide = self.gates.wide.read();
+        let mut stripe = self.gates.stripe(self.slot).lock();
+        let now = Stamp { slot: stripe.slot(self.slot).version, wide: wide.version_of(self.table) };
+        let fill = stripe.take_fill(&self.key, self.id).expect("a ticket's fill stays until it is finished");
+        let installed = fill.stamp == now;
+        if installed {
+            install();
+        }
+        Finished { installed, waiters: fill.waiters }
+    }
+}
+
+impl<W> Drop for Ticket<W> {
+    fn drop(&mut self) {
+        if !self.done {
+            let abandoned = self.gates.stripe(self.slot).lock().take_fill(&self.key, self.id);
+            drop(abandoned); // outside the lock: a waiter's end may run foreign code
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

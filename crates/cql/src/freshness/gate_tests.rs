@@ -1,0 +1,168 @@
+//! The orders of fill and write that a stale read would need, each tried out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+const TABLE: u32 = 7;
+const SLOT: u32 = 77_777;
+const KEY: &[u8] = b"key";
+
+type TestGates = Arc<Gates<&'static str>>;
+
+fn lead(gates: &TestGates, now: Millis) -> Ticket<&'static str> {
+    match gates.join(TABLE, SLOT, KEY, now, || "nobody waits") {
+        Join::Lead(ticket) => ticket,
+        Join::Wait => panic!("expected to lead, was told to wait"),
+        Join::Bypass(why) => panic!("expected to lead, was sent past: {why:?}"),
+    }
+}
+
+fn bypass(gates: &TestGates, now: Millis) -> Option<Bypass> {
+    match gates.join(TABLE, SLOT, KEY, now, || "unexpected waiter") {
+        Join::Bypass(why) => Some(why),
+        _ => None,
+    }
+}
+
+fn scopes() -> [Scope; 3] {
+    [Scope::Slots(vec![3, SLOT]), Scope::Table(TABLE), Scope::Everything]
+}
+
+#[test]
+fn an_undisturbed_fill_installs() {
+    let gates = Gates::new();
+    let mut installed = false;
+    assert!(lead(&gates, 0).finish(|| installed = true).installed);
+    assert!(installed);
+}
+
+#[test]
+fn a_write_that_begins_during_a_fill_keeps_it_out_even_after_the_write_is_done() {
+    for scope in scopes() {
+        let gates = Gates::new();
+        let ticket = lead(&gates, 0);
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Definite);
+        assert!(!ticket.finish(|| panic!("installed over {scope:?}")).installed);
+    }
+}
+
+#[test]
+fn no_fill_starts_while_a_write_is_on_its_way() {
+    for scope in scopes() {
+        let gates = Gates::new();
+        gates.begin_write(&scope);
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Definite);
+        assert_eq!(bypass(&gates, 0), Some(Bypass::WriteInFlight), "{scope:?}");
+        gates.end_write(&scope, Settled::Definite);
+        assert_eq!(bypass(&gates, 0), None, "{scope:?}");
+    }
+}
+
+#[test]
+fn an_unknown_outcome_holds_until_its_time() {
+    for scope in scopes() {
+        let gates = Gates::new();
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Unknown { hold_until: 1_000 });
+        // A shorter hold does not end a longer one.
+        gates.hold(&scope, 10);
+        assert_eq!(bypass(&gates, 999), Some(Bypass::Quarantined), "{scope:?}");
+        assert!(gates.held(999) > 0);
+        assert_eq!(bypass(&gates, 1_000), None, "{scope:?}");
+        assert_eq!(gates.held(1_000), 0);
+    }
+}
+
+#[test]
+fn other_partitions_and_tables_are_left_alone() {
+    let gates = Gates::new();
+    gates.begin_write(&Scope::Slots(vec![SLOT - 1, SLOT + 1]));
+    gates.begin_write(&Scope::Table(TABLE + 1));
+    assert_eq!(bypass(&gates, 0), None);
+}
+
+#[test]
+fn reads_join_a_fill_and_hear_of_it() {
+    let gates = Gates::new();
+    let ticket = lead(&gates, 0);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "second"), Join::Wait));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "third"), Join::Wait));
+    let finished = ticket.finish(|| {});
+    assert_eq!(finished.waiters, ["second", "third"]);
+}
+
+#[test]
+fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
+    let gates = Gates::new();
+    let old = lead(&gates, 0);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "before"), Join::Wait));
+    let write = Scope::Slots(vec![SLOT]);
+    gates.begin_write(&write);
+    gates.end_write(&write, Settled::Definite);
+    let new = lead(&gates, 0);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "after"), Join::Wait));
+    let old = old.finish(|| panic!("the old fill was overtaken"));
+    assert_eq!(old.waiters, ["before"]);
+    let new = new.finish(|| {});
+    assert!(new.installed);
+    assert_eq!(new.waiters, ["after"]);
+}
+
+#[test]
+fn a_dropped_ticket_lets_go_of_its_waiters_and_its_key() {
+    let gates: Arc<Gates<Arc<()>>> = Gates::new();
+    let waiter = Arc::new(());
+    let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, || unreachable!()) else { panic!("leads") };
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || waiter.clone()), Join::Wait));
+    drop(ticket);
+    assert_eq!(Arc::strong_count(&waiter), 1);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || unreachable!()), Join::Lead(_)));
+}
+
+/// Readers and a writer race over one key. "Database" and "cache" are two cells; the writer follows the order that
+/// the gates demand. A reader that starts after a write was acknowledged must not see an older value in the cache.
+#[test]
+fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
+    const EMPTY: u64 = u64::MAX;
+    let gates: TestGates = Gates::new();
+    let database = AtomicU64::new(0);
+    let cache = AtomicU64::new(EMPTY);
+    let acknowledged = AtomicU64::new(0);
+    let fills = AtomicU64::new(0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for value in 1..=30_000 {
+                let scope = &scopes()[value as usize % 3];
+                gates.begin_write(scope);
+                cache.store(EMPTY, Ordering::SeqCst);
+                database.store(value, Ordering::SeqCst);
+                gates.end_write(scope, Settled::Definite);
+                acknowledged.store(value, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..3 {
+            threads.spawn(|| {
+                while acknowledged.load(Ordering::SeqCst) < 30_000 {
+                    let newest = acknowledged.load(Ordering::SeqCst);
+                    let cached = cache.load(Ordering::SeqCst);
+                    if cached != EMPTY {
+                        assert!(cached >= newest, "read {cached} after {newest} was acknowledged");
+                        continue;
+                    }
+                    if let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, || "waits") {
+                        let value = database.load(Ordering::SeqCst);
+                        std::thread::yield_now();
+                        if ticket.finish(|| cache.store(value, Ordering::SeqCst)).installed {
+                            fills.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(fills.load(Ordering::SeqCst) > 0, "the race must also let fills through, or it shows nothing");
+}
