@@ -1,0 +1,101 @@
+//! What an operator may set, and how it is read.
+//!
+//! Every setting is one key with one spelling: `flash-size` in the TOML file, `--flash-size` on the command line,
+//! `AFTERGLOW_FLASH_SIZE` in the environment. A flag beats the environment, which beats the file, which beats the
+//! default. [`keys`] is the only table of them; the flags, the file and `check-config` are all made from it.
+
+mod address;
+mod duration;
+mod flash;
+mod policy;
+mod size;
+mod value;
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+
+pub use address::{Advertise, HostPort, parse_listen};
+pub use duration::Span;
+pub use flash::FlashSpec;
+pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};
+pub use size::Size;
+pub use value::{Invalid, IoChoice, LogFilter, LogFormat};
+
+/// The settings of a server, as they came out of flags, environment and file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Where the CQL door listens; `None` when it is not open. Port 0 lets the system choose one.
+    pub cql: Option<SocketAddr>,
+    /// Contact points of the database behind the CQL door, in order of preference.
+    pub backend: Vec<HostPort>,
+    /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
+    pub advertise: Option<Advertise>,
+    /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other places.
+    pub data_dir: PathBuf,
+    /// Size of the flash file in the data directory; without meaning when [`Config::flash`] is not empty.
+    pub flash_size: Size,
+    /// Files or block devices to cache on; empty means one file in the data directory.
+    pub flash: Vec<FlashSpec>,
+    /// All the memory the cache may use: index, DRAM tier, write buffers.
+    pub memory: Size,
+    /// How flash is read and written.
+    pub io: IoChoice,
+    /// Who else writes to which table, and so what may be cached for how long.
+    pub table_policy: TablePolicies,
+    /// How long an instance may have been away and still serve what it cached under `exclusive`.
+    pub restart_grace: Span,
+    /// How long a partition stays uncached after a write whose outcome is not known.
+    pub unknown_outcome_hold: Span,
+    /// Threads that serve clients; `None` means one per core the process may run on.
+    pub reactors: Option<NonZeroUsize>,
+    /// Where metrics and health are served; `None` when they are not.
+    pub admin: Option<SocketAddr>,
+    /// Lets [`Config::admin`] be an address beyond loopback.
+    pub admin_allow_remote: bool,
+    /// How long SIGTERM waits for requests in flight.
+    pub drain_timeout: Span,
+    /// Which log lines are written.
+    pub log_level: LogFilter,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            cql: None,
+            backend: Vec::new(),
+            advertise: None,
+            data_dir: PathBuf::from("afterglow-data"),
+            flash_size: Size::gib(1),
+            flash: Vec::new(),
+            memory: Size::mib(256),
+            io: IoChoice::Auto,
+            table_policy: TablePolicies::default(),
+            restart_grace: Span::new(Duration::from_secs(60)),
+            // Cassandra keeps hints for a missing replica this long, so until then a timed-out write may still land.
+            unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
+            reactors: None,
+            admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            admin_allow_remote: false,
+            drain_timeout: Span::new(Duration::from_secs(10)),
+            log_level: LogFilter::default(),
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+impl Config {
+    /// The address to give drivers for this instance, once the CQL door listens on `bound`.
+    pub fn advertised(&self, bound: SocketAddr) -> SocketAddr {
+        match self.advertise {
+            Some(Advertise { ip, port }) => SocketAddr::new(ip, port.unwrap_or(bound.port())),
+            None => bound,
+        }
+    }
+
+    /// How many reactors to run: what was asked for, or one per core the process may run on.
+    pub fn reactor_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.reactors.map_or_else(cores, NonZeroUsize::get)
+    }
+}

@@ -1,0 +1,6 @@
+//! The Afterglow server: configuration, metrics, admin HTTP, and the wiring of doors to the engine.
+//!
+//! `main.rs` is only the process's entry; everything it does lives here, so that tests and tools can use it.
+
+pub mod config;
+pub mod metrics;

@@ -1,0 +1,145 @@
+//! What a door counts.
+
+use std::sync::Arc;
+
+use super::{
+    Counter, Exposition, Family, FillOutcome, Histogram, Kind, Label, MissReason, PassReason, Path,
+    QuarantineReason, RequestKind, Tier, WriteScope,
+    histogram::{BUCKETS, upper_bound_us},
+};
+
+/// One reactor's counters of one door. Every read is counted once in `hits`, `misses` or `passes`.
+#[derive(Debug, Default)]
+pub struct DoorMetrics {
+    /// Requests by what they are.
+    pub requests: Family<RequestKind>,
+    /// Reads answered from the cache.
+    pub hits: Family<Tier>,
+    /// Reads that the cache could have answered and did not.
+    pub misses: Family<MissReason>,
+    /// Reads that the cache had no part in.
+    pub passes: Family<PassReason>,
+    /// Writes by how much they may touch.
+    pub writes: Family<WriteScope>,
+    /// Things dropped from the cache because of a write or a schema change.
+    pub invalidations: Family<WriteScope>,
+    /// Reads of the database that were to fill the cache.
+    pub fills: Family<FillOutcome>,
+    /// Partitions put into quarantine.
+    pub quarantines: Family<QuarantineReason>,
+    /// Partitions let out of quarantine.
+    pub quarantines_ended: Counter,
+    /// Error messages that Afterglow made itself.
+    pub errors: Counter,
+    /// Connections taken from clients.
+    pub connections_opened: Counter,
+    /// Connections of clients that ended.
+    pub connections_closed: Counter,
+    /// Connections turned away because there were too many.
+    pub connections_refused: Counter,
+    /// Bytes received from clients.
+    pub bytes_received: Counter,
+    /// Bytes sent to clients.
+    pub bytes_sent: Counter,
+    /// From the whole request read to the answer handed to the socket.
+    pub latency: Family<Path, Histogram>,
+}
+
+type Shards = [(&'static str, Arc<DoorMetrics>)];
+
+pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
+    use Kind::{Counter as Count, Gauge};
+    family(shards, out, "requests", "Requests of clients.", |d| &d.requests);
+    family(shards, out, "hits", "Reads answered from the cache.", |d| &d.hits);
+    family(shards, out, "misses", "Reads the cache could have answered and did not.", |d| &d.misses);
+    family(shards, out, "passes", "Reads sent to the database without a look into the cache.", |d| &d.passes);
+    family(shards, out, "writes", "Writes by how much they may touch.", |d| &d.writes);
+    family(shards, out, "invalidations", "Drops from the cache caused by writes or schema changes.", |d| {
+        &d.invalidations
+    });
+    family(shards, out, "fills", "Reads of the database that were to fill the cache.", |d| &d.fills);
+    family(shards, out, "quarantines", "Partitions quarantined by writes of unknown outcome.", |d| {
+        &d.quarantines
+    });
+
+    let help = "Error messages made by Afterglow, not the database.";
+    single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
+    let help = "Partitions in quarantine now.";
+    single(shards, out, "afterglow_quarantined_partitions", Gauge, help, |d| {
+        d.quarantines.total().saturating_sub(d.quarantines_ended.get())
+    });
+    let help = "Connections of clients taken.";
+    single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
+    let help = "Connections of clients open now.";
+    single(shards, out, "afterglow_client_connections", Gauge, help, |d| {
+        d.connections_opened.get().saturating_sub(d.connections_closed.get())
+    });
+    let help = "Connections of clients turned away because there were too many.";
+    single(shards, out, "afterglow_client_connections_refused_total", Count, help, |d| {
+        d.connections_refused.get()
+    });
+    let help = "Bytes received from clients.";
+    single(shards, out, "afterglow_client_received_bytes_total", Count, help, |d| d.bytes_received.get());
+    let help = "Bytes sent to clients.";
+    single(shards, out, "afterglow_client_sent_bytes_total", Count, help, |d| d.bytes_sent.get());
+    latency(shards, out);
+}
+
+fn doors(shards: &Shards) -> Vec<&'static str> {
+    let mut doors: Vec<_> = shards.iter().map(|(name, _)| *name).collect();
+    doors.sort_unstable();
+    doors.dedup();
+    doors
+}
+
+/// A sum over the shards of each door.
+fn sum<T: std::iter::Sum>(shards: &Shards, door: &str, of: impl Fn(&DoorMetrics) -> T) -> T {
+    shards.iter().filter(|(name, _)| *name == door).map(|(_, shard)| of(shard)).sum()
+}
+
+fn single(
+    shards: &Shards,
+    out: &mut Exposition,
+    name: &str,
+    kind: Kind,
+    help: &str,
+    of: impl Fn(&DoorMetrics) -> u64,
+) {
+    out.header(name, kind, help);
+    for door in doors(shards) {
+        out.sample(name, &[("door", door)], sum(shards, door, &of));
+    }
+}
+
+fn family<L: Label>(
+    shards: &Shards,
+    out: &mut Exposition,
+    what: &str,
+    help: &str,
+    of: impl Fn(&DoorMetrics) -> &Family<L>,
+) {
+    let name = format!("afterglow_{what}_total");
+    out.header(&name, Kind::Counter, help);
+    for door in doors(shards) {
+        for &label in L::ALL {
+            let count = sum(shards, door, |d| of(d).of(label).get());
+            out.sample(&name, &[("door", door), (L::NAME, label.word())], count);
+        }
+    }
+}
+
+fn latency(shards: &Shards, out: &mut Exposition) {
+    const NAME: &str = "afterglow_request_duration_seconds";
+    out.header(NAME, Kind::Histogram, "From the whole request read to the answer handed to the socket.");
+    for door in doors(shards) {
+        for &path in Path::ALL {
+            let mut counts = [0; BUCKETS];
+            let mut ns = 0;
+            for (_, shard) in shards.iter().filter(|(name, _)| *name == door) {
+                ns += shard.latency.of(path).add_to(&mut counts);
+            }
+            let labels = [("door", door), (Path::NAME, path.word())];
+            out.histogram(NAME, &labels, counts.iter().enumerate().map(|(b, n)| (upper_bound_us(b), *n)), ns);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Prometheus' text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+/// How a value behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; its name ends in `_total`.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Buckets, count and sum.
+    Histogram,
+}
+
+/// Collects the text. Write a family's header, then all its samples, then the next family.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    /// Starts a family. The name carries the unit: `_bytes`, `_seconds`, `_total`.
+    pub fn header(&mut self, name: &str, kind: Kind, help: &str) {
+        debug_assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    /// Adds one value.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(name);
+        self.labels(labels, None);
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    /// A family of one value without labels, header and all.
+    pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.header(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    /// Adds a histogram from `(upper bound in microseconds, count)` in rising order and the sum in nanoseconds.
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (Option<u64>, u64)>,
+        sum_ns: u64,
+    ) {
+        let mut count = 0;
+        for (bound, inside) in buckets {
+            count += inside;
+            let bound = bound.map_or_else(|| "+Inf".into(), |us| (us as f64 / 1e6).to_string());
+            let _ = write!(self.text, "{name}_bucket");
+            self.labels(labels, Some(&bound));
+            let _ = writeln!(self.text, " {count}");
+        }
+        self.sample(&format!("{name}_sum"), labels, sum_ns as f64 / 1e9);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+
+    fn labels(&mut self, labels: &[(&str, &str)], le: Option<&str>) {
+        let mut open = '{';
+        for (name, value) in labels.iter().copied().chain(le.map(|bound| ("le", bound))) {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{open}{name}=\"{value}\"");
+            open = ',';
+        }
+        if open == ',' {
+            self.text.push('}');
+        }
+    }
+
+    /// The text.
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_and_help_are_escaped() {
+        let mut out = Exposition::default();
+        out.header("x_bytes", Kind::Gauge, "one\ntwo \\ three");
+        out.sample("x_bytes", &[("path", "a\"b\\c\nd"), ("n", "1")], 7);
+        assert_eq!(
+            out.finish(),
+            "# HELP x_bytes one\\ntwo \\\\ three\n# TYPE x_bytes gauge\nx_bytes{path=\"a\\\"b\\\\c\\nd\",n=\"1\"} 7\n"
+        );
+    }
+
+    #[test]
+    fn histogram_buckets_are_cumulative_and_in_seconds() {
+        let mut out = Exposition::default();
+        out.histogram(
+            "d_seconds",
+            &[("p", "q")],
+            [(Some(1), 2), (Some(1_500_000), 3), (None, 1)].into_iter(),
+            2_500_000_000,
+        );
+        assert_eq!(
+            out.finish(),
+            "d_seconds_bucket{p=\"q\",le=\"0.000001\"} 2\nd_seconds_bucket{p=\"q\",le=\"1.5\"} 5\n\
+             d_seconds_bucket{p=\"q\",le=\"+Inf\"} 6\nd_seconds_sum{p=\"q\"} 2.5\nd_seconds_count{p=\"q\"} 6\n"
+        );
+    }
+}

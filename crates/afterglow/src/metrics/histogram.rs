@@ -1,0 +1,105 @@
+//! Latency histograms with fixed log-linear buckets.
+
+use std::time::Duration;
+
+use super::Counter;
+
+/// Buckets per doubling: a bucket's width is at most a quarter of its lower bound.
+const PER_OCTAVE: u64 = 4;
+/// The largest bound is 2^24 microseconds, 16.8 s; beyond is one more bucket.
+const LAST_OCTAVE: u64 = 24;
+/// Bounds 1, 2, 3, 4 microseconds, then four per doubling, then infinity.
+pub const BUCKETS: usize = ((LAST_OCTAVE - 1) * PER_OCTAVE + 1) as usize;
+
+/// Counts durations by size; recording is two relaxed additions.
+#[derive(Debug)]
+pub struct Histogram {
+    counts: Box<[Counter; BUCKETS]>,
+    nanoseconds: Counter,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            counts: Box::new(std::array::from_fn(|_| Counter::default())),
+            nanoseconds: Counter::default(),
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(ns)].inc();
+        self.nanoseconds.add(ns);
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(Counter::get).sum()
+    }
+
+    /// Adds this one's counts to `counts`, and returns the sum of its durations in nanoseconds.
+    pub(super) fn add_to(&self, counts: &mut [u64; BUCKETS]) -> u64 {
+        for (sum, count) in counts.iter_mut().zip(self.counts.iter()) {
+            *sum += count.get();
+        }
+        self.nanoseconds.get()
+    }
+}
+
+/// The bucket whose bounds hold that many nanoseconds; upper bounds are inclusive, as Prometheus has them.
+fn bucket(ns: u64) -> usize {
+    // Bounds are whole microseconds, so (lo, hi] in nanoseconds is [lo, hi) in microseconds rounded down from ns - 1.
+    let us = ns.saturating_sub(1) / 1_000;
+    if us < PER_OCTAVE {
+        return us as usize;
+    }
+    let octave = u64::from(us.ilog2());
+    if octave >= LAST_OCTAVE {
+        return BUCKETS - 1;
+    }
+    let step = us >> (octave - 2);
+    ((octave - 2) * PER_OCTAVE + step) as usize
+}
+
+/// The upper bound of a bucket in microseconds; `None` for the last, which has none.
+pub(super) fn upper_bound_us(bucket: usize) -> Option<u64> {
+    let bucket = bucket as u64;
+    if bucket + 1 == BUCKETS as u64 {
+        return None;
+    }
+    if bucket < PER_OCTAVE {
+        return Some(bucket + 1);
+    }
+    let octave = bucket / PER_OCTAVE + 1;
+    Some((PER_OCTAVE + bucket % PER_OCTAVE + 1) << (octave - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_rise_by_at_most_a_quarter_and_end_at_2_to_24() {
+        let bounds: Vec<u64> = (0..BUCKETS - 1).map(|b| upper_bound_us(b).unwrap()).collect();
+        assert_eq!(bounds[..10], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]);
+        assert_eq!(bounds.last(), Some(&(1 << 24)));
+        for pair in bounds[3..].windows(2) {
+            assert!(pair[1] > pair[0] && (pair[1] - pair[0]) * 4 <= pair[0], "{pair:?}");
+        }
+        assert_eq!(upper_bound_us(BUCKETS - 1), None);
+    }
+
+    #[test]
+    fn a_duration_lands_between_its_bounds() {
+        for b in 0..BUCKETS - 1 {
+            let upper = upper_bound_us(b).unwrap() * 1_000;
+            assert_eq!(bucket(upper), b, "the bound itself is inside");
+            assert_eq!(bucket(upper + 1), b + 1, "one nanosecond more is not");
+        }
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+}

@@ -1,0 +1,220 @@
+//! The label values: one enumeration a label, one word a value. To count a new reason, add a line here.
+
+/// The values of a label, all known when the program is compiled.
+pub trait Label: Copy + 'static {
+    /// The label's name: `tier`, `reason`.
+    const NAME: &'static str;
+    /// Every value, in the order of [`Label::index`].
+    const ALL: &'static [Self];
+    /// Where it stands in [`Label::ALL`].
+    fn index(self) -> usize;
+    /// The word Prometheus sees.
+    fn word(self) -> &'static str;
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident = $label:literal { $($(#[$vdoc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl Label for $name {
+            const NAME: &'static str = $label;
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+            fn index(self) -> usize {
+                self as usize
+            }
+            fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+label! {
+    /// Where a hit came from.
+    Tier = "tier" {
+        /// Memory.
+        Dram => "dram",
+        /// A read of the device.
+        Flash => "flash",
+    }
+}
+
+label! {
+    /// Why a cacheable read was not answered from the cache.
+    MissReason = "reason" {
+        /// Nothing is known of the key.
+        Absent => "absent",
+        /// Its time was over.
+        Expired => "expired",
+        /// A write or a schema change had killed the copy.
+        Invalidated => "invalidated",
+        /// A write of the partition is on its way; nothing cached may be shown.
+        WriteInFlight => "write_in_flight",
+        /// The partition waits for a write whose outcome is unknown.
+        Quarantined => "quarantined",
+        /// Joined the read of the database that another request had started.
+        Coalesced => "coalesced",
+        /// The device failed to read.
+        DeviceError => "device_error",
+        /// What was read was not what had been written.
+        Corrupt => "corrupt",
+        /// Too many reads of the device were in flight.
+        Overloaded => "overloaded",
+        /// The copy could not answer this request (rows of another schema, say).
+        Unusable => "unusable",
+    }
+}
+
+label! {
+    /// Why a read went to the database without a look into the cache.
+    PassReason = "reason" {
+        /// The table's policy is `off`.
+        PolicyOff => "policy_off",
+        /// The table's policy is `exclusive` and this instance has no lease.
+        NoLease => "no_lease",
+        /// The database requires authentication, under which nothing is cached yet.
+        Authentication => "authentication",
+        /// System tables, virtual tables, materialised views, tables with masked columns.
+        UncacheableTable => "uncacheable_table",
+        /// The table's schema is not known (yet), or just changing.
+        SchemaUnknown => "schema_unknown",
+        /// It does not name one row by its full primary key.
+        NotOneRow => "not_one_row",
+        /// It selects more than plain columns: functions, aggregates, JSON, `DISTINCT`.
+        Projection => "projection",
+        /// It has clauses that are not cached: `ORDER BY`, `LIMIT`, `ALLOW FILTERING` and the like.
+        Clause => "clause",
+        /// Its consistency level asks for more than the cache may promise.
+        Consistency => "consistency",
+        /// It asks for a trace.
+        Tracing => "tracing",
+        /// It carries a custom payload.
+        Payload => "payload",
+        /// It continues a paged result, or pages more finely than one row.
+        Paging => "paging",
+        /// It sets something for itself that is not cached (`now_in_seconds`, say).
+        Option => "option",
+        /// The statement was not understood; counted as a write too unless it is provably a read.
+        NotUnderstood => "not_understood",
+        /// Caching was switched off for a time (the control connection is lost, say).
+        Suspended => "suspended",
+    }
+}
+
+label! {
+    /// How much a write may touch.
+    WriteScope = "scope" {
+        /// Rows named by their full primary key.
+        Row => "row",
+        /// Whole partitions.
+        Partition => "partition",
+        /// A whole table.
+        Table => "table",
+        /// A whole keyspace.
+        Keyspace => "keyspace",
+        /// Everything.
+        Everything => "everything",
+    }
+}
+
+label! {
+    /// What became of a read of the database that was to fill the cache.
+    FillOutcome = "outcome" {
+        /// A row is now cached.
+        Installed => "installed",
+        /// That the row does not exist is now cached.
+        InstalledAbsent => "installed_absent",
+        /// A write came between; the answer went to the client only.
+        Overtaken => "overtaken",
+        /// The engine did not take it (too large, queue full, not admitted).
+        Refused => "refused",
+        /// The answer may not be cached (warnings, more pages, unknown shape).
+        Uncacheable => "uncacheable",
+        /// The database answered with an error; the client's own request was sent instead.
+        Failed => "failed",
+    }
+}
+
+label! {
+    /// Why partitions were quarantined.
+    QuarantineReason = "reason" {
+        /// WRITE_TIMEOUT from the coordinator.
+        WriteTimeout => "write_timeout",
+        /// WRITE_FAILURE or CAS_WRITE_UNKNOWN from the coordinator.
+        WriteFailure => "write_failure",
+        /// SERVER_ERROR, OVERLOADED or another answer that does not say whether the write happened.
+        ServerError => "server_error",
+        /// The connection was lost before the answer.
+        ConnectionLost => "connection_lost",
+        /// Intents found unsettled after a crash.
+        Restart => "restart",
+    }
+}
+
+label! {
+    /// What a client sent.
+    RequestKind = "request" {
+        /// STARTUP, OPTIONS, REGISTER, AUTH_RESPONSE.
+        Session => "session",
+        /// QUERY.
+        Query => "query",
+        /// PREPARE.
+        Prepare => "prepare",
+        /// EXECUTE.
+        Execute => "execute",
+        /// BATCH.
+        Batch => "batch",
+        /// What no server would take.
+        Malformed => "malformed",
+    }
+}
+
+label! {
+    /// Which way a request was answered, for its latency.
+    Path = "path" {
+        /// From memory.
+        Dram => "dram",
+        /// From the device.
+        Flash => "flash",
+        /// Read from the database to fill the cache.
+        Miss => "miss",
+        /// A read the cache had no part in.
+        Pass => "pass",
+        /// A write.
+        Write => "write",
+        /// Answered by Afterglow itself (system tables, unknown prepared statements).
+        Local => "local",
+    }
+}
+
+label! {
+    /// Why a connection to the database did not come to be, or ended.
+    ConnectFailure = "reason" {
+        /// Nobody listens, no route, no such name.
+        Unreachable => "unreachable",
+        /// No answer in time.
+        Timeout => "timeout",
+        /// The handshake failed (protocol version, authentication).
+        Handshake => "handshake",
+        /// An established connection was closed or reset.
+        Lost => "lost",
+        /// The database sent what no server should.
+        Protocol => "protocol",
+    }
+}
+
+label! {
+    /// Where this instance stands with the lease of `exclusive` tables.
+    LeaseState = "state" {
+        /// No table is `exclusive`.
+        NotNeeded => "not_needed",
+        /// Asked for, not held: `exclusive` tables pass through.
+        Waiting => "waiting",
+        /// Held: `exclusive` tables are cached.
+        Held => "held",
+        /// Another instance holds it: `exclusive` tables pass through.
+        HeldByOther => "held_by_other",
+    }
+}

@@ -1,0 +1,77 @@
+//! Everything Afterglow counts, and how Prometheus reads it.
+//!
+//! A reactor takes its own shard of counters with [`Metrics::door`] and [`Metrics::backend`] and bumps it with relaxed
+//! atomics that no other core writes; shards are summed when somebody asks. Every label value is known when the program is
+//! compiled, so memory is bounded whatever clients send.
+
+mod backend;
+mod counter;
+mod door;
+mod exposition;
+mod histogram;
+mod labels;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use backend::{BackendMetrics, LeaseMetrics};
+pub use counter::{Counter, Family, Gauge};
+pub use door::DoorMetrics;
+pub use exposition::{Exposition, Kind};
+pub use histogram::Histogram;
+pub use labels::{
+    ConnectFailure, FillOutcome, Label, LeaseState, MissReason, PassReason, Path, QuarantineReason,
+    RequestKind, Tier, WriteScope,
+};
+
+/// Adds what it knows at the moment it is asked.
+type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
+
+/// All counters of the process; shared as `Arc<Metrics>`.
+#[derive(Default)]
+pub struct Metrics {
+    doors: Mutex<Vec<(&'static str, Arc<DoorMetrics>)>>,
+    backends: Mutex<Vec<Arc<BackendMetrics>>>,
+    sources: Mutex<Vec<Source>>,
+    /// The lease that `exclusive` tables need; one for the process.
+    pub lease: LeaseMetrics,
+}
+
+impl Metrics {
+    /// A new shard of a door's counters, for one reactor. Doors are few words such as `cql`.
+    pub fn door(&self, name: &'static str) -> Arc<DoorMetrics> {
+        let shard = Arc::<DoorMetrics>::default();
+        self.doors.lock().push((name, shard.clone()));
+        shard
+    }
+
+    /// A new shard of the counters of connections to the database, for one reactor.
+    pub fn backend(&self) -> Arc<BackendMetrics> {
+        let shard = Arc::<BackendMetrics>::default();
+        self.backends.lock().push(shard.clone());
+        shard
+    }
+
+    /// Has `source` asked whenever the metrics are read, for what is kept elsewhere (the engine's statistics, say).
+    pub fn add_source(&self, source: impl Fn(&mut Exposition) + Send + Sync + 'static) {
+        self.sources.lock().push(Box::new(source));
+    }
+
+    /// Connections to the database that are ready for requests now, over all shards.
+    pub fn backend_connections_ready(&self) -> i64 {
+        self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
+    }
+
+    /// All of it in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let mut out = Exposition::default();
+        door::expose(&self.doors.lock(), &mut out);
+        backend::expose(&self.backends.lock(), &mut out);
+        self.lease.expose(&mut out);
+        for source in self.sources.lock().iter() {
+            source(&mut out);
+        }
+        out.finish()
+    }
+}
