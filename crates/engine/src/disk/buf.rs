@@ -1,0 +1,223 @@
+//! Buffers the kernel can read into and write from directly.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Alignment of every [`AlignedBuf`] in memory, enough for `O_DIRECT` on every device the engine opens.
+pub const BUF_ALIGN: usize = 4096;
+
+/// A heap buffer aligned to [`BUF_ALIGN`], its capacity a multiple of it.
+///
+/// Turns into [`Bytes`] without copying, so that a value can be served out of the buffer its flash page was read into.
+pub struct AlignedBuf {
+    /// Owned allocation of `capacity` initialised bytes.
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the buffer owns its allocation and hands out access by the usual borrowing rules only.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; `&AlignedBuf` gives shared reads only.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// A buffer of `len` zero bytes.
+    ///
+    /// # Panics
+    /// When `len` is beyond what an allocation can have.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let capacity = len.max(1).checked_next_multiple_of(BUF_ALIGN).expect("buffer length overflows");
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout's size is at least BUF_ALIGN, never zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let ptr = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { ptr, len, capacity }
+    }
+
+    /// A copy of `bytes`.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = Self::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Bytes it can hold, a multiple of [`BUF_ALIGN`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the length within the capacity. What lies between the old and a larger length is zero or what was there
+    /// before, never uninitialised.
+    ///
+    /// # Panics
+    /// When `len` is beyond the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "length {len} beyond the capacity {}", self.capacity);
+        self.len = len;
+    }
+
+    /// Start of the buffer, for requests to the kernel. Unlike a pointer taken from a slice it is valid for the whole
+    /// life of the buffer, also after the buffer has been moved.
+    pub(crate) fn as_raw(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, BUF_ALIGN).expect("buffer length overflows")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: `ptr` was allocated in `zeroed` with exactly this layout and is freed once.
+        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity` bytes from `ptr` are allocated, initialised and owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuf").field("len", &self.len).field("capacity", &self.capacity).finish()
+    }
+}
+
+impl From<AlignedBuf> for Bytes {
+    fn from(buf: AlignedBuf) -> Self {
+        Bytes::from_owner(buf)
+    }
+}
+
+/// Bytes on their way to a device: a range of a shared, from now on unchanging buffer.
+#[derive(Debug, Clone)]
+pub struct WriteBuf {
+    chunk: Arc<AlignedBuf>,
+    start: usize,
+    end: usize,
+}
+
+impl WriteBuf {
+    /// The bytes `range` of `chunk`. Its start must be a multiple of the device's alignment, because the kernel wants the
+    /// address aligned as well.
+    ///
+    /// # Panics
+    /// When `range` is not within the chunk.
+    #[must_use]
+    pub fn slice(chunk: Arc<AlignedBuf>, range: Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= chunk.len(),
+            "{range:?} outside a chunk of {}",
+            chunk.len()
+        );
+        Self { chunk, start: range.start, end: range.end }
+    }
+
+    /// Start of the bytes, valid as long as this value or a clone of it lives.
+    pub(crate) fn as_raw(&self) -> *const u8 {
+        self.chunk.as_raw().wrapping_add(self.start)
+    }
+}
+
+impl Deref for WriteBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.chunk[self.start..self.end]
+    }
+}
+
+impl From<AlignedBuf> for WriteBuf {
+    fn from(buf: AlignedBuf) -> Self {
+        Arc::new(buf).into()
+    }
+}
+
+impl From<Arc<AlignedBuf>> for WriteBuf {
+    fn from(chunk: Arc<AlignedBuf>) -> Self {
+        let end = chunk.len();
+        Self { chunk, start: 0, end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_zeroed_and_bounded() {
+        for len in [0, 1, 512, 4096, 4097, 1 << 20] {
+            let mut buf = AlignedBuf::zeroed(len);
+            assert_eq!(buf.as_ptr() as usize % BUF_ALIGN, 0);
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.capacity() % BUF_ALIGN, 0);
+            assert!(buf.capacity() >= len);
+            assert!(buf.iter().all(|&b| b == 0));
+            buf.fill(7);
+            assert!(buf.iter().all(|&b| b == 7));
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_buffer_share_its_memory() {
+        let buf = AlignedBuf::copy_of(b"hello world");
+        let at = buf.as_ptr();
+        let bytes = Bytes::from(buf);
+        let tail = bytes.slice(6..);
+        drop(bytes);
+        assert_eq!(&tail[..], b"world");
+        assert_eq!(tail.as_ptr(), at.wrapping_add(6));
+    }
+
+    #[test]
+    fn a_shrunk_buffer_grows_back_to_what_it_held() {
+        let mut buf = AlignedBuf::copy_of(&[9; 100]);
+        buf.set_len(10);
+        assert_eq!(buf.len(), 10);
+        buf.set_len(4096);
+        assert!(buf[..100].iter().all(|&b| b == 9) && buf[100..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the capacity")]
+    fn a_length_beyond_the_capacity_is_refused() {
+        AlignedBuf::zeroed(1).set_len(BUF_ALIGN + 1);
+    }
+
+    #[test]
+    fn a_write_buf_shows_its_range() {
+        let chunk = Arc::new(AlignedBuf::copy_of(&[[1u8; 512], [2u8; 512]].concat()));
+        let second = WriteBuf::slice(chunk.clone(), 512..1024);
+        assert!(second.iter().all(|&b| b == 2));
+        assert_eq!(second.as_raw(), second.as_ptr());
+        assert_eq!(WriteBuf::from(chunk).len(), 1024);
+    }
+}

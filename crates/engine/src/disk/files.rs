@@ -1,0 +1,357 @@
+//! Opening files and block devices: created, preallocated with real blocks, locked, `O_DIRECT`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+
+use super::{AlignedBuf, BUF_ALIGN, DeviceConfig, DeviceId, DeviceInfo, DeviceSet, check};
+
+/// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
+const DEFAULT_ALIGNMENT: u32 = 4096;
+/// A device smaller than this cannot hold a cache.
+const MIN_SIZE: u64 = 4096;
+
+/// Why a device could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file system is full.
+    #[error("no space for {needed} bytes of flash cache at {path}: free some, or configure a smaller size")]
+    NoSpace {
+        /// The cache file.
+        path: PathBuf,
+        /// Its configured size.
+        needed: u64,
+    },
+    /// The file system or device is read-only.
+    #[error("{path} is on a read-only file system or device: remount it writable, or configure another path")]
+    ReadOnly {
+        /// The cache file or device.
+        path: PathBuf,
+    },
+    /// The user may not open it.
+    #[error(
+        "no permission for {path}: let this user read and write it (cache files have mode 0600), or run as their owner"
+    )]
+    NoPermission {
+        /// The cache file or device.
+        path: PathBuf,
+    },
+    /// Another process has it.
+    #[error(
+        "{path} is in use by another process (another cache, or a mounted file system): stop that, or configure another path"
+    )]
+    InUse {
+        /// The cache file or device.
+        path: PathBuf,
+    },
+    /// The directory does not exist.
+    #[error("the directory of {path} does not exist: create it, or configure another path")]
+    NoDirectory {
+        /// The cache file.
+        path: PathBuf,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{path} is neither a file nor a block device: configure another path")]
+    NotAFile {
+        /// The offending path.
+        path: PathBuf,
+    },
+    /// The size cannot be used.
+    #[error(
+        "size {size} of {path} cannot be used: it must be a multiple of 4096, above 0, and within the device"
+    )]
+    BadSize {
+        /// The cache file or device.
+        path: PathBuf,
+        /// Its configured size.
+        size: u64,
+    },
+    /// The device wants a coarser alignment than the buffers have.
+    #[error(
+        "{path} wants I/O in steps of {alignment} bytes, more than the 4096 supported: configure another device"
+    )]
+    Alignment {
+        /// The device.
+        path: PathBuf,
+        /// What it wants.
+        alignment: u32,
+    },
+    /// io_uring was asked for and is refused.
+    #[error(
+        "io_uring is refused here ({source}): set the I/O engine to auto or pread, or allow io_uring in the container profile"
+    )]
+    UringRefused {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No threads for I/O.
+    #[error("cannot start I/O threads ({source}): raise the limit on processes of this user or container")]
+    Threads {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// The cache file or device.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Sorts an error of the kernel into a cause the user can act on.
+    fn from_io(doing: &'static str, path: &Path, needed: u64, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, needed },
+            Some(Errno::ROFS) => Self::ReadOnly { path },
+            Some(Errno::ACCESS | Errno::PERM) => Self::NoPermission { path },
+            Some(Errno::BUSY | Errno::WOULDBLOCK) => Self::InUse { path },
+            Some(Errno::NOENT) => Self::NoDirectory { path },
+            Some(Errno::ISDIR) => Self::NotAFile { path },
+            _ => Self::Io { doing, path, source },
+        }
+    }
+}
+
+/// The open devices; descriptors are closed, and locks released, when the last owner drops it.
+pub(super) struct Files {
+    files: Vec<File>,
+    infos: Vec<DeviceInfo>,
+}
+
+impl Files {
+    /// Opens all devices or none.
+    pub(super) fn open(devices: &[DeviceConfig]) -> Result<Self, OpenError> {
+        let mut opened = Self { files: Vec::new(), infos: Vec::new() };
+        for device in devices {
+            let (file, info) = open_device(device)?;
+            opened.files.push(file);
+            opened.infos.push(info);
+        }
+        Ok(opened)
+    }
+
+    /// The descriptor of a device that [`check`] has accepted.
+    pub(super) fn file(&self, device: DeviceId) -> &File {
+        &self.files[usize::from(device.0)]
+    }
+}
+
+impl DeviceSet for Files {
+    fn infos(&self) -> &[DeviceInfo] {
+        &self.infos
+    }
+
+    fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+        check(&self.infos, device, offset, u64::from(len))?;
+        let mut buf = AlignedBuf::zeroed(len as usize);
+        read_full(self.file(device), &mut buf, offset, self.infos[usize::from(device.0)].alignment)?;
+        Ok(buf)
+    }
+
+    fn raw_fd(&self, device: DeviceId) -> Option<RawFd> {
+        self.files.get(usize::from(device.0)).map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// Opens devices for looking at them only: no lock, no creation, no `O_DIRECT`, size as found.
+///
+/// # Errors
+/// [`OpenError`] when a path cannot be opened or is neither file nor block device.
+pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError> {
+    let mut set = Files { files: Vec::new(), infos: Vec::new() };
+    for path in paths {
+        let file = File::open(path).map_err(|e| OpenError::from_io("open", path, 0, e))?;
+        let kind = file.metadata().map_err(|e| OpenError::from_io("inspect", path, 0, e))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenError::NotAFile { path: path.clone() });
+        }
+        let size = end_of(&file).map_err(|e| OpenError::from_io("measure", path, 0, e))? / 512 * 512;
+        set.infos.push(DeviceInfo { size, alignment: 512, path: path.clone() });
+        set.files.push(file);
+    }
+    Ok(Arc::new(set))
+}
+
+/// Opens, locks and sizes one device.
+fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
+    let path = &config.path;
+    let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
+    let is_block = match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => true,
+        Ok(found) if found.is_file() => false,
+        Ok(_) => return Err(OpenError::NotAFile { path: path.clone() }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) => return Err(fail("inspect")(e)),
+    };
+    let file = open_direct(path, is_block).map_err(fail("open"))?;
+    // Before anything is changed: the lock is what makes changing it ours to do.
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail("lock")(e.into()))?;
+    let size = if is_block {
+        let whole = end_of(&file).map_err(fail("measure"))? / MIN_SIZE * MIN_SIZE;
+        if config.size == 0 { whole } else { config.size.min(whole + 1) }
+    } else {
+        config.size
+    };
+    if size % MIN_SIZE != 0 || size == 0 {
+        return Err(OpenError::BadSize { path: path.clone(), size: config.size });
+    }
+    if !is_block {
+        keep_private(&file).map_err(fail("restrict"))?;
+        preallocate(&file, size).map_err(fail("preallocate"))?;
+    }
+    let alignment = alignment_of(&file);
+    if alignment as usize > BUF_ALIGN {
+        return Err(OpenError::Alignment { path: path.clone(), alignment });
+    }
+    Ok((file, DeviceInfo { size, alignment, path: path.clone() }))
+}
+
+/// Opens with `O_DIRECT`; a file system without it is said in the log, since the page cache then holds everything twice.
+fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
+    let attempt = |direct: bool| {
+        let mut flags = OFlags::empty();
+        flags.set(OFlags::DIRECT, direct);
+        // On a block device O_EXCL without O_CREAT refuses one that is mounted or in use.
+        flags.set(OFlags::EXCL, is_block);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(!is_block).mode(0o600).custom_flags(flags.bits() as i32);
+        options.open(path)
+    };
+    match attempt(true) {
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::INVAL) => {
+            let file = attempt(false)?;
+            tracing::warn!(path = %path.display(), "no O_DIRECT on this file system: flash reads also fill the page cache");
+            Ok(file)
+        }
+        other => other,
+    }
+}
+
+/// Takes group and others off a file that already existed with a wider mode.
+fn keep_private(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+/// Gives the file exactly `size` bytes backed by real blocks, so that no later write meets a full disk. Content within
+/// `size` stays.
+fn preallocate(file: &File, size: u64) -> io::Result<()> {
+    let before = file.metadata()?.len();
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, before, size)?,
+        Err(e) => {
+            // Give back what a failed attempt took: the user is about to be told that the disk is full.
+            if before < size {
+                file.set_len(before)?;
+            }
+            return Err(e.into());
+        }
+    }
+    if before > size {
+        file.set_len(size)?;
+    }
+    file.sync_all()
+}
+
+/// Preallocation where the file system has none: zeros from the end of the content on.
+fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
+    const STEP: u64 = 1 << 20;
+    let zeros = AlignedBuf::zeroed(STEP as usize);
+    // O_DIRECT wants whole blocks; a last partial block is written again from its start only if it never was whole.
+    let mut at = from.next_multiple_of(u64::from(DEFAULT_ALIGNMENT)).min(to);
+    if at != from {
+        file.set_len(at)?;
+    }
+    while at < to {
+        let step = STEP.min(to - at);
+        file.write_all_at(&zeros[..step as usize], at)?;
+        at += step;
+    }
+    Ok(())
+}
+
+/// What `O_DIRECT` wants of offsets, lengths and addresses.
+fn alignment_of(file: &File) -> u32 {
+    match rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(found) if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN) => {
+            // Both zero: no direct I/O here, so any step would do; keep to whole pages.
+            match found.stx_dio_offset_align.max(found.stx_dio_mem_align) {
+                0 => DEFAULT_ALIGNMENT,
+                step => step.max(512),
+            }
+        }
+        _ => DEFAULT_ALIGNMENT,
+    }
+}
+
+/// Size of a file or block device (whose metadata says 0).
+fn end_of(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
+/// Reads until `buf` is full. A transfer cut short goes on from the last whole step, as `O_DIRECT` demands.
+pub(super) fn read_full(file: &File, buf: &mut [u8], offset: u64, alignment: u32) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match file.read_at(&mut buf[filled..], offset + filled as u64) {
+            Ok(n) => filled = advance(filled, n, buf.len(), alignment, io::ErrorKind::UnexpectedEof)?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `data`, going on after a short write as [`read_full`] does.
+pub(super) fn write_full(file: &File, data: &[u8], offset: u64, alignment: u32) -> io::Result<()> {
+    let mut written = 0;
+    while written < data.len() {
+        match file.write_at(&data[written..], offset + written as u64) {
+            Ok(n) => written = advance(written, n, data.len(), alignment, io::ErrorKind::WriteZero)?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Progress after a transfer of `n` bytes from `from` on: whole steps only, except at the very end. No progress at all is
+/// an error of kind `stuck`, so that no loop over this runs forever.
+pub(super) fn advance(
+    from: usize,
+    n: usize,
+    total: usize,
+    alignment: u32,
+    stuck: io::ErrorKind,
+) -> io::Result<usize> {
+    let reached = from + n;
+    if reached >= total {
+        return Ok(total);
+    }
+    let step = alignment as usize;
+    let whole = reached / step * step;
+    if whole <= from {
+        return Err(io::Error::new(
+            stuck,
+            format!("the device stopped {reached} bytes into a transfer of {total}"),
+        ));
+    }
+    Ok(whole)
+}

@@ -1,0 +1,210 @@
+//! Devices and the queue that drives them.
+//!
+//! [`Disk`] is the one seam between the engine and storage. It has three implementations: [`UringDisk`] (io_uring,
+//! `O_DIRECT`), [`PreadDisk`] (`pread`/`pwrite` on a few threads, for kernels and containers that refuse io_uring) and
+//! `SimDisk` (deterministic, with a stated fault model). [`DeviceSet`] is the shared view of the same
+//! devices for reads on the caller's own thread or ring.
+//!
+//! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out: there is no future that can
+//! be dropped while the kernel still writes into its memory.
+
+mod buf;
+mod files;
+mod pread;
+mod uring;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use buf::{AlignedBuf, BUF_ALIGN, WriteBuf};
+pub use files::{OpenError, open_read_only};
+pub use pread::PreadDisk;
+pub use uring::UringDisk;
+
+/// Position of a device in the list the cache was opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId(pub u16);
+
+/// A file or block device the cache may use, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// A regular file (created when missing) or a block device.
+    pub path: PathBuf,
+    /// Bytes to use, a multiple of 4096. For a block device 0 means all of it.
+    pub size: u64,
+}
+
+/// What is known about an open device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Usable bytes, a multiple of `alignment`.
+    pub size: u64,
+    /// Offsets and lengths of every I/O are multiples of this power of two (512 to 4096), read from the device.
+    pub alignment: u32,
+    /// Where it lives, for messages.
+    pub path: PathBuf,
+}
+
+/// Which interface to the kernel to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoEngine {
+    /// io_uring, or with one warning in the log `pread`/`pwrite` where the kernel or the container refuses it.
+    #[default]
+    Auto,
+    /// io_uring; opening fails where it is refused.
+    Uring,
+    /// `pread`/`pwrite` on a few threads.
+    Pread,
+}
+
+/// What an I/O does. Lengths are multiples of the device's alignment.
+#[derive(Debug)]
+pub enum IoKind {
+    /// Read `len` bytes.
+    Read {
+        /// Bytes to read.
+        len: u32,
+    },
+    /// Write all of `data`.
+    Write {
+        /// Bytes to write; shared, so that readers may go on using the chunk meanwhile.
+        data: WriteBuf,
+    },
+    /// Make every write whose [`Done`] was handed out before this was submitted survive power loss.
+    Sync,
+}
+
+/// One request to a device.
+#[derive(Debug)]
+pub struct Io {
+    /// Chosen by the submitter, handed back in [`Done`]; need not be unique.
+    pub id: u64,
+    /// The device it goes to.
+    pub device: DeviceId,
+    /// First byte, a multiple of the device's alignment. Ignored for [`IoKind::Sync`].
+    pub offset: u64,
+    /// What to do there.
+    pub kind: IoKind,
+}
+
+/// What a finished I/O brought.
+#[derive(Debug)]
+pub enum IoOutput {
+    /// The bytes, exactly as many as were asked for.
+    Read(AlignedBuf),
+    /// Every byte was handed to the device.
+    Written,
+    /// The device confirmed the flush.
+    Synced,
+}
+
+/// A finished [`Io`].
+#[derive(Debug)]
+pub struct Done {
+    /// The submitter's id.
+    pub id: u64,
+    /// Never a partial success: a transfer cut short is continued or reported as an error.
+    pub result: io::Result<IoOutput>,
+}
+
+/// One submission queue, owned by one driving thread.
+///
+/// Order between I/Os in flight is not defined, not even for a [`IoKind::Sync`] behind a write: wait for the write first.
+/// Invalid requests (unknown device, misaligned or outside the device) come back as `InvalidInput`.
+pub trait Disk: Send {
+    /// The devices, indexed by [`DeviceId`].
+    fn devices(&self) -> &[DeviceInfo];
+
+    /// Starts an I/O. Does not block, and keeps what the device cannot take yet in a backlog: the caller bounds it by
+    /// looking at [`Disk::in_flight`].
+    fn submit(&mut self, io: Io);
+
+    /// I/Os submitted whose [`Done`] was not handed out yet, the backlog included.
+    fn in_flight(&self) -> usize;
+
+    /// Appends finished I/Os to `out`; blocks, without spinning, until at least `at_least` were appended or nothing is in
+    /// flight. 0 only polls.
+    fn wait(&mut self, at_least: usize, out: &mut Vec<Done>);
+}
+
+/// The devices shared between threads: blocking reads on the caller's thread (one `pread`, no hand-off), and descriptors
+/// for reactors that read on their own ring.
+pub trait DeviceSet: Send + Sync {
+    /// The devices, indexed by [`DeviceId`].
+    fn infos(&self) -> &[DeviceInfo];
+
+    /// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a request outside the device or misaligned, `UnexpectedEof` when the device ends early,
+    /// otherwise what the kernel said.
+    fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf>;
+
+    /// The descriptor (opened with `O_DIRECT`), valid as long as this set lives; `None` for simulated devices.
+    fn raw_fd(&self, device: DeviceId) -> Option<RawFd>;
+}
+
+/// Open devices: the queue for the thread that drives them, and the shared view.
+pub struct Opened {
+    /// The submission queue.
+    pub disk: Box<dyn Disk>,
+    /// The shared view of the same devices.
+    pub set: Arc<dyn DeviceSet>,
+    /// What drives `disk`: never [`IoEngine::Auto`].
+    pub engine: IoEngine,
+}
+
+/// Opens (creates, preallocates, locks) the devices and a queue over them.
+///
+/// # Errors
+/// [`OpenError`] names the device, the cause and what to do about it.
+pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<Opened, OpenError> {
+    let files = Arc::new(files::Files::open(devices)?);
+    let set: Arc<dyn DeviceSet> = files.clone();
+    if engine != IoEngine::Pread {
+        match UringDisk::new(files.clone()) {
+            Ok(disk) => return Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Uring }),
+            Err(source) if engine == IoEngine::Uring => return Err(OpenError::UringRefused { source }),
+            Err(reason) => {
+                tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads");
+            }
+        }
+    }
+    let disk = PreadDisk::new(files).map_err(|source| OpenError::Threads { source })?;
+    Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Pread })
+}
+
+/// Why a request cannot be carried out on a device, if it cannot.
+fn check(infos: &[DeviceInfo], device: DeviceId, offset: u64, len: u64) -> io::Result<()> {
+    let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let Some(info) = infos.get(usize::from(device.0)) else {
+        return invalid(format!("no device {}", device.0));
+    };
+    let alignment = u64::from(info.alignment);
+    if !offset.is_multiple_of(alignment) || !len.is_multiple_of(alignment) || len == 0 {
+        return invalid(format!(
+            "{len} bytes at {offset} are not in steps of {alignment} on {}",
+            info.path.display()
+        ));
+    }
+    if offset.checked_add(len).is_none_or(|end| end > info.size) {
+        return invalid(format!(
+            "{len} bytes at {offset} end outside {} ({} bytes)",
+            info.path.display(),
+            info.size
+        ));
+    }
+    Ok(())
+}
+
+/// [`check`] for a whole request.
+fn check_io(infos: &[DeviceInfo], io: &Io) -> io::Result<()> {
+    match &io.kind {
+        IoKind::Read { len } => check(infos, io.device, io.offset, u64::from(*len)),
+        IoKind::Write { data } => check(infos, io.device, io.offset, data.len() as u64),
+        IoKind::Sync if usize::from(io.device.0) < infos.len() => Ok(()),
+        IoKind::Sync => check(infos, io.device, 0, 0),
+    }
+}

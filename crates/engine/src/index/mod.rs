@@ -1,0 +1,245 @@
+//! The DRAM index: eight bytes per object, no keys, lookups without locks.
+//!
+//! A table of cache lines of eight [`Slot`]s. A key has two candidate lines (partial-key cuckoo hashing, Fan et al., 2014):
+//! the first from the low 48 bits of its hash, the other as `mix(tag) - line` modulo the number of lines, which needs no
+//! key and is its own inverse, so that a slot can be moved knowing only where it is. **At most one slot per tag** is in the
+//! two lines together: two keys that agree on tag and lines share it, the later one wins, and the reader finds out by
+//! comparing the full key on flash.
+//!
+//! An index miss does not prove that flash holds no copy of a key; nobody may infer that (see [`Index::lookup`]).
+//!
+//! Threads: [`IndexWriter`] is the only way to change slots and is not `Clone`; it lives under its shard's mutex. Any
+//! number of [`Index`] handles look up meanwhile; they see each slot old or new, never torn. A hash must not be spread
+//! over shards by its top 16 bits, which would weaken the tag: use the lowest bits.
+
+mod slot;
+mod table;
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+pub use slot::{Location, MAX_RECORD, MAX_SEGMENTS, SizeClass, Slot, UNIT};
+use table::Table;
+
+/// Slots in a line.
+pub const SLOTS_PER_LINE: usize = 8;
+/// Bytes of a line.
+pub const LINE_BYTES: usize = 64;
+
+/// What [`IndexWriter::insert`] did besides storing the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inserted {
+    /// The slot the new one took the place of: the same key's older one, or that of a key of equal tag and lines.
+    pub replaced: Option<Slot>,
+    /// Another key's slot that had to go because both lines and those reachable by one move were full.
+    pub evicted: Option<Slot>,
+}
+
+/// What [`IndexWriter::load_line`] did with the slots of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LineLoaded {
+    /// Slots stored.
+    pub loaded: usize,
+    /// Slots whose key was written meanwhile: left as they are.
+    pub kept: usize,
+    /// Slots without room.
+    pub dropped: usize,
+}
+
+/// Shared view of one shard's index: lookups, from any thread.
+pub struct Index {
+    table: Table,
+}
+
+/// The one handle that changes an index.
+pub struct IndexWriter {
+    index: Arc<Index>,
+    /// Where the next eviction starts to look, so that no slot position is favoured.
+    hand: usize,
+}
+
+impl Index {
+    /// Lines that fit into `bytes` of memory, at least one.
+    #[must_use]
+    pub fn lines_in(bytes: usize) -> usize {
+        (bytes / LINE_BYTES).max(1)
+    }
+
+    /// Number of lines.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        self.table.lines()
+    }
+
+    /// Slots in all lines.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.lines() * SLOTS_PER_LINE
+    }
+
+    /// Occupied slots.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether no slot is occupied.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The slot of a key, if there is one; counts the lookup in its frequency.
+    ///
+    /// `Some` may belong to another key of equal tag: the record's full key decides. `None` means only that the index does
+    /// not know the key.
+    #[must_use]
+    pub fn lookup(&self, hash: u64) -> Option<Slot> {
+        let (place, slot) = self.table.find(hash)?;
+        self.table.bump(place, slot);
+        Some(slot)
+    }
+
+    /// [`Index::lookup`] without counting it.
+    #[must_use]
+    pub fn peek(&self, hash: u64) -> Option<Slot> {
+        self.table.find(hash).map(|(_, slot)| slot)
+    }
+
+    /// The first candidate line of a hash, for those who track lines (loaded or not) themselves.
+    #[must_use]
+    pub fn line_of(&self, hash: u64) -> usize {
+        self.table.first_line(hash)
+    }
+
+    /// Both candidate lines of a hash; they may be the same.
+    #[must_use]
+    pub fn lines_of(&self, hash: u64) -> [usize; 2] {
+        self.table.lines_of(hash)
+    }
+
+    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; slots moved meanwhile between a line
+    /// already read and one not yet read appear twice or not at all, which [`IndexWriter::load_line`] and the journal
+    /// tolerate.
+    ///
+    /// # Panics
+    /// When `lines` is not within the index.
+    pub fn line_words(&self, lines: Range<usize>) -> impl Iterator<Item = [u64; SLOTS_PER_LINE]> + '_ {
+        assert!(lines.end <= self.lines());
+        lines.map(|line| self.table.words(line))
+    }
+}
+
+impl IndexWriter {
+    /// An empty index that takes `bytes` of memory.
+    #[must_use]
+    pub fn with_memory(bytes: usize) -> Self {
+        Self::with_lines(Index::lines_in(bytes))
+    }
+
+    /// An empty index of `lines` lines.
+    ///
+    /// # Panics
+    /// When `lines` is 0.
+    #[must_use]
+    pub fn with_lines(lines: usize) -> Self {
+        Self { index: Arc::new(Index { table: Table::new(lines) }), hand: 0 }
+    }
+
+    /// A handle for lookups.
+    #[must_use]
+    pub fn reader(&self) -> Arc<Index> {
+        self.index.clone()
+    }
+
+    /// Stores where a key is now, in place of its older slot if it has one; otherwise in a free slot, making room by one
+    /// move, and when that fails by evicting the least used slot of the two lines (clock over frequency).
+    pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
+        let table = &self.index.table;
+        if let Some((place, old)) = table.find(hash) {
+            // The key keeps its popularity through an update.
+            table.set(place, Some(Slot::new(hash, location, class, old.freq())));
+            return Inserted { replaced: Some(old), evicted: None };
+        }
+        let new = Slot::new(hash, location, class, 0);
+        let lines = table.lines_of(hash);
+        if let Some(place) = table.free_place(lines).or_else(|| table.make_room(lines)) {
+            table.set(place, Some(new));
+            return Inserted::default();
+        }
+        self.hand = self.hand.wrapping_add(1);
+        let (place, victim) = table.clock(lines, self.hand);
+        table.set(place, Some(new));
+        Inserted { replaced: None, evicted: Some(victim) }
+    }
+
+    /// Points a key elsewhere if its slot still is at `expected`; says whether it was.
+    pub fn replace_if(
+        &mut self,
+        hash: u64,
+        expected: Location,
+        location: Location,
+        class: SizeClass,
+    ) -> bool {
+        match self.index.table.find(hash) {
+            Some((place, old)) if old.location() == expected => {
+                self.index.table.set(place, Some(Slot::new(hash, location, class, old.freq())));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Clears the slot of a key (or of the key it shares its slot with), and returns it.
+    pub fn remove(&mut self, hash: u64) -> Option<Slot> {
+        let (place, slot) = self.index.table.find(hash)?;
+        self.index.table.set(place, None);
+        Some(slot)
+    }
+
+    /// Clears the slot of a key if it points at `location`; says whether it did.
+    pub fn remove_if(&mut self, hash: u64, location: Location) -> bool {
+        match self.index.table.find(hash) {
+            Some((place, slot)) if slot.location() == location => {
+                self.index.table.set(place, None);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds the slots a checkpoint holds for `line`, never over what was written meanwhile: a slot whose tag is already in
+    /// its two lines is left out. What was *removed* meanwhile leaves no trace here; the caller's kill map decides on it.
+    ///
+    /// # Panics
+    /// When `line` is not within the index.
+    pub fn load_line(&mut self, line: usize, words: [u64; SLOTS_PER_LINE]) -> LineLoaded {
+        let table = &self.index.table;
+        let mut done = LineLoaded::default();
+        for slot in words.into_iter().filter_map(Slot::from_word) {
+            let lines = table.pair(line, slot.tag());
+            if table.find_in(lines, slot.tag()).is_some() {
+                done.kept += 1;
+            } else if let Some(place) = table.free_in(lines[0]).or_else(|| table.free_in(lines[1])) {
+                table.set(place, Some(slot));
+                done.loaded += 1;
+            } else {
+                done.dropped += 1;
+            }
+        }
+        done
+    }
+
+    /// Empties the index.
+    pub fn clear(&mut self) {
+        self.index.table.clear();
+    }
+}
+
+impl Deref for IndexWriter {
+    type Target = Index;
+
+    fn deref(&self) -> &Index {
+        &self.index
+    }
+}

@@ -1,0 +1,255 @@
+//! Areas in files: mapped into memory, or through `pread` and `pwrite`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::lock::sync_dir;
+use super::{Media, check};
+
+/// Step in which new files are filled.
+const FILL: usize = 1 << 20;
+/// Areas are whole pages.
+const PAGE: u64 = 4096;
+
+/// Why an area could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// The file system is full.
+    #[error("no space for {len} bytes at {path}: free some, or choose another data directory")]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        len: u64,
+    },
+    /// Another process has the file.
+    #[error("{path} is in use by another process: stop it, or choose another data directory")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be an area: its size is wrong, or parts of it have no blocks.
+    #[error("{path} is damaged ({why}): remove it, the cache then starts cold")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Anything else.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl MediaError {
+    fn from_io(doing: &'static str, path: &Path, len: u64, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, len },
+            Some(Errno::WOULDBLOCK) => Self::InUse { path },
+            _ => Self::Io { doing, path, source },
+        }
+    }
+}
+
+/// Makes a file of `len` zero bytes with every block written, under its final name only once it is whole: a file that is
+/// there is therefore never half made.
+fn create(path: &Path, len: u64) -> Result<File, MediaError> {
+    let fail = |doing| move |e| MediaError::from_io(doing, path, len, e);
+    if len == 0 || !len.is_multiple_of(PAGE) {
+        let why =
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{len} bytes are not whole pages of {PAGE}"));
+        return Err(fail("create")(why));
+    }
+    let temporary = path.with_extension("new");
+    let made = fill(&temporary, len).and_then(|file| {
+        std::fs::rename(&temporary, path)?;
+        sync_dir(parent(path))?;
+        Ok(file)
+    });
+    if made.is_err() {
+        // Gives a full disk its space back; the error reported is the one that matters.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    made.map_err(fail("create"))
+}
+
+/// The directory a file is in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    }
+}
+
+fn fill(path: &Path, len: u64) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let zeros = vec![0; FILL];
+    let mut at = 0;
+    while at < len {
+        let step = (FILL as u64).min(len - at);
+        file.write_all_at(&zeros[..step as usize], at)?;
+        at += step;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// Opens a file made by [`create`]; `None` when there is none.
+fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
+    let fail = |doing| move |e| MediaError::from_io(doing, path, 0, e);
+    let damaged = |why| Err(MediaError::Damaged { path: path.to_path_buf(), why });
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(fail("open")(e)),
+    };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail("lock")(e.into()))?;
+    let found = file.metadata().map_err(fail("inspect"))?;
+    if found.len() == 0 || found.len() % PAGE != 0 {
+        return damaged("its size is not whole pages");
+    }
+    // A store into a hole of a mapped file kills the process when the disk is full.
+    if found.blocks() * 512 < found.len() {
+        return damaged("it has holes");
+    }
+    Ok(Some((file, found.len())))
+}
+
+/// A file mapped into memory: a store is a copy, and the kernel keeps it when the process dies.
+///
+/// The file is written in full before it is mapped, so that no store needs a new block: on a full disk that would be a
+/// `SIGBUS`.
+pub struct MmapMedia {
+    map: MmapRaw,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl MmapMedia {
+    /// Makes a new area of `len` zero bytes (whole pages of 4096), replacing the file if there is one.
+    ///
+    /// # Errors
+    /// [`MediaError`] names the cause and what to do.
+    pub fn create(path: &Path, len: u64) -> Result<Self, MediaError> {
+        Self::map(path, create(path, len)?, len)
+    }
+
+    /// Opens an area made before, as large as it is; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`MediaError`] names the cause and what to do.
+    pub fn open(path: &Path) -> Result<Option<Self>, MediaError> {
+        open(path)?.map(|(file, len)| Self::map(path, file, len)).transpose()
+    }
+
+    fn map(path: &Path, file: File, len: u64) -> Result<Self, MediaError> {
+        let map = MmapOptions::new()
+            .len(len as usize)
+            .map_raw(&file)
+            .map_err(|e| MediaError::from_io("map", path, len, e))?;
+        Ok(Self { map, _file: file })
+    }
+
+    /// The mapping as words, which all access goes through: threads may store and load at the same time.
+    fn words(&self) -> &[AtomicU64] {
+        let ptr = self.map.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: the mapping is page aligned, readable and writable, lives as long as `self`, and is accessed in this
+        // process through these atomics only. Another process cannot have it: the file is locked.
+        unsafe { std::slice::from_raw_parts(ptr, self.map.len() / 8) }
+    }
+
+    fn range(&self, offset: u64, len: usize) -> io::Result<&[AtomicU64]> {
+        check(self.len(), offset, len)?;
+        let first = offset as usize / 8;
+        Ok(&self.words()[first..first + len / 8])
+    }
+}
+
+impl Media for MmapMedia {
+    fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let words = self.range(offset, bytes.len())?;
+        for (word, chunk) in words.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let words = self.range(offset, bytes.len())?;
+        for (word, chunk) in words.iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.map.flush()
+    }
+}
+
+/// A file through `pread` and `pwrite`, for processes that must not be killed by a signal, such as a JVM: a failing disk is
+/// an error here.
+pub struct PwriteMedia {
+    file: File,
+    len: u64,
+}
+
+impl PwriteMedia {
+    /// As [`MmapMedia::create`].
+    ///
+    /// # Errors
+    /// [`MediaError`] names the cause and what to do.
+    pub fn create(path: &Path, len: u64) -> Result<Self, MediaError> {
+        Ok(Self { file: create(path, len)?, len })
+    }
+
+    /// As [`MmapMedia::open`].
+    ///
+    /// # Errors
+    /// [`MediaError`] names the cause and what to do.
+    pub fn open(path: &Path) -> Result<Option<Self>, MediaError> {
+        Ok(open(path)?.map(|(file, len)| Self { file, len }))
+    }
+}
+
+impl Media for PwriteMedia {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        check(self.len, offset, bytes.len())?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        check(self.len, offset, bytes.len())?;
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,168 @@
+//! The data directory: its lock, small files in it, and the identity of the running kernel.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::MetaStore;
+
+/// Why the data directory could not be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another process holds it.
+    #[error("{dir} is in use by another process{}: stop it, or give this one another data directory", holder(*.pid))]
+    InUse {
+        /// The data directory.
+        dir: PathBuf,
+        /// The holder, when the lock file says so.
+        pid: Option<u32>,
+    },
+    /// The directory is on a read-only file system.
+    #[error("{dir} is on a read-only file system: remount it writable, or choose another data directory")]
+    ReadOnly {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// This user may not use the directory.
+    #[error(
+        "no permission for {dir}: let this user read, write and enter it, or choose another data directory"
+    )]
+    NoPermission {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot lock {dir}: {source}")]
+    Io {
+        /// The data directory.
+        dir: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+/// Exclusive use of a data directory, as long as this value lives; a dead process holds nothing.
+#[derive(Debug)]
+pub struct DirLock {
+    dir: PathBuf,
+    _file: File,
+}
+
+impl DirLock {
+    /// Creates the directory when it is missing (mode 0700) and takes its lock. Comes before anything else in it is read.
+    ///
+    /// # Errors
+    /// [`LockError`] names the cause and what to do.
+    pub fn acquire(dir: &Path) -> Result<Self, LockError> {
+        let fail = |e| LockError::from_io(dir, e);
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(dir.join("lock"))
+            .map_err(fail)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // Only to name the holder: without it the message is still right.
+                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+                return Err(LockError::InUse { dir: dir.to_path_buf(), pid });
+            }
+            Err(e) => return Err(fail(e.into())),
+        }
+        file.set_len(0).map_err(fail)?;
+        writeln!(file, "{}", std::process::id()).map_err(fail)?;
+        Ok(Self { dir: dir.to_path_buf(), _file: file })
+    }
+
+    /// The directory held.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl LockError {
+    fn from_io(dir: &Path, source: io::Error) -> Self {
+        let dir = dir.to_path_buf();
+        match Errno::from_io_error(&source) {
+            Some(Errno::ROFS) => Self::ReadOnly { dir },
+            Some(Errno::ACCESS | Errno::PERM) => Self::NoPermission { dir },
+            _ => Self::Io { dir, source },
+        }
+    }
+}
+
+/// Identity of one boot of one kernel: differs after every restart of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootId(pub [u8; 16]);
+
+/// The running kernel's boot id.
+///
+/// # Errors
+/// When the kernel does not tell, for example without `/proc`: then nobody knows whether unsynced data survived.
+pub fn boot_id() -> io::Result<BootId> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let id = uuid::Uuid::try_parse(text.trim()).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    Ok(BootId(id.into_bytes()))
+}
+
+/// Metadata files in a directory, replaced by write, fsync, rename and fsync of the directory.
+#[derive(Debug)]
+pub struct FileMetaStore {
+    dir: PathBuf,
+}
+
+impl FileMetaStore {
+    /// A store in `dir`, which must exist and be locked by the caller.
+    #[must_use]
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf() }
+    }
+}
+
+/// Makes names created, renamed or removed in `dir` durable.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+impl MetaStore for FileMetaStore {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(self.dir.join(name)) {
+            Ok(content) => Ok(Some(content)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let (temporary, path) = (self.dir.join(format!("{name}.new")), self.dir.join(name));
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
+        sync_dir(&self.dir)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.dir.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => sync_dir(&self.dir),
+        }
+    }
+}
