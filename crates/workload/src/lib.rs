@@ -1,1 +1,11 @@
-//! Workload generators, load clients, latency recording.
+//! Workloads for Afterglow: YCSB's key choosers, latency recording free of coordinated omission, a native CQL load client, a checker for
+//! stale reads, and reports. The binary `afterglow-workload` is a thin front over this library.
+
+pub mod cpu;
+pub mod flat;
+pub mod history;
+pub mod latency;
+pub mod pace;
+pub mod rng;
+pub mod values;
+pub mod ycsb;

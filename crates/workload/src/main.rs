@@ -1,0 +1,34 @@
+//! `afterglow-workload`: load, measure and check a Cassandra-compatible database, directly or through Afterglow.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod commands;
+
+/// Load, measure and check a Cassandra-compatible database, directly or through Afterglow.
+#[derive(Parser)]
+#[command(name = "afterglow-workload", version, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare our YCSB generators with histograms drawn from the real site.ycsb:core.
+    YcsbCheck(commands::ycsb_check::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::YcsbCheck(options) => commands::ycsb_check::run(&options),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("afterglow-workload: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The key choosers of YCSB core (`site.ycsb:core` 0.17), reimplemented from their published algorithms.
+//!
+//! They follow YCSB where its behaviour is surprising, because figures are only comparable when the skew is the same:
+//! see [`ScrambledZipfian`] and [`SkewedLatest`]. `ycsb-check/` compares every one of them with the real jar.
+
+mod check;
+mod latest;
+mod uniform;
+mod zipfian;
+
+pub use check::{Bucketing, CheckCase, CheckError, cases, chi_square_z, compare, parse_golden};
+pub use latest::SkewedLatest;
+pub use uniform::{Counter, Hotspot, Sequential, Uniform};
+pub use zipfian::{SCRAMBLED_ITEMS, SCRAMBLED_ZETAN, ScrambledZipfian, ZIPFIAN_CONSTANT, Zipfian, zeta};
+
+use crate::rng::Rng;
+
+/// Something that picks the next item number.
+pub trait Generator {
+    /// The next item.
+    fn next(&mut self, rng: &mut Rng) -> u64;
+}
+
+/// YCSB's 64-bit FNV-1 style hash over the eight bytes of `value`, low byte first, made non-negative as Java's
+/// `Math.abs` does it.
+pub fn fnv_hash64(value: u64) -> u64 {
+    const OFFSET_BASIS: u64 = 0xCBF2_9CE4_8422_2325;
+    const PRIME: u64 = 1_099_511_628_211;
+    let hash = value.to_le_bytes().iter().fold(OFFSET_BASIS, |h, &b| (h ^ u64::from(b)).wrapping_mul(PRIME));
+    java_abs(hash)
+}
+
+/// `Math.abs` on a Java long. Its one surprise, `abs(MIN) == MIN`, is mapped to 0 here: YCSB would compute a negative
+/// item from it, once in 2^64 draws.
+pub(crate) fn java_abs(v: u64) -> u64 {
+    (v as i64).checked_abs().unwrap_or(0) as u64
+}
+
+/// Which items are asked for how often: the choices of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// Every record equally often.
+    Uniform,
+    /// YCSB's `requestdistribution=zipfian`: a zipfian over ten thousand million items, scrambled over the records.
+    #[value(alias = "scrambled")]
+    Zipfian,
+    /// A plain zipfian over the records, constant 0.99: record 0 is the hottest. Steeper than `zipfian`.
+    PlainZipfian,
+    /// YCSB's `latest`: the records loaded last are the hottest.
+    Latest,
+    /// YCSB's `hotspot` with its defaults: 80 % of the requests go to 20 % of the records.
+    Hotspot,
+    /// One after the other, again and again: the worst case of any cache smaller than the data.
+    Sequential,
+}
+
+/// A key chooser over `0..records`, made as YCSB's CoreWorkload makes it. Clones draw independently and share no state.
+#[derive(Clone, Debug)]
+pub struct KeyChooser {
+    kind: Kind,
+    records: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Uniform(Uniform),
+    Scrambled(ScrambledZipfian),
+    Zipfian(Zipfian),
+    Latest(SkewedLatest),
+    Hotspot(Hotspot),
+    Sequential(Sequential),
+}
+
+impl KeyChooser {
+    /// A chooser over the items `0..records` (2 if less). `PlainZipfian` and `Latest` sum `records` terms here, some 30 ns each:
+    /// make it once and clone it.
+    pub fn new(distribution: Distribution, records: u64) -> Self {
+        let records = records.max(2);
+        let kind = match distribution {
+            Distribution::Uniform => Kind::Uniform(Uniform::new(0, records - 1)),
+            // CoreWorkload hands over `insertstart + insertcount` as the *inclusive* upper bound and rejects what is not there.
+            Distribution::Zipfian => Kind::Scrambled(ScrambledZipfian::new(0, records)),
+            Distribution::PlainZipfian => Kind::Zipfian(Zipfian::new(0, records - 1)),
+            Distribution::Latest => Kind::Latest(SkewedLatest::new(records - 1)),
+            Distribution::Hotspot => Kind::Hotspot(Hotspot::new(0, records - 1, 0.2, 0.8)),
+            Distribution::Sequential => Kind::Sequential(Sequential::new(0, records - 1)),
+        };
+        Self { kind, records }
+    }
+
+    /// Starts a sequential chooser at `first`, so that several threads do not walk in step; others stay as they are.
+    pub fn starting_at(mut self, first: u64) -> Self {
+        if let Kind::Sequential(sequential) = &mut self.kind {
+            *sequential = Sequential::starting_at(0, self.records - 1, first);
+        }
+        self
+    }
+
+    fn draw(&mut self, rng: &mut Rng) -> u64 {
+        match &mut self.kind {
+            Kind::Uniform(g) => g.next(rng),
+            Kind::Scrambled(g) => g.next(rng),
+            Kind::Zipfian(g) => g.next(rng),
+            Kind::Latest(g) => g.next(rng),
+            Kind::Hotspot(g) => g.next(rng),
+            Kind::Sequential(g) => g.next(rng),
+        }
+    }
+
+    /// The next record number, always below the number of records.
+    #[inline]
+    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+        loop {
+            let item = self.draw(rng);
+            if item < self.records {
+                return item;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chooser_stays_in_range() {
+        use clap::ValueEnum;
+        for &distribution in Distribution::value_variants() {
+            for records in [2, 3, 1000] {
+                let mut chooser = KeyChooser::new(distribution, records);
+                let mut rng = Rng::new(3);
+                assert!((0..10_000).all(|_| chooser.next(&mut rng) < records), "{distribution:?} {records}");
+            }
+        }
+    }
+
+    #[test]
+    fn sequential_visits_every_record_once_a_round() {
+        let mut chooser = KeyChooser::new(Distribution::Sequential, 8).starting_at(5);
+        let mut rng = Rng::new(0);
+        let round: Vec<_> = (0..8).map(|_| chooser.next(&mut rng)).collect();
+        assert_eq!(round, [5, 6, 7, 0, 1, 2, 3, 4]);
+    }
+}
