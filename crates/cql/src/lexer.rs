@@ -1,0 +1,1 @@
+//! Tokens of CQL, as strict as Cassandra's own lexer.

@@ -1,0 +1,212 @@
+//! Literals of key columns, in the bytes that the server would make of them.
+//!
+//! Only what is certain: forms whose meaning depends on the server's version, time zone or locale are refused, and the
+//! statement is then passed (a read) or widened (a write).
+
+use std::net::IpAddr;
+
+use super::key::Slot;
+use crate::statement::{Literal, Term};
+
+/// Why a term gives no key value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uncertain {
+    /// Not a literal or marker.
+    Expression,
+    /// A literal whose bytes are not certain, or that the server will refuse.
+    Literal,
+}
+
+/// The source of a key column's value.
+pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<Slot, Uncertain> {
+    match term {
+        Term::Marker(marker) => Ok(Slot::Bind(marker.clone())),
+        Term::Literal(literal) => encode(literal, cql_type).map(Slot::Literal).ok_or(Uncertain::Literal),
+        Term::Null => Err(Uncertain::Literal),
+        Term::Tuple(_) | Term::Complex => Err(Uncertain::Expression),
+    }
+}
+
+/// Bytes of `literal` as a value of the native type `cql_type`, where certain.
+pub(crate) fn encode(literal: &Literal, cql_type: &str) -> Option<Vec<u8>> {
+    match literal {
+        Literal::String(text) => string(text, cql_type),
+        Literal::Integer(digits) => integer(digits, cql_type),
+        Literal::Float(text) => number(text, cql_type),
+        Literal::Boolean(value) => (cql_type == "boolean").then(|| vec![u8::from(*value)]),
+        Literal::Uuid(text) => uuid(text, cql_type),
+        Literal::Hex(digits) => (cql_type == "blob").then(|| hex(digits))?,
+        Literal::Other => None,
+    }
+}
+
+fn string(text: &str, cql_type: &str) -> Option<Vec<u8>> {
+    match cql_type {
+        "text" | "varchar" => Some(text.as_bytes().to_vec()),
+        "ascii" => text.is_ascii().then(|| text.as_bytes().to_vec()),
+        "inet" => inet(text),
+        "date" => date(text).map(|days| ((days + (1 << 31)) as u32).to_be_bytes().to_vec()),
+        "time" => time(text).map(|nanos| nanos.to_be_bytes().to_vec()),
+        "timestamp" => timestamp(text).map(|millis| millis.to_be_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+fn integer(digits: &str, cql_type: &str) -> Option<Vec<u8>> {
+    match cql_type {
+        "int" => digits.parse::<i32>().ok().map(|v| v.to_be_bytes().to_vec()),
+        "bigint" | "timestamp" => digits.parse::<i64>().ok().map(|v| v.to_be_bytes().to_vec()),
+        "smallint" => digits.parse::<i16>().ok().map(|v| v.to_be_bytes().to_vec()),
+        "tinyint" => digits.parse::<i8>().ok().map(|v| v.to_be_bytes().to_vec()),
+        "varint" => digits.parse::<i128>().ok().map(varint),
+        "time" => digits
+            .parse::<i64>()
+            .ok()
+            .filter(|n| (0..DAY_NANOS).contains(n))
+            .map(|n| n.to_be_bytes().to_vec()),
+        _ => number(digits, cql_type),
+    }
+}
+
+/// `float`, `double` and `decimal` from any numeric literal.
+fn number(text: &str, cql_type: &str) -> Option<Vec<u8>> {
+    match cql_type {
+        "float" => text.parse::<f32>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec()),
+        "double" => text.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec()),
+        "decimal" => decimal(text),
+        _ => None,
+    }
+}
+
+/// The shortest two's complement form, big endian.
+fn varint(value: i128) -> Vec<u8> {
+    let bytes = value.to_be_bytes();
+    let sign = if value < 0 { 0xff } else { 0x00 };
+    let redundant =
+        bytes.windows(2).take_while(|pair| pair[0] == sign && (pair[1] & 0x80) == (sign & 0x80)).count();
+    bytes[redundant..].to_vec()
+}
+
+/// Scale (i32) and unscaled value, as `java.math.BigDecimal` reads the text: digits are kept, not normalised.
+fn decimal(text: &str) -> Option<Vec<u8>> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => {
+            (mantissa, exponent.strip_prefix('+').unwrap_or(exponent).parse::<i32>().ok()?)
+        }
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let unscaled: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+    let mut bytes = scale.to_be_bytes().to_vec();
+    bytes.extend(varint(unscaled));
+    Some(bytes)
+}
+
+fn uuid(text: &str, cql_type: &str) -> Option<Vec<u8>> {
+    let value = uuid::Uuid::try_parse(text).ok()?;
+    match cql_type {
+        "uuid" => Some(value.as_bytes().to_vec()),
+        "timeuuid" => (value.get_version_num() == 1).then(|| value.as_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+fn hex(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
+}
+
+/// Addresses in their plain forms. Java turns v4-mapped v6 text into v4; host names would be resolved: both refused.
+fn inet(text: &str) -> Option<Vec<u8>> {
+    match text.parse().ok()? {
+        IpAddr::V4(address) => Some(address.octets().to_vec()),
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => Some(address.octets().to_vec()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+const DAY_NANOS: i64 = 86_400_000_000_000;
+
+/// Exactly `width` ASCII digits at the front, and the rest.
+fn digits(text: &str, width: usize) -> Option<(i64, &str)> {
+    let (head, rest) = text.split_at_checked(width)?;
+    head.bytes().all(|b| b.is_ascii_digit()).then(|| Some((head.parse().ok()?, rest)))?
+}
+
+/// Days since 1970-01-01 of `yyyy-mm-dd` at the front (proleptic Gregorian), and the rest.
+fn date_prefix(text: &str) -> Option<(i64, &str)> {
+    let (year, rest) = digits(text, 4)?;
+    let (month, rest) = digits(rest.strip_prefix('-')?, 2)?;
+    let (day, rest) = digits(rest.strip_prefix('-')?, 2)?;
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => return None,
+    };
+    // Java's older date formats switch calendars in 1582; nobody keys by such dates as text.
+    if !(1..=length).contains(&day) || year < 1600 {
+        return None;
+    }
+    // Days from civil, by eras of 400 years counted from March (Howard Hinnant's chrono algorithms).
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let era = shifted.div_euclid(400);
+    let of_era = shifted.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = of_era * 365 + of_era / 4 - of_era / 100 + day_of_year;
+    Some((era * 146_097 + day_of_era - 719_468, rest))
+}
+
+fn date(text: &str) -> Option<i64> {
+    date_prefix(text).and_then(|(days, rest)| rest.is_empty().then_some(days))
+}
+
+/// Seconds of `hh:mm:ss` at the front, and the rest.
+fn clock_prefix(text: &str) -> Option<(i64, &str)> {
+    let (hour, rest) = digits(text, 2)?;
+    let (minute, rest) = digits(rest.strip_prefix(':')?, 2)?;
+    let (second, rest) = digits(rest.strip_prefix(':')?, 2)?;
+    (hour < 24 && minute < 60 && second < 60).then_some((hour * 3600 + minute * 60 + second, rest))
+}
+
+/// Nanoseconds since midnight of `hh:mm:ss[.f]`, one to nine fractional digits.
+fn time(text: &str) -> Option<i64> {
+    let (seconds, rest) = clock_prefix(text)?;
+    let nanos = match rest.strip_prefix('.') {
+        None if rest.is_empty() => 0,
+        Some(fraction)
+            if (1..=9).contains(&fraction.len()) && fraction.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            fraction.parse::<i64>().ok()? * 10_i64.pow(9 - fraction.len() as u32)
+        }
+        _ => return None,
+    };
+    Some(seconds * 1_000_000_000 + nanos)
+}
+
+/// Milliseconds of `yyyy-mm-dd(T| )hh:mm:ss[.fff](Z|+hhmm|+hh:mm)`. Without an offset the server's time zone would decide.
+fn timestamp(text: &str) -> Option<i64> {
+    let (days, rest) = date_prefix(text)?;
+    let (seconds, rest) = clock_prefix(rest.strip_prefix(['T', ' '])?)?;
+    let (millis, rest) = match rest.strip_prefix('.') {
+        Some(fraction) => digits(fraction, 3)?,
+        None => (0, rest),
+    };
+    let offset = if rest == "Z" {
+        0
+    } else {
+        let sign = if rest.starts_with('-') { -1 } else { 1 };
+        let (hours, rest) = digits(rest.strip_prefix(['+', '-'])?, 2)?;
+        let (minutes, rest) = digits(rest.strip_prefix(':').unwrap_or(rest), 2)?;
+        if !rest.is_empty() || hours > 14 || minutes > 59 {
+            return None;
+        }
+        sign * (hours * 3600 + minutes * 60)
+    };
+    Some((days * 86_400 + seconds - offset) * 1000 + millis)
+}

@@ -1,0 +1,88 @@
+//! From a statement and the schema to what the door does with it.
+//!
+//! A plan is made once per prepared statement (or per normalised text) and then used without parsing. It holds only as
+//! long as the schema it was made from. Doubt never makes a read out of a write: what is not provably a read
+//! is a write, and what rows a write touches is widened until it is certain.
+
+use std::sync::Arc;
+
+use crate::statement::{Parsed, Statement, TableName};
+
+mod key;
+mod keys;
+mod literal;
+mod read;
+mod schema;
+pub(crate) mod types;
+mod write;
+
+pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot};
+pub use read::{PassReason, Projected, ReadPlan};
+pub use schema::{Column, NotCacheable, SchemaView, TableSchema};
+pub use write::{Target, WriteKind, WritePlan};
+
+use crate::statement::Term;
+use crate::system::SystemQuery;
+
+/// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes are not certain.
+pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<Slot> {
+    literal::slot(term, cql_type).ok()
+}
+
+/// What to do with a statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// A read of one row by its full primary key, to be served from the cache.
+    CachedRead(ReadPlan),
+    /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by [`crate::system`].
+    SystemRead(SystemQuery),
+    /// A read to be passed through.
+    Read(PassReason),
+    /// `USE`: passed through; sets the session's keyspace when acknowledged.
+    Use(String),
+    /// Anything that may change data: drop what its targets name, then pass it through.
+    Write(WritePlan),
+}
+
+/// Plans a statement.
+///
+/// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names one; for an
+/// EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
+pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
+    let context = Context { schema, session_keyspace, binds_certain: !parsed.repeats_marker_name() };
+    match &parsed.statement {
+        Statement::Select(select) => read::plan(select, &context),
+        Statement::Modification(modification) => Plan::Write(write::modification(modification, &context)),
+        Statement::Batch(batch) => Plan::Write(write::batch(batch, &context)),
+        Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
+        Statement::Truncate(table) => Plan::Write(write::truncate(table, &context)),
+        Statement::Schema(change) => Plan::Write(write::schema_change(change, &context)),
+        Statement::Access => Plan::Write(WritePlan::new(WriteKind::Access, Vec::new())),
+        Statement::List => Plan::Read(PassReason::List),
+        Statement::Describe => Plan::Read(PassReason::Describe),
+        Statement::Unknown(unknown) if unknown.provably_read => Plan::Read(PassReason::NotUnderstood),
+        Statement::Unknown(unknown) => Plan::Write(write::unknown(unknown, &context)),
+    }
+}
+
+/// What a statement is planned against.
+pub(crate) struct Context<'a> {
+    pub(crate) schema: &'a dyn SchemaView,
+    pub(crate) session_keyspace: Option<&'a str>,
+    /// False when markers may be numbered in another way by the server.
+    pub(crate) binds_certain: bool,
+}
+
+impl Context<'_> {
+    /// The keyspace that a name is in; `None` when neither text nor session says (the server will refuse).
+    pub(crate) fn keyspace_of<'n>(&'n self, name: &'n TableName) -> Option<&'n str> {
+        name.keyspace.as_deref().or(self.session_keyspace)
+    }
+
+    pub(crate) fn table(&self, name: &TableName) -> Option<Arc<TableSchema>> {
+        self.schema.table(self.keyspace_of(name)?, &name.name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

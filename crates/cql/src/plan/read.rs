@@ -1,0 +1,206 @@
+//! Planning of SELECT: cached, answered from the system tables, or passed through and why.
+
+use std::sync::Arc;
+
+use super::key::{KeyTemplate, Part, PartitionTemplate};
+use super::schema::{Column, NotCacheable, TableSchema};
+use super::types::KeyClass;
+use super::{Context, Plan, literal};
+use crate::statement::{Literal, Operator, Relation, Select, Selected, Selector, Term};
+use crate::system::SystemQuery;
+
+/// A read of one row that the cache can serve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadPlan {
+    /// The table as it was when the plan was made.
+    pub table: Arc<TableSchema>,
+    /// [`TableSchema::fingerprint`] of `table`.
+    pub fingerprint: u64,
+    /// Makes the row's key.
+    pub key: KeyTemplate,
+    /// The columns of the answer, in order (aliases do not matter to the rows).
+    pub projection: Vec<Projected>,
+}
+
+/// One column of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Projected {
+    /// The key column at this position of [`RowKey::columns`](super::RowKey::columns).
+    Key(u16),
+    /// The regular column at this position of [`TableSchema::regulars`].
+    Regular(u16),
+}
+
+/// Why a read is passed through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PassReason {
+    /// Not parsed, but provably a read.
+    NotUnderstood,
+    /// `LIST`.
+    List,
+    /// `DESCRIBE`.
+    Describe,
+    /// The table is not in the schema, or no keyspace is known.
+    UnknownTable,
+    /// The table's rows are not cached.
+    NotCacheable(NotCacheable),
+    /// A column is not in the schema.
+    UnknownColumn,
+    /// Not exactly one `=` for each key column and nothing else.
+    NotOneRow,
+    /// A function, cast, element, literal or arithmetic in the select list or as a key value.
+    Expression,
+    /// A key literal whose bytes are not certain.
+    UncertainLiteral,
+    /// `SELECT JSON`.
+    Json,
+    /// `SELECT DISTINCT`.
+    Distinct,
+    /// `ORDER BY`, `GROUP BY`, `ALLOW FILTERING`, `PER PARTITION LIMIT`, a bound or odd `LIMIT`.
+    Clause,
+    /// `BYPASS CACHE` or `USING TIMEOUT`.
+    Bypass,
+    /// A marker name occurs twice, so bind positions are not certain.
+    RepeatedMarker,
+}
+
+impl PassReason {
+    /// A stable lower-case name for counters.
+    pub fn label(self) -> &'static str {
+        match self {
+            PassReason::NotUnderstood => "not-understood",
+            PassReason::List => "list",
+            PassReason::Describe => "describe",
+            PassReason::UnknownTable => "unknown-table",
+            PassReason::NotCacheable(reason) => reason.label(),
+            PassReason::UnknownColumn => "unknown-column",
+            PassReason::NotOneRow => "not-one-row",
+            PassReason::Expression => "expression",
+            PassReason::UncertainLiteral => "uncertain-literal",
+            PassReason::Json => "json",
+            PassReason::Distinct => "distinct",
+            PassReason::Clause => "clause",
+            PassReason::Bypass => "bypass",
+            PassReason::RepeatedMarker => "repeated-marker",
+        }
+    }
+}
+
+pub(super) fn plan(select: &Select, context: &Context) -> Plan {
+    if context.keyspace_of(&select.table) == Some("system")
+        && let Some(query) = SystemQuery::new(select)
+    {
+        return Plan::SystemRead(query);
+    }
+    match cached(select, context) {
+        Ok(plan) => Plan::CachedRead(plan),
+        Err(reason) => Plan::Read(reason),
+    }
+}
+
+fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
+    check_clauses(select)?;
+    let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
+    table.cacheable().map_err(PassReason::NotCacheable)?;
+    if !context.binds_certain {
+        return Err(PassReason::RepeatedMarker);
+    }
+    let projection = project(&select.selectors, &table)?;
+    let equal = equalities(&select.relations)?;
+    if equal.len() != table.partition_key.len() + table.clustering.len() {
+        return Err(PassReason::NotOneRow);
+    }
+    let partition = key_parts(&table.partition_key, &equal, |_| KeyClass::PARTITION)?;
+    let clustering = key_parts(&table.clustering, &equal, |c| KeyClass::of_clustering(&c.cql_type))?;
+    let key = KeyTemplate { partition: PartitionTemplate { table: table.id, parts: partition }, clustering };
+    Ok(ReadPlan { fingerprint: table.fingerprint(), key, projection, table })
+}
+
+fn check_clauses(select: &Select) -> Result<(), PassReason> {
+    if select.json {
+        return Err(PassReason::Json);
+    }
+    if select.distinct {
+        return Err(PassReason::Distinct);
+    }
+    if select.bypass_cache || select.using_timeout {
+        return Err(PassReason::Bypass);
+    }
+    // One row satisfies any positive limit; a bound one may be zero or null, which the server refuses.
+    let limit_harmless = match &select.limit {
+        None => true,
+        Some(Term::Literal(Literal::Integer(digits))) => digits.parse::<i32>().is_ok_and(|limit| limit > 0),
+        Some(_) => false,
+    };
+    if select.ordered
+        || select.grouped
+        || select.allow_filtering
+        || select.per_partition_limit.is_some()
+        || !limit_harmless
+    {
+        return Err(PassReason::Clause);
+    }
+    Ok(())
+}
+
+fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<Projected>, PassReason> {
+    let keys = table.partition_key.len() + table.clustering.len();
+    if selectors.is_empty() {
+        let keys = (0..keys as u16).map(Projected::Key);
+        return Ok(keys.chain((0..table.regulars.len() as u16).map(Projected::Regular)).collect());
+    }
+    selectors
+        .iter()
+        .map(|selector| match &selector.what {
+            Selected::Column(name) => locate(name, table).ok_or(PassReason::UnknownColumn),
+            Selected::CountRows | Selected::Expression => Err(PassReason::Expression),
+        })
+        .collect()
+}
+
+fn locate(name: &str, table: &TableSchema) -> Option<Projected> {
+    let key = table.partition_key.iter().chain(&table.clustering).position(|c| c.name == name);
+    let regular = || table.regulars.iter().position(|c| c.name == name);
+    key.map(|at| Projected::Key(at as u16)).or_else(|| regular().map(|at| Projected::Regular(at as u16)))
+}
+
+/// The `=` relations by column, or why there are others. Each column may be named once.
+fn equalities(relations: &[Relation]) -> Result<Vec<(&str, &Term)>, PassReason> {
+    let mut equal: Vec<(&str, &Term)> = Vec::with_capacity(relations.len());
+    for relation in relations {
+        match relation {
+            Relation::Column { column, op: Operator::Equal, values } if values.len() == 1 => {
+                equal.push((column, &values[0]));
+            }
+            Relation::Tuple { columns, op: Operator::Equal, values } => match values.as_slice() {
+                [Term::Tuple(terms)] if terms.len() == columns.len() => {
+                    equal.extend(columns.iter().map(String::as_str).zip(terms));
+                }
+                _ => return Err(PassReason::NotOneRow),
+            },
+            _ => return Err(PassReason::NotOneRow),
+        }
+    }
+    let repeated =
+        equal.iter().enumerate().any(|(i, (name, _))| equal[..i].iter().any(|(other, _)| other == name));
+    if repeated { Err(PassReason::NotOneRow) } else { Ok(equal) }
+}
+
+fn key_parts(
+    columns: &[Column],
+    equal: &[(&str, &Term)],
+    class: impl Fn(&Column) -> KeyClass,
+) -> Result<Vec<Part>, PassReason> {
+    columns
+        .iter()
+        .map(|column| {
+            let (_, term) =
+                equal.iter().find(|(name, _)| *name == column.name).ok_or(PassReason::NotOneRow)?;
+            let slot = literal::slot(term, &column.cql_type).map_err(|uncertain| match uncertain {
+                literal::Uncertain::Expression => PassReason::Expression,
+                literal::Uncertain::Literal => PassReason::UncertainLiteral,
+            })?;
+            Ok(Part { slot, class: class(column) })
+        })
+        .collect()
+}

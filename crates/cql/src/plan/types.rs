@@ -1,0 +1,95 @@
+//! CQL types as far as keys need them.
+
+/// Native types, by the names of `system_schema.columns`.
+const NATIVE: [&str; 22] = [
+    "ascii",
+    "bigint",
+    "blob",
+    "boolean",
+    "counter",
+    "date",
+    "decimal",
+    "double",
+    "duration",
+    "empty",
+    "float",
+    "inet",
+    "int",
+    "smallint",
+    "text",
+    "time",
+    "timestamp",
+    "timeuuid",
+    "tinyint",
+    "uuid",
+    "varchar",
+    "varint",
+];
+
+/// Whether `name` is a native type.
+pub(crate) fn is_native(name: &str) -> bool {
+    NATIVE.contains(&name)
+}
+
+/// Whether values of a clustering column of this type that the database holds to be equal can be recognised by
+/// [`is_canonical`]. Decimals compare by value (1.0 is 1.00), tuples and collections by element.
+pub(crate) fn has_one_form(name: &str) -> bool {
+    is_native(name) && !matches!(name, "decimal" | "counter" | "duration" | "empty")
+}
+
+/// Whether `value` is the only form of itself under the clustering order of its type. Values that are not are left to
+/// the partition's epoch: `varint` with needless leading bytes, `boolean` other than 0 and 1, not-a-numbers.
+pub(crate) fn is_canonical(class: KeyClass, value: &[u8]) -> bool {
+    match class {
+        KeyClass::Bytes => true,
+        KeyClass::Never => false,
+        KeyClass::Boolean => matches!(value, [] | [0] | [1]),
+        KeyClass::Varint => match value {
+            [0x00, next, ..] => *next >= 0x80,
+            [0xff, next, ..] => *next < 0x80,
+            _ => true,
+        },
+        KeyClass::Float => match <[u8; 4]>::try_from(value) {
+            Ok(bytes) => !f32::from_be_bytes(bytes).is_nan(),
+            Err(_) => value.is_empty(),
+        },
+        KeyClass::Double => match <[u8; 8]>::try_from(value) {
+            Ok(bytes) => !f64::from_be_bytes(bytes).is_nan(),
+            Err(_) => value.is_empty(),
+        },
+    }
+}
+
+/// How equality of key values relates to their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyClass {
+    /// Equal values have equal bytes.
+    Bytes,
+    /// `boolean`.
+    Boolean,
+    /// `varint`.
+    Varint,
+    /// `float`.
+    Float,
+    /// `double`.
+    Double,
+    /// Not known: no value is taken for canonical.
+    Never,
+}
+
+impl KeyClass {
+    /// The class of a partition key column: partitions are told apart by their bytes alone, whatever the type.
+    pub(crate) const PARTITION: KeyClass = KeyClass::Bytes;
+
+    /// The class of a clustering column.
+    pub(crate) fn of_clustering(cql_type: &str) -> KeyClass {
+        match cql_type {
+            "boolean" => KeyClass::Boolean,
+            "varint" => KeyClass::Varint,
+            "float" => KeyClass::Float,
+            "double" => KeyClass::Double,
+            name if has_one_form(name) => KeyClass::Bytes,
+            _ => KeyClass::Never,
+        }
+    }
+}

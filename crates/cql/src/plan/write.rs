@@ -1,0 +1,148 @@
+//! Planning of everything that is not a read: what it may touch.
+
+use uuid::Uuid;
+
+use super::Context;
+use super::key::{KeyTemplate, PartitionTemplate};
+use super::keys::{self, Rows};
+use crate::statement::{
+    Batch, BatchKind, Modification, ModificationKind, SchemaChange, SchemaObject, TableName, Unknown,
+};
+
+/// What a write may touch, and what else matters for sending it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WritePlan {
+    /// What kind of statement it is.
+    pub kind: WriteKind,
+    /// Everything that it may change. Empty only for [`WriteKind::Access`] and empty batches.
+    pub targets: Vec<Target>,
+    /// Has an `IF`: a lightweight transaction.
+    pub conditional: bool,
+    /// Touches counters: never to be sent twice.
+    pub counter: bool,
+}
+
+impl WritePlan {
+    pub(super) fn new(kind: WriteKind, targets: Vec<Target>) -> WritePlan {
+        WritePlan { kind, targets, conditional: false, counter: false }
+    }
+}
+
+/// What kind of write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WriteKind {
+    /// `INSERT`, `UPDATE`, `DELETE`.
+    Modification,
+    /// A batch in text.
+    Batch,
+    /// `TRUNCATE`.
+    Truncate,
+    /// DDL.
+    Schema,
+    /// Roles and permissions: no rows, but who may read them.
+    Access,
+    /// Not understood.
+    Unknown,
+}
+
+/// One thing that a write may touch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// One row. If its template gives no row, its partition; if it gives no partition the server will refuse
+    /// the statement, and the table is the safe reading.
+    Row(KeyTemplate),
+    /// One partition.
+    Partition(PartitionTemplate),
+    /// A whole table.
+    Table {
+        /// Keyspace.
+        keyspace: String,
+        /// Table.
+        table: String,
+        /// Its id, when the schema knows the table.
+        id: Option<Uuid>,
+    },
+    /// A whole keyspace.
+    Keyspace(String),
+    /// All that is cached.
+    Everything,
+}
+
+pub(super) fn modification(modification: &Modification, context: &Context) -> WritePlan {
+    let mut plan = WritePlan::new(WriteKind::Modification, Vec::new());
+    add(&mut plan, modification, context);
+    plan
+}
+
+pub(super) fn batch(batch: &Batch, context: &Context) -> WritePlan {
+    let mut plan = WritePlan::new(WriteKind::Batch, Vec::new());
+    plan.counter = batch.kind == BatchKind::Counter;
+    for modification in &batch.modifications {
+        add(&mut plan, modification, context);
+    }
+    plan
+}
+
+fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
+    plan.conditional |= modification.conditional;
+    let Some(table) = context.table(&modification.table) else {
+        return push(plan, table_target(&modification.table, context));
+    };
+    plan.counter |= table.counter;
+    let rows = match modification.kind {
+        ModificationKind::InsertJson => Rows::Table,
+        _ => keys::rows(modification, &table, context.binds_certain),
+    };
+    match rows {
+        Rows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
+        Rows::Partitions(keys) => keys.into_iter().for_each(|key| push(plan, Target::Partition(key))),
+        Rows::Table => push(plan, table_target(&modification.table, context)),
+    }
+}
+
+fn push(plan: &mut WritePlan, target: Target) {
+    if !plan.targets.contains(&target) {
+        plan.targets.push(target);
+    }
+}
+
+pub(super) fn truncate(table: &TableName, context: &Context) -> WritePlan {
+    WritePlan::new(WriteKind::Truncate, vec![table_target(table, context)])
+}
+
+pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
+    let target = unknown.table.as_ref().map_or(Target::Everything, |table| table_target(table, context));
+    WritePlan::new(WriteKind::Unknown, vec![target])
+}
+
+/// Tables are touched as such; other objects may have dependents anywhere in their keyspace.
+pub(super) fn schema_change(change: &SchemaChange, context: &Context) -> WritePlan {
+    let by_table = match change.object {
+        SchemaObject::Table | SchemaObject::View | SchemaObject::Trigger => true,
+        SchemaObject::Index => change.verb == crate::statement::SchemaVerb::Create,
+        SchemaObject::Keyspace | SchemaObject::Type | SchemaObject::Function | SchemaObject::Aggregate => {
+            false
+        }
+    };
+    let target = if by_table {
+        table_target(&change.name, context)
+    } else {
+        keyspace_target(context.keyspace_of(&change.name))
+    };
+    WritePlan::new(WriteKind::Schema, vec![target])
+}
+
+fn table_target(name: &TableName, context: &Context) -> Target {
+    match context.keyspace_of(name) {
+        Some(keyspace) => Target::Table {
+            keyspace: keyspace.to_owned(),
+            table: name.name.clone(),
+            id: context.table(name).map(|table| table.id),
+        },
+        None => Target::Everything,
+    }
+}
+
+fn keyspace_target(keyspace: Option<&str>) -> Target {
+    keyspace.map_or(Target::Everything, |keyspace| Target::Keyspace(keyspace.to_owned()))
+}
