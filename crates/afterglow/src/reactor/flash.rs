@@ -1,0 +1,79 @@
+//! One aligned read of a flash device on the reactor's own ring.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use afterglow_engine::disk::{AlignedBuf, DeviceId, DeviceSet};
+use compio::BufResult;
+use compio::buf::{IntoInner, IoBuf, IoBufMut, SetLen};
+use compio::driver::op::ReadAt;
+
+/// A device of the cache, held open.
+#[derive(Clone)]
+pub struct FlashFile {
+    set: Arc<dyn DeviceSet>,
+    device: DeviceId,
+}
+
+impl FlashFile {
+    /// The device `device` of `set`; `None` when it has no descriptor (a simulated device).
+    pub fn new(set: Arc<dyn DeviceSet>, device: DeviceId) -> Option<Self> {
+        set.raw_fd(device)?;
+        Some(Self { set, device })
+    }
+}
+
+impl AsFd for FlashFile {
+    #[allow(unsafe_code)]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let fd = self.set.raw_fd(self.device).expect("checked when this was made, and sets do not change");
+        // SAFETY: the descriptor is valid as long as the set lives (contract of `raw_fd`), and `self` holds the set.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+/// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment, into a fresh buffer.
+///
+/// Device and buffer belong to the runtime until the kernel is done with them: dropping the future loses the result, it never
+/// frees memory under a read in flight.
+///
+/// # Errors
+/// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
+pub async fn read_flash(device: &FlashFile, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+    let len = len as usize;
+    let target = Target { buf: AlignedBuf::zeroed(len), filled: 0 };
+    let BufResult(result, op) = compio::runtime::submit(ReadAt::new(device.clone(), offset, target)).await;
+    if result? < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(op.into_inner().buf)
+}
+
+/// The buffer as the runtime wants to see it: zeroed memory of a fixed length.
+struct Target {
+    buf: AlignedBuf,
+    filled: usize,
+}
+
+impl IoBuf for Target {
+    fn as_init(&self) -> &[u8] {
+        &self.buf[..self.filled]
+    }
+}
+
+impl SetLen for Target {
+    unsafe fn set_len(&mut self, len: usize) {
+        self.filled = len;
+    }
+}
+
+impl IoBufMut for Target {
+    #[allow(unsafe_code)]
+    fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        let bytes: &mut [u8] = &mut self.buf;
+        // SAFETY: same layout; the runtime only ever writes initialised bytes through it, so the buffer stays initialised.
+        unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+    }
+}

@@ -1,0 +1,129 @@
+//! Listening sockets: one accepts, connections go to the reactor that has the fewest.
+//!
+//! Not SO_REUSEPORT: the kernel spreads by a hash of the addresses, and drivers open one or two long connections a node, so
+//! that with a handful of clients one core would often get them all. Accepting is rare here; balance by count is worth
+//! the one hand-over. Besides, with SO_REUSEPORT a second process could silently share the port.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compio::net::{TcpListener, TcpStream};
+use parking_lot::Mutex;
+
+use super::{ConnectionGuard, Reactors};
+
+/// How long to wait after an accept failed (mostly: no descriptors left) before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listening socket could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}; choose a free address of this machine")]
+pub struct ListenError {
+    /// The address that was asked for.
+    pub address: SocketAddr,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A listening socket whose connections are spread over the reactors.
+pub struct Listener {
+    address: SocketAddr,
+    reactors: Reactors,
+    stop: Arc<Mutex<Option<Stop>>>,
+}
+
+/// Ends the accepting task; used on reactor 0 only.
+struct Stop(futures_channel::oneshot::Sender<()>);
+
+impl Listener {
+    /// Listens on `address`; `serve` runs on the reactor of each connection, which counts as there until the guard is dropped.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub fn start<S, F>(reactors: &Reactors, address: SocketAddr, serve: S) -> Result<Self, ListenError>
+    where
+        S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let failed = |source| ListenError { address, source };
+        let socket = StdListener::bind(address).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        let (stop, stopped) = futures_channel::oneshot::channel();
+        let spread = reactors.clone();
+        reactors.spawn_on(0, move || async move {
+            match TcpListener::from_std(socket) {
+                Ok(listener) => accept(&listener, stopped, &spread, serve).await,
+                Err(error) => tracing::error!(%address, %error, "the listening socket cannot be used"),
+            }
+        });
+        Ok(Self { address, reactors: reactors.clone(), stop: Arc::new(Mutex::new(Some(Stop(stop)))) })
+    }
+
+    /// Where it listens: the address asked for, with the port that the system chose in place of 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The reactors its connections live on.
+    pub fn reactors(&self) -> &Reactors {
+        &self.reactors
+    }
+
+    /// Takes no further connections; those that are there stay.
+    pub fn stop(&self) {
+        if let Some(stop) = self.stop.lock().take() {
+            let _ = stop.0.send(());
+        }
+    }
+}
+
+async fn accept<S, F>(
+    listener: &TcpListener,
+    stopped: futures_channel::oneshot::Receiver<()>,
+    reactors: &Reactors,
+    serve: S,
+) where
+    S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let accepting = async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => hand_over(&stream, peer, reactors, &serve),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    compio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    };
+    futures_util::future::select(std::pin::pin!(accepting), stopped).await;
+}
+
+/// Moves a connection to the reactor with the fewest.
+fn hand_over<S, F>(stream: &TcpStream, peer: SocketAddr, reactors: &Reactors, serve: &S)
+where
+    S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let (index, guard) = reactors.place_connection();
+    // A runtime's socket stays with its thread, so the other one gets a descriptor of its own.
+    let moved = stream.set_nodelay(true).and_then(|()| stream.as_fd().try_clone_to_owned());
+    let serve = serve.clone();
+    match moved {
+        Ok(fd) => reactors.spawn_on(index, move || async move {
+            match TcpStream::from_std(StdStream::from(fd)) {
+                Ok(stream) => serve(stream, peer, guard).await,
+                Err(error) => {
+                    tracing::warn!(%peer, %error, "a connection was lost on its way to its reactor")
+                }
+            }
+        }),
+        Err(error) => tracing::warn!(%peer, %error, "a connection could not be handed over"),
+    }
+}

@@ -1,0 +1,117 @@
+use std::io::{Read, Write};
+use std::net::TcpStream as StdStream;
+use std::sync::mpsc;
+
+use afterglow_engine::disk::{self, DeviceConfig, DeviceId, IoEngine};
+use compio::BufResult;
+use compio::io::{AsyncRead, AsyncWriteExt};
+use futures_util::FutureExt;
+
+use super::*;
+
+fn reactors(threads: usize, driver: Driver) -> Reactors {
+    Reactors::start(&ReactorsConfig { threads: Some(threads), driver }).unwrap()
+}
+
+/// Answers every connection with the name of the thread that serves it, once for each byte received.
+fn name_server(reactors: &Reactors) -> Listener {
+    Listener::start(reactors, "127.0.0.1:0".parse().unwrap(), |mut stream, _, guard| async move {
+        let _guard = guard;
+        let name = std::thread::current().name().unwrap().as_bytes().to_vec();
+        while let BufResult(Ok(1..), _) = stream.read(Vec::with_capacity(1)).await {
+            let BufResult(sent, _) = stream.write_all(name.clone()).await;
+            sent.unwrap();
+        }
+    })
+    .unwrap()
+}
+
+fn ask_name(client: &mut StdStream) -> String {
+    client.write_all(b"?").unwrap();
+    let mut name = [0; "reactor-0".len()];
+    client.read_exact(&mut name).unwrap();
+    String::from_utf8(name.to_vec()).unwrap()
+}
+
+#[test]
+fn few_connections_are_spread_evenly_and_places_are_given_back() {
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(2, driver);
+        let listener = name_server(&reactors);
+        let mut clients: Vec<_> = (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+        let mut names: Vec<_> = clients.iter_mut().map(ask_name).collect();
+        names.sort();
+        assert_eq!(names, ["reactor-0", "reactor-0", "reactor-1", "reactor-1"]);
+        reactors.shutdown();
+    }
+}
+
+#[test]
+fn a_stopped_listener_refuses_and_what_is_connected_goes_on() {
+    let reactors = reactors(1, Driver::Auto);
+    let listener = name_server(&reactors);
+    let mut client = StdStream::connect(listener.address()).unwrap();
+    ask_name(&mut client);
+    listener.stop();
+    // The socket closes when its task has ended; a connection made before that is never served.
+    while StdStream::connect(listener.address()).is_ok() {
+        std::thread::yield_now();
+    }
+    assert_eq!(ask_name(&mut client), "reactor-0");
+    reactors.shutdown();
+}
+
+#[test]
+fn an_address_in_use_is_refused_by_name() {
+    let reactors = reactors(1, Driver::Auto);
+    let first = name_server(&reactors);
+    let error = Listener::start(&reactors, first.address(), |_, _, _| async {}).err().unwrap();
+    assert!(error.to_string().contains(&first.address().to_string()), "{error}");
+    reactors.shutdown();
+}
+
+#[test]
+fn flash_is_read_on_the_ring_whole_or_with_an_error() {
+    let dir = std::env::temp_dir().join(format!("afterglow-reactor-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("flash");
+    let opened = disk::open(&[DeviceConfig { path: path.clone(), size: 1 << 20 }], IoEngine::Pread).unwrap();
+    let page: Vec<u8> = (0..4096u32).map(|i| (i % 251) as u8).collect();
+    {
+        use std::os::unix::fs::FileExt;
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&page, 8192).unwrap();
+    }
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(1, driver);
+        let set = opened.set.clone();
+        let (whole, beyond) = reactors
+            .block_on(0, move || async move {
+                let file = FlashFile::new(set, DeviceId(0)).unwrap();
+                // A read nobody waits for any more must not disturb the ones after it.
+                assert!(
+                    read_flash(&file, 0, 65536).now_or_never().is_none(),
+                    "the read is under way when it is dropped"
+                );
+                (read_flash(&file, 8192, 4096).await, read_flash(&file, 1 << 20, 4096).await)
+            })
+            .unwrap();
+        assert_eq!(&whole.unwrap()[..], &page[..]);
+        assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        reactors.shutdown();
+    }
+    drop(opened);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn results_come_back_from_another_reactor() {
+    let reactors = reactors(2, Driver::Auto);
+    let other = reactors.clone();
+    let (tx, rx) = mpsc::channel();
+    reactors.spawn_on(0, move || async move {
+        let name = other.run_on(1, || async { std::thread::current().name().map(str::to_owned) }).await;
+        tx.send(name.flatten()).unwrap();
+    });
+    assert_eq!(rx.recv().unwrap().as_deref(), Some("reactor-1"));
+    reactors.shutdown();
+}

@@ -1,0 +1,34 @@
+//! A task of a reactor waiting for another task of the same reactor.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// Where one task waits until a condition on shared state holds; others call [`Wake::wake`] after changing the state.
+///
+/// One waiter at a time: a later one takes the place of the earlier.
+#[derive(Debug, Default)]
+pub struct Wake {
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Wake {
+    /// Has the waiter look again.
+    pub fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `ready` gives something; asks now and after every wake-up.
+    pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        poll_fn(|context| match ready() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                self.waker.replace(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
