@@ -1,10 +1,16 @@
 //! CQL native protocol and statement analysis, sans-io.
-pub mod freshness;
 
+pub mod error;
+pub mod frame;
+pub mod freshness;
 mod lexer;
+pub mod message;
+pub mod negotiate;
 pub mod normal;
 mod parser;
 pub mod plan;
+pub mod response;
 pub mod row;
 pub mod statement;
 pub mod system;
+pub mod token;
