@@ -5,8 +5,13 @@
 //! default. [`keys`] is the only table of them; the flags, the file and `check-config` are all made from it.
 
 mod address;
+mod check;
 mod duration;
+mod fault;
+mod file;
 mod flash;
+pub mod keys;
+mod load;
 mod policy;
 mod size;
 mod value;
@@ -15,7 +20,9 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 pub use address::{Advertise, HostPort, parse_listen};
 pub use duration::Span;
+pub use fault::{Fault, Faults, FilePlace, Place};
 pub use flash::FlashSpec;
+pub use load::{Inputs, Loaded, load};
 pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};
 pub use size::Size;
 pub use value::{Invalid, IoChoice, LogFilter, LogFormat};

@@ -105,6 +105,15 @@ impl TablePattern {
     pub fn matches(&self, keyspace: &str, table: &str) -> bool {
         glob(self.keyspace.as_bytes(), keyspace.as_bytes()) && glob(self.table.as_bytes(), table.as_bytes())
     }
+
+    /// Whether this one certainly matches whatever the other does; may say no where the answer is yes.
+    pub fn covers(&self, other: &TablePattern) -> bool {
+        // Matched as if its wildcards were letters, a `*` of the other must be met by a `*` of ours, not by a `?`.
+        let covers = |ours: &str, theirs: &str| {
+            glob(ours.as_bytes(), theirs.as_bytes()) && (!theirs.contains('*') || !ours.contains('?'))
+        };
+        covers(&self.keyspace, &other.keyspace) && covers(&self.table, &other.table)
+    }
 }
 
 /// Whether `pattern` covers all of `name`. Goes back only to the latest `*`, so it takes at most len * len steps.
@@ -329,6 +338,18 @@ mod tests {
         fn patterns_match_as_defined(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
             prop_assert_eq!(glob(pattern.as_bytes(), name.as_bytes()), glob_plain(pattern.as_bytes(), name.as_bytes()));
         }
+    }
+
+    #[test]
+    fn a_pattern_covers_what_it_always_matches() {
+        let covers = |a: &str, b: &str| a.parse::<TablePattern>().unwrap().covers(&b.parse().unwrap());
+        assert!(
+            covers("*", "shop.c*")
+                && covers("shop.*", "shop.cart")
+                && covers("a?.x", "ab.x")
+                && covers("a.b", "a.b")
+        );
+        assert!(!covers("shop.cart", "shop.*") && !covers("?.x", "*.x") && !covers("a.*", "b.*"));
     }
 
     #[test]

@@ -1,0 +1,138 @@
+//! What single values cannot show: settings that contradict each other, and settings that are allowed but perhaps not meant.
+
+use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
+
+use super::{
+    Config, Size, TablePolicy,
+    fault::{Fault, Place},
+};
+
+/// Less leaves no room for an index worth having.
+const MIN_MEMORY: Size = Size::mib(32);
+/// Less cannot be cut into enough segments.
+const MIN_FLASH: Size = Size::mib(64);
+
+pub(super) fn check(
+    config: &Config,
+    places: &BTreeMap<&'static str, Place>,
+    faults: &mut Vec<Fault>,
+    notes: &mut Vec<String>,
+) {
+    let mut wrong = |key: &str, message: String| {
+        let place = places.get(key).cloned().unwrap_or(Place::Default);
+        faults.push(Fault { place, message });
+    };
+    doors(config, &mut wrong);
+    admin(config, &mut wrong);
+    sizes(config, &mut wrong);
+    flash_notes(config, places, notes);
+    policy_notes(config, notes);
+}
+
+type Wrong<'a> = dyn FnMut(&str, String) + 'a;
+
+fn doors(config: &Config, wrong: &mut Wrong<'_>) {
+    let Some(cql) = config.cql else {
+        return wrong(
+            "cql",
+            "no door is open, and the CQL door is the only one there is yet: \
+             write `--cql 127.0.0.1:9043 --backend HOST:9042` (or both keys in the file)"
+                .into(),
+        );
+    };
+    if config.backend.is_empty() {
+        wrong("backend", "the CQL door needs a database behind it: write `--backend 127.0.0.1:9042`".into());
+    }
+    if let Some(same) = config.backend.iter().find(|b| b.literal() == Some(cql)) {
+        wrong(
+            "backend",
+            format!("{same} is where Afterglow itself listens: give the database's address, or move --cql"),
+        );
+    }
+    if cql.ip().is_unspecified() && config.advertise.is_none() {
+        wrong(
+            "cql",
+            format!(
+                "{cql} listens on every network, so drivers must be told which address to use: write `--advertise IP`"
+            ),
+        );
+    }
+}
+
+fn admin(config: &Config, wrong: &mut Wrong<'_>) {
+    let Some(admin) = config.admin else { return };
+    if !admin.ip().is_loopback() && !config.admin_allow_remote {
+        wrong(
+            "admin",
+            format!(
+                "{admin} can be reached from other machines, and the admin address has no password and no TLS: listen on \
+                 127.0.0.1:{}, or write `--admin-allow-remote` if the network keeps strangers out",
+                admin.port()
+            ),
+        );
+    }
+    if config.cql.is_some_and(|cql| collide(cql, admin)) {
+        wrong("admin", format!("{admin} is the address of the CQL door already: choose another port"));
+    }
+}
+
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.port() != 0
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
+    if config.memory < MIN_MEMORY {
+        wrong("memory", format!("{} is too little memory: at least {MIN_MEMORY}", config.memory));
+    }
+    if config.flash.is_empty() && config.flash_size < MIN_FLASH {
+        wrong("flash-size", format!("{} is too little flash: at least {MIN_FLASH}", config.flash_size));
+    }
+    let mut seen = HashSet::new();
+    for flash in &config.flash {
+        if flash.size < MIN_FLASH {
+            wrong(
+                "flash",
+                format!(
+                    "{} is too little flash for {}: at least {MIN_FLASH}",
+                    flash.size,
+                    flash.path.display()
+                ),
+            );
+        }
+        if !seen.insert(&flash.path) {
+            wrong("flash", format!("{} is named twice", flash.path.display()));
+        }
+    }
+}
+
+fn flash_notes(config: &Config, places: &BTreeMap<&'static str, Place>, notes: &mut Vec<String>) {
+    if !config.flash.is_empty() && places.contains_key("flash-size") {
+        notes.push("flash-size has no effect: flash says where to cache".into());
+    }
+    let flash: u64 = match config.flash.is_empty() {
+        true => config.flash_size.get(),
+        false => config.flash.iter().map(|f| f.size.get()).fold(0, u64::saturating_add),
+    };
+    if flash < config.memory.get() {
+        notes.push(format!("flash ({}) is smaller than memory ({})", Size::bytes(flash), config.memory));
+    }
+}
+
+fn policy_notes(config: &Config, notes: &mut Vec<String>) {
+    let rules = &config.table_policy.rules;
+    for (i, rule) in rules.iter().enumerate() {
+        if let Some(first) = rules[..i].iter().find(|first| first.pattern.covers(&rule.pattern)) {
+            notes.push(format!(
+                "table-policy `{rule}` never holds: `{first}` before it matches the same tables"
+            ));
+        }
+    }
+    if !rules.iter().any(|rule| rule.policy == TablePolicy::Exclusive) {
+        notes.push(
+            "no table is `exclusive`: nothing stays cached for longer than its max-staleness, so a large flash tier earns little"
+                .into(),
+        );
+    }
+}

@@ -1,0 +1,428 @@
+//! The one table of settings: flags, environment variables, the file and `check-config` are all made from it.
+//!
+//! To add a setting: a field in [`Config`] with its default, and an entry here.
+
+use std::{fmt::Display, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+use super::{Config, Invalid, TableRule, address::parse_listen};
+
+/// Under which heading `--help` lists a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Where clients come in and where the database is.
+    Doors,
+    /// Memory and flash.
+    Cache,
+    /// What may be cached.
+    Policy,
+    /// Threads, admin address, log.
+    Process,
+}
+
+impl Group {
+    /// The heading.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Group::Doors => "Doors and database",
+            Group::Cache => "Cache",
+            Group::Policy => "What may be cached",
+            Group::Process => "Process",
+        }
+    }
+}
+
+/// How a setting is written in TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `key = "text"`
+    Text,
+    /// `key = 4`, or a word in quotes
+    Number,
+    /// `key = true`
+    Switch,
+    /// `key = ["one", "two"]`; flag repeatable, environment separated by commas
+    List,
+}
+
+/// A value that was refused: which of the list, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// Index into the values given.
+    pub index: usize,
+    /// Why, and what to write instead.
+    pub why: Invalid,
+}
+
+/// One setting.
+pub struct Key {
+    /// As in the file and behind `--`: `flash-size`.
+    pub name: &'static str,
+    /// Where `--help` lists it.
+    pub group: Group,
+    /// How it is written in TOML.
+    pub shape: Shape,
+    /// What stands for the value in `--help`.
+    pub value_name: &'static str,
+    /// A value one could write.
+    pub example: &'static str,
+    /// What it does, for `--help` and the example file.
+    pub help: &'static str,
+    /// Whether SIGHUP puts a change in force.
+    pub live: bool,
+    /// Reads values (exactly one unless the shape is a list) into the configuration.
+    pub set: fn(&mut Config, &[String]) -> Result<(), Refused>,
+    /// The values as they would be written; none when it is not set.
+    pub get: fn(&Config) -> Vec<String>,
+}
+
+impl Key {
+    /// The environment variable: `AFTERGLOW_FLASH_SIZE`.
+    pub fn variable(&self) -> String {
+        format!("AFTERGLOW_{}", self.name.replace('-', "_").to_ascii_uppercase())
+    }
+
+    /// A line of TOML that gives it these values.
+    pub fn toml(&self, values: &[String]) -> String {
+        let quoted = |text: &String| toml::Value::String(text.clone()).to_string();
+        let value = match self.shape {
+            Shape::List => format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+            Shape::Switch => values[0].clone(),
+            Shape::Number if values[0].parse::<u64>().is_ok() => values[0].clone(),
+            _ => quoted(&values[0]),
+        };
+        format!("{} = {value}", self.name)
+    }
+}
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The name that was probably meant, when one is near.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.replace('_', "-").to_ascii_lowercase();
+    let distance = |key: &Key| strsim::damerau_levenshtein(&name, key.name);
+    let key = KEYS.iter().min_by_key(|key| distance(key))?;
+    (distance(key) <= (key.name.len() / 3).max(1)).then_some(key.name)
+}
+
+fn refused(index: usize) -> impl Fn(Invalid) -> Refused {
+    move |why| Refused { index, why }
+}
+
+fn put<T: FromStr<Err = Invalid>>(slot: &mut T, values: &[String]) -> Result<(), Refused> {
+    *slot = values[0].parse().map_err(refused(0))?;
+    Ok(())
+}
+
+fn put_list<T: FromStr<Err = Invalid>>(slot: &mut Vec<T>, values: &[String]) -> Result<(), Refused> {
+    let parse = |(index, value): (usize, &String)| value.parse().map_err(refused(index));
+    *slot = values.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn put_listen(slot: &mut Option<SocketAddr>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "off" => None,
+        text => Some(parse_listen(text).map_err(refused(0))?),
+    };
+    Ok(())
+}
+
+fn put_switch(slot: &mut bool, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "true" => true,
+        "false" => false,
+        other => return Err(refused(0)(Invalid::new(format!("`{other}` is not one of `true`, `false`")))),
+    };
+    Ok(())
+}
+
+fn put_path(slot: &mut PathBuf, values: &[String]) -> Result<(), Refused> {
+    if values[0].is_empty() {
+        return Err(refused(0)(Invalid::new(
+            "the path is empty: name a directory, as in `/var/lib/afterglow`",
+        )));
+    }
+    *slot = PathBuf::from(&values[0]);
+    Ok(())
+}
+
+/// More threads than this is a typing error.
+const MAX_REACTORS: usize = 1024;
+
+fn put_reactors(slot: &mut Option<NonZeroUsize>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "auto" => None,
+        text => match text.parse::<NonZeroUsize>() {
+            Ok(n) if n.get() <= MAX_REACTORS => Some(n),
+            _ => {
+                let why = format!("`{text}` is not a number of threads: write `auto` or 1 to {MAX_REACTORS}");
+                return Err(refused(0)(Invalid::new(why)));
+            }
+        },
+    };
+    Ok(())
+}
+
+fn one(value: impl Display) -> Vec<String> {
+    vec![value.to_string()]
+}
+
+fn all(values: &[impl Display]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn some(value: Option<impl Display>) -> Vec<String> {
+    value.iter().map(ToString::to_string).collect()
+}
+
+/// Every setting, in the order `--help` lists them.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "cql",
+        group: Group::Doors,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:9043",
+        help: "Open the CQL door: drivers connect here instead of to the database. Port 0 lets the system choose",
+        live: false,
+        set: |c, v| put_listen(&mut c.cql, v),
+        get: |c| some(c.cql),
+    },
+    Key {
+        name: "backend",
+        group: Group::Doors,
+        shape: Shape::List,
+        value_name: "HOST:PORT",
+        example: "127.0.0.1:9042",
+        help: "The database behind the CQL door: a contact point of the cluster. Repeatable, in order of preference",
+        live: false,
+        set: |c, v| put_list(&mut c.backend, v),
+        get: |c| all(&c.backend),
+    },
+    Key {
+        name: "advertise",
+        group: Group::Doors,
+        shape: Shape::Text,
+        value_name: "IP[:PORT]",
+        example: "10.0.0.5",
+        help: "The address drivers are told to reach this instance at; needed when --cql listens on every network. \
+               Without it: the address of --cql",
+        live: false,
+        set: |c, v| {
+            c.advertise = Some(v[0].parse().map_err(refused(0))?);
+            Ok(())
+        },
+        get: |c| some(c.advertise),
+    },
+    Key {
+        name: "data-dir",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "DIR",
+        example: "/var/lib/afterglow",
+        help: "Directory of journal, metadata, lock and, unless --flash is given, the flash file. Made when missing, mode 0700",
+        live: false,
+        set: |c, v| put_path(&mut c.data_dir, v),
+        get: |c| one(c.data_dir.display()),
+    },
+    Key {
+        name: "memory",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "4GiB",
+        help: "All the memory the cache may use: index, rows held in DRAM, write buffers",
+        live: false,
+        set: |c, v| put(&mut c.memory, v),
+        get: |c| one(c.memory),
+    },
+    Key {
+        name: "flash-size",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "100GiB",
+        help: "Size of the flash file in the data directory; its blocks are reserved when it is made",
+        live: false,
+        set: |c, v| put(&mut c.flash_size, v),
+        get: |c| one(c.flash_size),
+    },
+    Key {
+        name: "flash",
+        group: Group::Cache,
+        shape: Shape::List,
+        value_name: "PATH:SIZE",
+        example: "/mnt/nvme/afterglow:400GiB",
+        help: "Cache on this file or block device instead of a file in the data directory. Repeatable. \
+               What is on a block device is overwritten",
+        live: false,
+        set: |c, v| put_list(&mut c.flash, v),
+        get: |c| all(&c.flash),
+    },
+    Key {
+        name: "io",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "auto|uring|pread",
+        example: "auto",
+        help: "How flash is read and written: auto takes io_uring where the kernel allows it, else pread",
+        live: false,
+        set: |c, v| put(&mut c.io, v),
+        get: |c| one(c.io),
+    },
+    Key {
+        name: "table-policy",
+        group: Group::Policy,
+        shape: Shape::List,
+        value_name: "PATTERN=POLICY",
+        example: "shop.*=exclusive",
+        help: "Who else writes to which tables. PATTERN is keyspace.table with * and ?; the first that matches holds. POLICY: \
+               `exclusive` (you promise that every writer comes through Afterglow, also while it is down; rows stay cached), \
+               `max-staleness=60s` (others may write; no row is served for longer, which is all a large flash tier can earn), \
+               `off`. Tables without a match: max-staleness=60s. Repeatable",
+        live: true,
+        set: |c, v| put_list::<TableRule>(&mut c.table_policy.rules, v),
+        get: |c| all(&c.table_policy.rules),
+    },
+    Key {
+        name: "restart-grace",
+        group: Group::Policy,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "60s",
+        help: "After being away for longer than this, start cold for exclusive tables",
+        live: false,
+        set: |c, v| put(&mut c.restart_grace, v),
+        get: |c| one(c.restart_grace),
+    },
+    Key {
+        name: "unknown-outcome-hold",
+        group: Group::Policy,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "3h",
+        help: "After a write whose outcome is unknown (a timeout, a lost connection), keep its partition uncached this long: \
+               at least the database's max_hint_window",
+        live: false,
+        set: |c, v| put(&mut c.unknown_outcome_hold, v),
+        get: |c| one(c.unknown_outcome_hold),
+    },
+    Key {
+        name: "reactors",
+        group: Group::Process,
+        shape: Shape::Number,
+        value_name: "N",
+        example: "auto",
+        help: "Threads that serve clients; auto is one per core the process may run on",
+        live: false,
+        set: |c, v| put_reactors(&mut c.reactors, v),
+        get: |c| one(c.reactors.map_or_else(|| "auto".into(), |n| n.to_string())),
+    },
+    Key {
+        name: "admin",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:9180",
+        help: "Serve /metrics, /healthz and /readyz here; `off` for nowhere",
+        live: false,
+        set: |c, v| put_listen(&mut c.admin, v),
+        get: |c| one(c.admin.map_or_else(|| "off".into(), |a| a.to_string())),
+    },
+    Key {
+        name: "admin-allow-remote",
+        group: Group::Process,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Let --admin be an address that other machines reach. It has no password and no TLS",
+        live: false,
+        set: |c, v| put_switch(&mut c.admin_allow_remote, v),
+        get: |c| one(c.admin_allow_remote),
+    },
+    Key {
+        name: "drain-timeout",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "10s",
+        help: "How long SIGTERM lets requests in flight finish before connections are closed",
+        live: false,
+        set: |c, v| put(&mut c.drain_timeout, v),
+        get: |c| one(c.drain_timeout),
+    },
+    Key {
+        name: "log-level",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "LEVEL",
+        example: "info",
+        help: "off, error, warn, info, debug or trace; finer as in `info,afterglow::door=debug`",
+        live: true,
+        set: |c, v| put(&mut c.log_level, v),
+        get: |c| one(&c.log_level),
+    },
+    Key {
+        name: "log-format",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "text|json",
+        example: "json",
+        help: "How log lines are written, to standard error",
+        live: false,
+        set: |c, v| put(&mut c.log_format, v),
+        get: |c| one(c.log_format),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_is_accepted_and_printed_as_given() {
+        for key in KEYS {
+            let mut config = Config::default();
+            let example = vec![key.example.to_string()];
+            (key.set)(&mut config, &example)
+                .unwrap_or_else(|refused| panic!("{}: {}", key.name, refused.why));
+            assert_eq!((key.get)(&config), example, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn every_default_is_read_back() {
+        for key in KEYS {
+            let defaults = (key.get)(&Config::default());
+            if !defaults.is_empty() {
+                let mut config = Config::default();
+                (key.set)(&mut config, &defaults)
+                    .unwrap_or_else(|refused| panic!("{}: {}", key.name, refused.why));
+                assert_eq!(config, Config::default(), "{}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn near_names_are_recognised_and_far_ones_are_not() {
+        for (wrong, meant) in [
+            ("flash_size", Some("flash-size")),
+            ("Memory", Some("memory")),
+            ("table-polices", Some("table-policy")),
+            ("bakcend", Some("backend")),
+            ("log", None),
+            ("listen", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(wrong), meant, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_environment_variable_follows_from_the_name() {
+        assert_eq!(find("flash-size").unwrap().variable(), "AFTERGLOW_FLASH_SIZE");
+    }
+}
