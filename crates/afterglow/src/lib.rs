@@ -2,6 +2,11 @@
 //!
 //! `main.rs` is only the process's entry; everything it does lives here, so that tests and tools can use it.
 
+pub mod admin;
+pub mod cli;
 pub mod config;
+pub mod control;
+pub mod logging;
 pub mod metrics;
 pub mod reactor;
+pub mod version;

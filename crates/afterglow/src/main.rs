@@ -1,3 +1,7 @@
 //! The Afterglow binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    afterglow::cli::run()
+}

@@ -91,14 +91,10 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
     }
     let mut seen = HashSet::new();
     for flash in &config.flash {
-        if flash.size < MIN_FLASH {
+        if let Some(size) = flash.size.filter(|size| *size < MIN_FLASH) {
             wrong(
                 "flash",
-                format!(
-                    "{} is too little flash for {}: at least {MIN_FLASH}",
-                    flash.size,
-                    flash.path.display()
-                ),
+                format!("{size} is too little flash for {}: at least {MIN_FLASH}", flash.path.display()),
             );
         }
         if !seen.insert(&flash.path) {
@@ -111,12 +107,9 @@ fn flash_notes(config: &Config, places: &BTreeMap<&'static str, Place>, notes: &
     if !config.flash.is_empty() && places.contains_key("flash-size") {
         notes.push("flash-size has no effect: flash says where to cache".into());
     }
-    let flash: u64 = match config.flash.is_empty() {
-        true => config.flash_size.get(),
-        false => config.flash.iter().map(|f| f.size.get()).fold(0, u64::saturating_add),
-    };
-    if flash < config.memory.get() {
-        notes.push(format!("flash ({}) is smaller than memory ({})", Size::bytes(flash), config.memory));
+    let Some(flash) = config.flash_total() else { return };
+    if flash < config.memory {
+        notes.push(format!("flash ({}) is smaller than memory ({})", flash, config.memory));
     }
 }
 

@@ -9,8 +9,8 @@ use super::{Invalid, Size};
 pub struct FlashSpec {
     /// The file (made when it does not exist) or the block device.
     pub path: PathBuf,
-    /// How much of it to use.
-    pub size: Size,
+    /// How much of it to use; `None`, written `all`, for the whole of a block device.
+    pub size: Option<Size>,
 }
 
 impl FromStr for FlashSpec {
@@ -20,16 +20,24 @@ impl FromStr for FlashSpec {
         let (path, size) = text.rsplit_once(':').unwrap_or((text, ""));
         if path.is_empty() || size.is_empty() {
             return Err(Invalid::new(format!(
-                "`{text}` does not say both where and how much: write `PATH:SIZE`, as in `/mnt/nvme/cache:100GiB`"
+                "`{text}` does not say both where and how much: write `PATH:SIZE`, as in `/mnt/nvme/cache:100GiB`, \
+                 or `/dev/nvme1n1:all` for a whole block device"
             )));
         }
-        Ok(FlashSpec { path: path.into(), size: size.parse()? })
+        let size = match size {
+            "all" => None,
+            size => Some(size.parse()?),
+        };
+        Ok(FlashSpec { path: path.into(), size })
     }
 }
 
 impl fmt::Display for FlashSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.path.display(), self.size)
+        match self.size {
+            Some(size) => write!(f, "{}:{size}", self.path.display()),
+            None => write!(f, "{}:all", self.path.display()),
+        }
     }
 }
 
@@ -41,8 +49,10 @@ mod tests {
     fn the_size_is_behind_the_last_colon() {
         let spec: FlashSpec = "/dev/disk/by-path/pci-0000:01:00.0:2TiB".parse().unwrap();
         assert_eq!(spec.path, PathBuf::from("/dev/disk/by-path/pci-0000:01:00.0"));
-        assert_eq!(spec.size, Size::gib(2048));
+        assert_eq!(spec.size, Some(Size::gib(2048)));
         assert_eq!(spec.to_string().parse(), Ok(spec));
+        let whole: FlashSpec = "/dev/nvme1n1:all".parse().unwrap();
+        assert_eq!((whole.size, whole.to_string().as_str()), (None, "/dev/nvme1n1:all"));
     }
 
     #[test]

@@ -100,6 +100,15 @@ impl Config {
         }
     }
 
+    /// How much flash there is to be in all; `None` when that is for the devices to say.
+    pub fn flash_total(&self) -> Option<Size> {
+        if self.flash.is_empty() {
+            return Some(self.flash_size);
+        }
+        let sizes: Option<Vec<u64>> = self.flash.iter().map(|flash| flash.size.map(Size::get)).collect();
+        Some(Size::bytes(sizes?.into_iter().fold(0, u64::saturating_add)))
+    }
+
     /// How many reactors to run: what was asked for, or one per core the process may run on.
     pub fn reactor_count(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

@@ -10,8 +10,9 @@ mod door;
 mod exposition;
 mod histogram;
 mod labels;
+mod process;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use parking_lot::Mutex;
 
@@ -29,13 +30,25 @@ pub use labels::{
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
 
 /// All counters of the process; shared as `Arc<Metrics>`.
-#[derive(Default)]
 pub struct Metrics {
+    started: SystemTime,
     doors: Mutex<Vec<(&'static str, Arc<DoorMetrics>)>>,
     backends: Mutex<Vec<Arc<BackendMetrics>>>,
     sources: Mutex<Vec<Source>>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            started: SystemTime::now(),
+            doors: Mutex::default(),
+            backends: Mutex::default(),
+            sources: Mutex::default(),
+            lease: LeaseMetrics::default(),
+        }
+    }
 }
 
 impl Metrics {
@@ -69,6 +82,7 @@ impl Metrics {
         door::expose(&self.doors.lock(), &mut out);
         backend::expose(&self.backends.lock(), &mut out);
         self.lease.expose(&mut out);
+        process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {
             source(&mut out);
         }

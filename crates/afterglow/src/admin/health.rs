@@ -1,0 +1,78 @@
+//! Whether clients should come here.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// How far the process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Opening the cache and the doors.
+    Starting,
+    /// Doors are open.
+    Serving,
+    /// Going down.
+    Draining,
+}
+
+/// The answer to `/readyz`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// Yes.
+    Ready,
+    /// Yes, though not all is well.
+    Degraded(&'static str),
+    /// No.
+    Not(&'static str),
+}
+
+/// Where the process stands; set by who starts and stops it.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// A [`Stage`], as its discriminant.
+    stage: AtomicU8,
+    backend_seen: AtomicBool,
+}
+
+impl Health {
+    /// Says how far the process is.
+    pub fn set(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Whether clients should come, given whether the database can be reached now.
+    ///
+    /// Until the database was reached once there is nothing to give to a driver. After that, hits are served without it, and
+    /// sending clients elsewhere would only lose them.
+    pub fn readiness(&self, backend: bool) -> Readiness {
+        if backend {
+            self.backend_seen.store(true, Ordering::Relaxed);
+        }
+        const SERVING: u8 = Stage::Serving as u8;
+        const DRAINING: u8 = Stage::Draining as u8;
+        match (self.stage.load(Ordering::Relaxed), backend, self.backend_seen.load(Ordering::Relaxed)) {
+            (SERVING, true, _) => Readiness::Ready,
+            (SERVING, false, true) => {
+                Readiness::Degraded("the database cannot be reached: only hits are served")
+            }
+            (SERVING, false, false) => Readiness::Not("the database was not reached yet"),
+            (DRAINING, ..) => Readiness::Not("shutting down"),
+            _ => Readiness::Not("starting"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_come_once_the_database_was_there_and_go_when_it_ends() {
+        let health = Health::default();
+        assert_eq!(health.readiness(false), Readiness::Not("starting"));
+        health.set(Stage::Serving);
+        assert_eq!(health.readiness(false), Readiness::Not("the database was not reached yet"));
+        assert_eq!(health.readiness(true), Readiness::Ready);
+        assert!(matches!(health.readiness(false), Readiness::Degraded(_)), "hits are served without it");
+        health.set(Stage::Draining);
+        assert_eq!(health.readiness(true), Readiness::Not("shutting down"));
+    }
+}

@@ -1,0 +1,79 @@
+//! `afterglow check-config FILE`: what is wrong, what holds, what it costs.
+
+use std::{fmt::Write, path::Path};
+
+use clap::ArgMatches;
+
+use super::{Failure, flag, inputs, print};
+use crate::config::{
+    Config, Loaded, Place, TablePolicy,
+    keys::{Group, KEYS},
+    load,
+};
+
+pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
+    if flag(arguments, "example") {
+        return print(&example());
+    }
+    let file = arguments.get_one::<String>("FILE").map(Path::new);
+    let loaded = load(&inputs::gather(arguments, file)?).map_err(Failure::usage)?;
+    print(&explain(&loaded))
+}
+
+/// A file with every key, commented out where there is no default to show.
+fn example() -> String {
+    let mut text =
+        String::from("# Every setting of `afterglow serve`, with its default or, behind `#`, an example.\n");
+    let mut group: Option<Group> = None;
+    for key in KEYS {
+        if group != Some(key.group) {
+            group = Some(key.group);
+            let _ = write!(text, "\n# ---- {} ----\n", key.group.heading());
+        }
+        let defaults = (key.get)(&Config::default());
+        let _ = writeln!(text, "\n# {}", key.help);
+        let _ = match defaults.is_empty() {
+            true => writeln!(text, "# {}", key.toml(&[key.example.into()])),
+            false => writeln!(text, "{}", key.toml(&defaults)),
+        };
+    }
+    text
+}
+
+/// The effective configuration as a file one could keep, then what it means.
+fn explain(loaded: &Loaded) -> String {
+    let mut text = String::from("# The configuration in force, and where each value comes from.\n");
+    for key in KEYS {
+        let values = (key.get)(&loaded.config);
+        let line = match values.is_empty() {
+            true => format!("# {} is not set", key.name),
+            false => key.toml(&values),
+        };
+        let _ = match loaded.place(key.name) {
+            Place::Default if values.is_empty() => writeln!(text, "{line}"),
+            place => writeln!(text, "{line:<48} # {place}"),
+        };
+    }
+    text.push_str("\n# Table policies: the first pattern that matches holds.\n");
+    for rule in &loaded.config.table_policy.rules {
+        policy(&mut text, &rule.pattern.to_string(), rule.policy);
+    }
+    policy(&mut text, "every other table", TablePolicy::default());
+    if !loaded.notes.is_empty() {
+        text.push_str("\n# Notes:\n");
+    }
+    for note in &loaded.notes {
+        let _ = writeln!(text, "#   - {note}");
+    }
+    let reload: Vec<_> = KEYS.iter().filter(|key| key.live).map(|key| key.name).collect();
+    let _ = writeln!(
+        text,
+        "\n# SIGHUP puts changes of {} in force; all else needs a restart.",
+        reload.join(" and ")
+    );
+    text
+}
+
+fn policy(text: &mut String, tables: &str, policy: TablePolicy) {
+    let _ = writeln!(text, "#   {tables}: {policy}\n#       {}", policy.explain());
+}

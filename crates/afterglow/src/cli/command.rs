@@ -1,0 +1,81 @@
+//! What clap is told: every setting of the table of keys becomes a flag.
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::{
+    config::{
+        Config,
+        keys::{KEYS, Key, Shape},
+    },
+    version,
+};
+
+const ABOUT: &str =
+    "A persistent flash cache in front of Cassandra: drivers connect to it instead of to the database";
+
+const MAIN_HELP: &str = "\
+Examples:
+  afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
+  afterglow check-config /etc/afterglow.toml
+  afterglow inspect /var/lib/afterglow
+
+Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
+
+const CHECK_HELP: &str = "\
+Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what would run.
+
+Exit status: 0 a server could start with it, 2 it could not.";
+
+/// The whole command line.
+pub(super) fn command() -> Command {
+    Command::new("afterglow")
+        .about(ABOUT)
+        .version(version::LONG)
+        .after_help(MAIN_HELP)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .max_term_width(120)
+        .subcommand(check_config())
+}
+
+fn check_config() -> Command {
+    Command::new("check-config")
+        .about("Explain a configuration: what is wrong and where, what holds, which policy costs what")
+        .after_help(CHECK_HELP)
+        .arg(Arg::new("FILE").help("The TOML file to check").required_unless_present("example"))
+        .arg(
+            Arg::new("example")
+                .long("example")
+                .action(ArgAction::SetTrue)
+                .help("Print a commented file with every key instead"),
+        )
+        .args(KEYS.iter().map(|key| argument(key).hide(true)))
+}
+
+fn argument(key: &'static Key) -> Arg {
+    let argument = Arg::new(key.name)
+        .long(key.name)
+        .value_name(key.value_name)
+        .help(help(key))
+        .help_heading(key.group.heading());
+    match key.shape {
+        Shape::List => argument.action(ArgAction::Append),
+        Shape::Switch => argument.num_args(0..=1).default_missing_value("true").require_equals(true),
+        Shape::Text | Shape::Number => argument,
+    }
+}
+
+fn help(key: &Key) -> String {
+    match (key.get)(&Config::default()).as_slice() {
+        [] => key.help.to_string(),
+        defaults => format!("{} [default: {}]", key.help, defaults.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn clap_finds_no_contradiction() {
+        super::command().debug_assert();
+    }
+}
