@@ -57,7 +57,7 @@ fn check_cql_version(text: &str) -> Result<(), ProtocolError> {
     let numbers: Option<Vec<u32>> = release.split('.').map(|n| n.parse().ok()).collect();
     match numbers {
         Some(n) if (2..=4).contains(&n.len()) => {
-            if n.as_slice() < [2, 99, 0].as_slice() {
+            if (n[0], n[1]) < (2, 99) {
                 return Err(ProtocolError::new(format!(
                     "CQL version {text} is not supported by the binary protocol (supported version are >= 3.0.0)"
                 )));
@@ -91,7 +91,7 @@ pub fn unsupported_version(number: u8) -> FrameError {
 /// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for these.
 pub(crate) fn error_envelope(version: u8, stream: i16, error: &ProtocolError) -> Vec<u8> {
     let mut body = Vec::new();
-    ErrorBody::from(error).encode(Version::V4, &mut body);
+    ErrorBody::from(error).encode(&mut body);
     let mut envelope = vec![version | Direction::Response.bit(), 0];
     if version < 3 {
         envelope.put_byte(stream as u8);

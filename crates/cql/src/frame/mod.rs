@@ -10,13 +10,19 @@ mod decoder;
 mod encoder;
 mod header;
 pub mod notation;
+mod reassembly;
+mod refusal;
 mod segment;
 
 pub use crc::{crc24, crc32};
-pub use decoder::{Decoder, FrameError};
+pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use header::{Direction, Envelope, Flags, HEADER_LEN, Header, Opcode, Version};
+pub use refusal::FrameError;
 pub use segment::{MAX_PAYLOAD, SegmentHeader};
 
 /// How much an envelope, header included, may measure unless configured otherwise: Cassandra's `native_transport_max_frame_size`.
 pub const DEFAULT_MAX_ENVELOPE: usize = 256 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -379,6 +379,15 @@ pub trait Put {
             self.put_string(v);
         }
     }
+
+    /// \[bytes map\]
+    fn put_bytes_map(&mut self, map: &[(&str, Option<&[u8]>)]) {
+        self.put_short_len(map.len());
+        for (k, v) in map {
+            self.put_string(k);
+            self.put_value(Value::from(*v));
+        }
+    }
 }
 
 impl Put for Vec<u8> {

@@ -22,7 +22,7 @@ pub struct ErrorBody<'a> {
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the specification")]
 pub enum ErrorDetail<'a> {
-    /// Nothing, or nothing this crate knows about: the bytes are kept.
+    /// Nothing, or bytes that are not what the specification says: they are kept, and the code is still worth knowing.
     Other(&'a [u8]),
     Unavailable {
         consistency: Consistency,
@@ -94,6 +94,11 @@ impl<'a> Failures<'a> {
         Ok(Self { count, reasons })
     }
 
+    /// Failures as v4 knows them: their number. In v5 their nodes must be told too, so there it can only be 0.
+    pub fn counted(count: u32) -> Self {
+        Self { count, reasons: &[] }
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         out.put_int_len(self.count as usize);
         out.put_raw(self.reasons);
@@ -126,14 +131,17 @@ impl<'a> ErrorBody<'a> {
         let mut reader = Reader::new(message);
         let code = ErrorCode::from_i32(reader.int()?);
         let message = reader.string()?;
-        Ok(Self { code, message, detail: ErrorDetail::read(version, code, &mut reader)? })
+        let rest = reader.rest();
+        let detail = ErrorDetail::read(version, code, &mut reader).unwrap_or(ErrorDetail::Other(rest));
+        Ok(Self { code, message, detail })
     }
 
-    /// Appends the message.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    /// Appends the message. Text longer than a \[string\] can be is cut: it may quote what a client sent.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_int(self.code.as_i32());
-        out.put_string(self.message);
-        self.detail.write(version, out);
+        let end = self.message.floor_char_boundary(u16::MAX.into());
+        out.put_string(&self.message[..end]);
+        self.detail.write(out);
     }
 }
 
@@ -212,7 +220,7 @@ impl<'a> ErrorDetail<'a> {
         })
     }
 
-    fn write(&self, _version: Version, out: &mut Vec<u8>) {
+    fn write(&self, out: &mut Vec<u8>) {
         match *self {
             ErrorDetail::Other(bytes) => out.put_raw(bytes),
             ErrorDetail::Unavailable { consistency, required, alive } => {

@@ -41,6 +41,29 @@ impl Extras<'_> {
     }
 }
 
+/// Appends what precedes the message, which the caller appends next; gives the flags its header needs.
+pub fn encode_extras(
+    tracing_id: Option<Uuid>,
+    warnings: &[&str],
+    custom_payload: &[(&str, Option<&[u8]>)],
+    out: &mut Vec<u8>,
+) -> Flags {
+    let mut flags = Flags::NONE;
+    if let Some(id) = tracing_id {
+        flags = flags.with(Flags::TRACING);
+        out.put_raw(id.as_bytes());
+    }
+    if !warnings.is_empty() {
+        flags = flags.with(Flags::WARNING);
+        out.put_string_list(warnings);
+    }
+    if !custom_payload.is_empty() {
+        flags = flags.with(Flags::CUSTOM_PAYLOAD);
+        out.put_bytes_map(custom_payload);
+    }
+    flags
+}
+
 /// Splits a response's body into what precedes the message, and the message.
 pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, &'a [u8])> {
     let mut reader = Reader::new(body);
