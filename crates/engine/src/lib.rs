@@ -1,5 +1,6 @@
 //! The Afterglow cache engine.
 
 pub mod disk;
+pub mod dram;
 pub mod index;
 pub mod media;

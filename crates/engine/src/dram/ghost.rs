@@ -1,0 +1,114 @@
+//! The ghost: hashes of objects lately evicted, with when and from which queue.
+//!
+//! A bucketed table of 31-bit fingerprints and eviction stamps instead of a queue: an entry is forgotten by its age, and in a
+//! full bucket the oldest makes room. 8 bytes per remembered object.
+
+use super::arena::Queue;
+
+const WAYS: usize = 8;
+/// Room is made for a quarter more than is remembered, since buckets fill unevenly.
+const HEADROOM: (usize, usize) = (5, 4);
+const MIN_BUCKETS: usize = 16;
+/// Top bit of a fingerprint word: evicted from main.
+const FROM_MAIN: u32 = 1 << 31;
+
+/// A fingerprint with its origin bit, and the eviction stamp; fingerprint 0 is an empty place.
+type Mark = (u32, u32);
+
+pub(super) struct Ghost {
+    buckets: Vec<[Mark; WAYS]>,
+    /// Evictions from small and from main so far, wrapping.
+    now: [u32; 2],
+    /// Evictions from the same queue an entry is remembered for.
+    limit: u32,
+}
+
+/// An object that came back after its eviction.
+pub(super) struct Remembered {
+    pub(super) from: Queue,
+    /// Evictions since its own, at most the limit.
+    pub(super) age: u32,
+}
+
+impl Ghost {
+    pub(super) fn new() -> Self {
+        Self { buckets: vec![[(0, 0); WAYS]; MIN_BUCKETS], now: [0; 2], limit: 1 }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.buckets.len() * size_of::<[Mark; WAYS]>()
+    }
+
+    /// Sets how many evictions back it remembers; the table follows, in large steps.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.clamp(1, u32::MAX as usize / 2) as u32;
+        let wanted = (self.limit as usize * HEADROOM.0 / HEADROOM.1).div_ceil(WAYS).max(MIN_BUCKETS);
+        if wanted > self.buckets.len() || wanted * 4 < self.buckets.len() {
+            self.resize(wanted + wanted / 4);
+        }
+    }
+
+    fn resize(&mut self, buckets: usize) {
+        let old = std::mem::replace(&mut self.buckets, vec![[(0, 0); WAYS]; buckets]);
+        for mark in old.into_iter().flatten() {
+            if self.age(&mark).is_some() {
+                self.place(bucket_at(mark.0 & !FROM_MAIN, buckets), mark);
+            }
+        }
+    }
+
+    /// Age of a mark in evictions, `None` when it is empty or forgotten.
+    fn age(&self, mark: &Mark) -> Option<u32> {
+        let age = self.now[origin(mark)].wrapping_sub(mark.1);
+        (mark.0 != 0 && age < self.limit).then_some(age)
+    }
+
+    /// Puts a mark into a bucket: in the place of the same object, or an empty or forgotten one, or the oldest.
+    fn place(&mut self, bucket: usize, mark: Mark) {
+        let print = mark.0 & !FROM_MAIN;
+        let worth = |old: &Mark| match self.age(old) {
+            _ if old.0 & !FROM_MAIN == print => 0,
+            None => 1,
+            Some(age) => u32::MAX - age,
+        };
+        let places = self.buckets[bucket].iter().map(worth).enumerate();
+        if let Some((least, _)) = places.min_by_key(|&(_, worth)| worth) {
+            self.buckets[bucket][least] = mark;
+        }
+    }
+
+    /// Remembers an eviction.
+    pub(super) fn remember(&mut self, hash: u64, from: Queue) {
+        let print = fingerprint(hash);
+        let main = from == Queue::Main;
+        let now = &mut self.now[usize::from(main)];
+        *now = now.wrapping_add(1);
+        let mark = (if main { print | FROM_MAIN } else { print }, *now);
+        self.place(bucket_at(print, self.buckets.len()), mark);
+    }
+
+    /// Whether this object was evicted lately; forgets it.
+    pub(super) fn recall(&mut self, hash: u64) -> Option<Remembered> {
+        let print = fingerprint(hash);
+        let bucket = bucket_at(print, self.buckets.len());
+        let at = self.buckets[bucket].iter().position(|mark| mark.0 & !FROM_MAIN == print)?;
+        let mark = std::mem::take(&mut self.buckets[bucket][at]);
+        let age = self.age(&mark)?;
+        let from = [Queue::Small, Queue::Main][origin(&mark)];
+        Some(Remembered { from, age })
+    }
+}
+
+/// The queue a mark comes from, as an index.
+fn origin(mark: &Mark) -> usize {
+    usize::from(mark.0 & FROM_MAIN != 0)
+}
+
+/// 31 bits of the hash, never 0; they choose the bucket too, so that the table can be resized without the hashes.
+fn fingerprint(hash: u64) -> u32 {
+    ((hash >> 17) as u32 & !FROM_MAIN).max(1)
+}
+
+fn bucket_at(print: u32, buckets: usize) -> usize {
+    ((u64::from(print) * buckets as u64) >> 31) as usize
+}

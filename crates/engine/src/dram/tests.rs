@@ -1,0 +1,214 @@
+//! Tests of the DRAM tier against a plain model.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Room for the tier's own structures and `bytes` more.
+fn budget(bytes: usize) -> usize {
+    DramTier::new(0).bytes() + bytes
+}
+
+/// A hash as spread out as a real one.
+fn hash(key: u64) -> u64 {
+    (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+fn entry(key: u64, version: u64, value_len: usize, state: EntryState) -> Entry {
+    let mut data = key.to_le_bytes().to_vec();
+    data.resize(8 + value_len, version as u8);
+    Entry {
+        hash: hash(key),
+        version,
+        data: data.into(),
+        key_len: 8,
+        expiry: 0,
+        group: 0,
+        epoch_slot: 0,
+        ns: 3,
+        state,
+    }
+}
+
+fn dirty(key: u64, version: u64, value_len: usize) -> Entry {
+    entry(key, version, value_len, EntryState::Dirty)
+}
+
+fn get(tier: &mut DramTier, key: u64) -> Option<Entry> {
+    tier.get(hash(key), 3, &key.to_le_bytes()).cloned()
+}
+
+#[test]
+fn an_object_is_found_by_its_whole_key_only() {
+    let mut tier = DramTier::new(budget(10_000));
+    tier.insert(dirty(1, 5, 10), &mut Vec::new());
+    assert_eq!(get(&mut tier, 1).map(|found| (found.version, found.value().len())), Some((5, 10)));
+    assert!(tier.peek(hash(1), 4, &1u64.to_le_bytes()).is_none(), "another namespace");
+    assert!(tier.peek(hash(1), 3, &2u64.to_le_bytes()).is_none(), "another key");
+    assert!(tier.remove(hash(1), 3, &2u64.to_le_bytes()).is_none());
+    assert_eq!(tier.remove(hash(1), 3, &1u64.to_le_bytes()).map(|gone| gone.version), Some(5));
+    assert!(tier.is_empty() && get(&mut tier, 1).is_none());
+}
+
+#[test]
+fn an_object_beyond_the_budget_is_its_own_victim_and_takes_the_older_version_along() {
+    let mut tier = DramTier::new(budget(2_000));
+    let mut victims = Vec::new();
+    tier.insert(dirty(1, 1, 10), &mut victims);
+    tier.insert(dirty(2, 2, 10), &mut victims);
+    let replaced = tier.insert(dirty(1, 3, 5_000), &mut victims);
+    assert_eq!(replaced.map(|old| old.version), Some(1));
+    assert_eq!(victims.iter().map(|victim| victim.version).collect::<Vec<_>>(), [3]);
+    assert!(get(&mut tier, 1).is_none() && get(&mut tier, 2).is_some());
+}
+
+#[test]
+fn dirty_objects_come_oldest_first_and_only_the_very_version_turns_clean() {
+    let at = Location { segment: 1, offset_units: 2 };
+    let mut tier = DramTier::new(budget(100_000));
+    (0..4).for_each(|key| drop(tier.insert(dirty(key, key, 10), &mut Vec::new())));
+    let order = |tier: &DramTier| tier.oldest_dirty().map(|entry| entry.version).collect::<Vec<_>>();
+    assert_eq!(order(&tier), [0, 1, 2, 3]);
+    assert!(!tier.mark_clean(hash(1), 7, at), "another version is in DRAM by now");
+    assert!(tier.mark_clean(hash(1), 1, at));
+    // Written again, it keeps its place: what is written all the time must be copied too.
+    tier.insert(dirty(0, 9, 10), &mut Vec::new());
+    assert_eq!(order(&tier), [9, 2, 3]);
+    assert_eq!(tier.dirty_len(), 3);
+    tier.insert(dirty(1, 10, 10), &mut Vec::new());
+    assert_eq!(order(&tier), [9, 2, 3, 10]);
+    assert!(tier.mark_clean(hash(2), 2, at) && tier.mark_dirty(hash(2), 2));
+    assert_eq!(order(&tier), [9, 3, 10, 2]);
+    assert_eq!(tier.peek_hash(hash(2)).map(|entry| entry.state), Some(EntryState::Dirty));
+}
+
+#[test]
+fn a_scan_does_not_push_out_what_is_used() {
+    let mut tier = DramTier::new(budget(100 * (108 + ENTRY_OVERHEAD)));
+    let mut victims = Vec::new();
+    for _ in 0..4 {
+        for key in 0..50 {
+            if get(&mut tier, key).is_none() {
+                tier.insert(dirty(key, 1, 100), &mut victims);
+            }
+        }
+    }
+    (1000..6000).for_each(|key| drop(tier.insert(dirty(key, 1, 100), &mut victims)));
+    let left = (0..50).filter(|&key| get(&mut tier, key).is_some()).count();
+    assert!(left >= 45, "{left} of 50 hot objects are left after a scan");
+}
+
+/// Objects that are asked for once more at a distance beyond a small queue of 10 %, after main was filled by others.
+#[test]
+fn the_share_of_small_follows_the_workload() {
+    let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
+    let mut victims = Vec::new();
+    let mut request = |key| {
+        let hit = get(&mut tier, key).is_some();
+        if !hit {
+            tier.insert(dirty(key, 1, 4000), &mut victims);
+            victims.clear();
+        }
+        hit
+    };
+    for key in (0..6).flat_map(|_| 0..900) {
+        request(key);
+    }
+    let hits = (1000..21_000).filter(|&key| {
+        request(key);
+        key >= 11_000 && request(key - 300)
+    });
+    let hits = hits.count();
+    assert!(hits > 7_000, "{hits} of 10000 objects were still there when they were asked for again");
+}
+
+#[test]
+fn a_smaller_budget_evicts_at_once() {
+    let mut tier = DramTier::new(budget(100_000));
+    (0..100).for_each(|key| drop(tier.insert(dirty(key, key, 400), &mut Vec::new())));
+    let mut victims = Vec::new();
+    let smaller = budget(20_000);
+    tier.set_budget(smaller, &mut victims);
+    assert!(tier.bytes() <= smaller && tier.len() + victims.len() == 100 && !tier.is_empty());
+    tier.set_budget(0, &mut victims);
+    assert!(tier.is_empty() && victims.len() == 100);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Put { key: u64, len: usize, clean: bool },
+    Get { key: u64 },
+    Remove { key: u64 },
+    Clean { key: u64 },
+    Retain { even: bool },
+    Budget { bytes: usize },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..300u64;
+    prop_oneof![
+        12 => (key.clone(), 0..600usize, any::<bool>()).prop_map(|(key, len, clean)| Op::Put { key, len, clean }),
+        8 => key.clone().prop_map(|key| Op::Get { key }),
+        3 => key.clone().prop_map(|key| Op::Remove { key }),
+        3 => key.prop_map(|key| Op::Clean { key }),
+        1 => any::<bool>().prop_map(|even| Op::Retain { even }),
+        1 => (0..60_000usize).prop_map(|bytes| Op::Budget { bytes }),
+    ]
+}
+
+proptest! {
+    /// Nothing is lost without being handed over, nothing is returned that was not put last, and the budget holds.
+    #[test]
+    fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..400)) {
+        let at = Location { segment: 9, offset_units: 9 };
+        let mut tier = DramTier::new(budget(40_000));
+        let mut model: HashMap<u64, Entry> = HashMap::new();
+        let mut version = 0;
+        for op in ops {
+            let mut victims = Vec::new();
+            match op {
+                Op::Put { key, len, clean } => {
+                    version += 1;
+                    let state = if clean { EntryState::Clean(at) } else { EntryState::Dirty };
+                    let new = entry(key, version, len, state);
+                    let replaced = tier.insert(new.clone(), &mut victims);
+                    prop_assert_eq!(replaced, model.insert(key, new));
+                }
+                Op::Get { key } => prop_assert_eq!(get(&mut tier, key), model.get(&key).cloned()),
+                Op::Remove { key } => {
+                    prop_assert_eq!(tier.remove(hash(key), 3, &key.to_le_bytes()), model.remove(&key));
+                }
+                Op::Clean { key } => {
+                    let known = model.get_mut(&key);
+                    let held = known.as_ref().map_or(0, |entry| entry.version);
+                    prop_assert_eq!(tier.mark_clean(hash(key), held, at), known.is_some());
+                    if let Some(entry) = known {
+                        entry.state = EntryState::Clean(at);
+                    }
+                }
+                Op::Retain { even } => {
+                    tier.retain(|entry| (entry.version % 2 == 0) == even);
+                    model.retain(|_, entry| (entry.version % 2 == 0) == even);
+                }
+                Op::Budget { bytes } => tier.set_budget(budget(bytes), &mut victims),
+            }
+            for victim in victims {
+                let key = u64::from_le_bytes(victim.key().try_into().unwrap());
+                prop_assert_eq!(model.remove(&key), Some(victim));
+            }
+            prop_assert_eq!(tier.len(), model.len());
+            prop_assert!(tier.bytes() <= tier.budget());
+        }
+        let mut listed: Vec<Entry> = tier.iter().cloned().collect();
+        listed.sort_by_key(|entry| entry.version);
+        let mut expected: Vec<Entry> = model.values().cloned().collect();
+        expected.sort_by_key(|entry| entry.version);
+        prop_assert_eq!(&listed, &expected);
+        let dirty: usize = expected.iter().filter(|entry| entry.is_dirty()).map(|entry| entry.data.len() + ENTRY_OVERHEAD).sum();
+        prop_assert_eq!(tier.dirty_bytes(), dirty);
+        prop_assert_eq!(tier.oldest_dirty().count(), tier.dirty_len());
+        prop_assert!(tier.oldest_dirty().all(Entry::is_dirty));
+    }
+}

@@ -1,0 +1,97 @@
+//! Hit ratios of the DRAM tier beside the policies it must keep up with, over public traces:
+//!
+//! ```sh
+//! AFTERGLOW_TRACES=/path/to/traces cargo test -p afterglow-engine --test hit_ratio
+//! ```
+//!
+//! Capacity is 1 % and 10 % of the unique keys, all objects of equal size. Fails when ours is more than one point below the best.
+
+mod reference;
+mod traces;
+
+use std::process::ExitCode;
+
+use afterglow_engine::dram::{DramTier, ENTRY_OVERHEAD, Entry, EntryState};
+use bytes::Bytes;
+
+/// Bytes of every object: large enough that the tier's own structures do not decide.
+const OBJECT: usize = 4000;
+/// Bytes per object the tier may have for its ghost, which the plain policies are not charged for.
+const GHOST: usize = 13;
+/// Points that ours may be below the best.
+const TOLERANCE: f64 = 1.0;
+
+fn main() -> ExitCode {
+    let Some(dir) = std::env::var_os("AFTERGLOW_TRACES") else {
+        println!("hit_ratio: skipped, AFTERGLOW_TRACES does not name a folder of traces");
+        return ExitCode::SUCCESS;
+    };
+    let traces = traces::load(dir.as_ref()).expect("readable traces");
+    println!(
+        "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}",
+        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours"
+    );
+    let mut behind = 0;
+    for (trace, percent) in traces.iter().flat_map(|trace| [(trace, 1), (trace, 10)]) {
+        let (requests, unique) = (&trace.requests, trace.unique);
+        let capacity = unique * percent / 100;
+        let ratio = |hits: usize| hits as f64 * 100.0 / requests.len() as f64;
+        let rivals = [reference::lru, reference::s3_fifo, reference::w_tiny_lfu]
+            .map(|policy| ratio(policy(requests, unique, capacity)));
+        let ours = ratio(ours(requests, capacity));
+        println!(
+            "{:24}{:>10}{unique:>9}{:>6}{:>8.1}{:>9.1}{:>11.1}{ours:>7.1}",
+            trace.name,
+            requests.len(),
+            format!("{percent} %"),
+            rivals[0],
+            rivals[1],
+            rivals[2],
+        );
+        behind += usize::from(rivals.iter().any(|&rival| rival - ours > TOLERANCE));
+    }
+    if behind > 0 {
+        println!("{behind} times more than {TOLERANCE} points behind the best");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Hits of the DRAM tier with room for `capacity` objects.
+fn ours(requests: &[u32], capacity: usize) -> usize {
+    let fixed = DramTier::new(0).bytes();
+    let mut tier = DramTier::new(fixed + capacity * (OBJECT + ENTRY_OVERHEAD + GHOST));
+    let data = Bytes::from(vec![0; OBJECT]);
+    let mut victims = Vec::new();
+    reference::hits(requests, |key| {
+        let hash = hash(key);
+        if tier.get(hash, 0, &[]).is_some() {
+            return true;
+        }
+        tier.insert(entry(hash, data.clone()), &mut victims);
+        victims.clear();
+        false
+    })
+}
+
+fn entry(hash: u64, data: Bytes) -> Entry {
+    Entry {
+        hash,
+        version: 1,
+        data,
+        key_len: 0,
+        expiry: 0,
+        group: 0,
+        epoch_slot: 0,
+        ns: 0,
+        state: EntryState::Dirty,
+    }
+}
+
+/// A bijection on 64 bits that spreads (the finalizer of SplitMix64).
+fn hash(key: u32) -> u64 {
+    let mut x = (u64::from(key) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,91 @@
+//! Readers for public cache traces in the formats their publishers chose.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+/// How a decompressed trace is written down.
+#[derive(Clone, Copy)]
+enum Format {
+    /// Big-endian 32-bit keys.
+    Keys32,
+    /// Big-endian 64-bit keys.
+    Keys64,
+    /// Lines of `time id size`.
+    TimeIdSize,
+    /// Lines of `start count _ sequence`: that many keys from the start on.
+    Ranges,
+}
+
+/// The traces: file and format.
+const TRACES: [(&str, Format); 6] = [
+    ("adapt-size.trace.xz", Format::TimeIdSize),
+    ("web07.trace.xz", Format::Keys32),
+    ("web12.trace.xz", Format::Keys32),
+    ("w106.trace.xz", Format::Keys32),
+    ("scarab-recs.trace.xz", Format::Keys64),
+    ("arc-OLTP.lis.zst", Format::Ranges),
+];
+
+/// A request sequence, its keys numbered from 0 in order of appearance.
+pub struct Trace {
+    pub name: &'static str,
+    pub requests: Vec<u32>,
+    pub unique: usize,
+}
+
+/// Reads every trace that is in `dir`.
+pub fn load(dir: &Path) -> io::Result<Vec<Trace>> {
+    let present = TRACES.iter().filter(|(name, _)| dir.join(name).is_file());
+    present.map(|&(name, format)| read(&dir.join(name), name, format)).collect()
+}
+
+fn read(path: &Path, name: &'static str, format: Format) -> io::Result<Trace> {
+    let file = BufReader::new(File::open(path)?);
+    let stream: Box<dyn Read> = if name.ends_with(".xz") {
+        Box::new(lzma_rust2::XzReader::new(file, true))
+    } else {
+        Box::new(ruzstd::decoding::StreamingDecoder::new(file).map_err(io::Error::other)?)
+    };
+    let mut numbers = HashMap::new();
+    let mut requests = Vec::new();
+    decode(BufReader::new(stream), format, &mut |key| {
+        let next = numbers.len() as u32;
+        requests.push(*numbers.entry(key).or_insert(next));
+    })?;
+    Ok(Trace { name, requests, unique: numbers.len() })
+}
+
+fn decode(mut stream: impl BufRead, format: Format, each: &mut impl FnMut(u64)) -> io::Result<()> {
+    match format {
+        Format::Keys32 | Format::Keys64 => {
+            let width = if matches!(format, Format::Keys32) { 4 } else { 8 };
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes)?;
+            for key in bytes.chunks_exact(width) {
+                each(key.iter().fold(0, |key, &byte| key << 8 | u64::from(byte)));
+            }
+        }
+        Format::TimeIdSize => {
+            for line in stream.lines() {
+                each(field(&line?, 1)?);
+            }
+        }
+        Format::Ranges => {
+            for line in stream.lines() {
+                let line = line?;
+                let (start, count) = (field(&line, 0)?, field(&line, 1)?);
+                (start..start + count).for_each(&mut *each);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn field(line: &str, n: usize) -> io::Result<u64> {
+    let parsed = line.split_ascii_whitespace().nth(n).and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("no number in field {n} of {line:?}"))
+    })
+}
