@@ -1,1 +1,1 @@
-"""What the end-to-end tests and the demo share: a stock Cassandra, the real `afterglow` binary, and the means to watch both."""
+"""What the end-to-end tests and the demo share: a stock Cassandra, the real `afterglow` binary, ways to watch both."""

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .process import Child, Failure, alive, free_port, poll, stop_pid, tail
+from .process import Child, Failure, alive, free_port, stop_pid
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = ROOT / "cassandra" / "stock"
@@ -29,15 +29,16 @@ BOOT_SECONDS = 180
 
 # What Cassandra's own jvm17-server.options opens.
 EXPORTS = """
-    java.base/jdk.internal.misc java.management/com.sun.jmx.remote.security java.management.rmi/com.sun.jmx.remote.internal.rmi
-    java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc
+    java.base/jdk.internal.misc java.base/java.lang.ref jdk.unsupported/sun.misc java.sql/java.sql
+    java.management/com.sun.jmx.remote.security java.management.rmi/com.sun.jmx.remote.internal.rmi
+    java.rmi/sun.rmi.registry java.rmi/sun.rmi.server
 """.split()
 OPENS = """
-    java.base/java.lang java.base/java.lang.reflect java.base/java.lang.module java.base/java.io java.base/java.net java.base/java.nio
-    java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/sun.nio.ch
-    java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
-    java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal
-    java.rmi/sun.rmi.transport.tcp
+    java.base/java.lang java.base/java.lang.reflect java.base/java.lang.module java.base/java.io java.base/java.net
+    java.base/java.nio java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic
+    java.base/sun.nio.ch java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect
+    java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar
+    jdk.management/com.sun.management.internal java.rmi/sun.rmi.transport.tcp
 """.split()
 
 LOGBACK = """\
@@ -240,7 +241,7 @@ class Cassandra:
         return self.start(seconds)
 
     def stop(self):
-        """End it and, if the folder was made by us, remove that. Its data are for the test only, so no orderly drain."""
+        """End it and, if we made the folder, remove that. Its data are for the test only, so no orderly drain."""
         if self.child:
             self.child.resume()
             self.child.kill()

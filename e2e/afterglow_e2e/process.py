@@ -43,7 +43,7 @@ def tail(path, lines=25):
         text = Path(path).read_text(errors="replace").splitlines()
     except OSError as error:
         return f"    (no log: {error})"
-    return "\n".join("    " + line for line in text[-lines:])
+    return "\n".join("    " + line[:300] for line in text[-lines:])
 
 
 def cpu_seconds(pid):
@@ -61,17 +61,17 @@ def alive(pid):
 
 
 class Child:
-    """One program writing to one log file, in a session of its own so that Ctrl-C reaches only us, who then stop it in order.
+    """One program writing to one log file, in a session of its own: Ctrl-C reaches only us, who then stop it in order.
 
-    Unless `detached`, the kernel kills it when the thread that started it ends, so that not even `kill -9` of a test run leaves
-    servers behind.
+    Unless `detached`, the kernel kills it when the thread that started it ends, so that not even `kill -9` of a test
+    run leaves servers behind.
     """
 
     def __init__(self, name, command, log, env=None, detached=False, cwd=None):
         self.name, self.log = name, Path(log)
         if not detached and (setpriv := shutil.which("setpriv")):
             command = [setpriv, "--pdeathsig", "KILL", *command]
-        with open(self.log, "ab") as out:
+        with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
