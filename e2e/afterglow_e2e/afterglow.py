@@ -1,0 +1,175 @@
+"""The real `afterglow` binary, started, watched and killed; and its metrics. Standard library only."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from .process import Child, Failure, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def binary(name="afterglow", profile=None):
+    """Path of a program of ours; AFTERGLOW_PROFILE chooses among cargo's profiles, `debug` without it."""
+    path = ROOT / "target" / (profile or os.environ.get("AFTERGLOW_PROFILE", "debug")) / name
+    if not path.exists():
+        raise Failure(f"{path} is not built: run `make build` (or `make release`)")
+    return path
+
+
+class Metrics:
+    """One reading of /metrics. Sums over whatever labels are not named."""
+
+    def __init__(self, text):
+        self.samples = []
+        for line in text.splitlines():
+            if match := SAMPLE.match(line):
+                name, labels, value = match.groups()
+                self.samples.append((name, dict(LABEL.findall(labels or "")), float(value)))
+
+    def total(self, name, **labels):
+        """Sum of all samples of this name that carry these labels."""
+        return sum(
+            value
+            for sample, have, value in self.samples
+            if sample == name and all(have.get(key) == want for key, want in labels.items())
+        )
+
+    def by(self, name, label):
+        """Sums by the values of one label."""
+        values = sorted({have.get(label, "") for sample, have, _ in self.samples if sample == name})
+        return {value: self.total(name, **{label: value}) for value in values}
+
+    def hits(self, **labels):
+        return self.total("afterglow_hits_total", door="cql", **labels)
+
+    def misses(self, **labels):
+        return self.total("afterglow_misses_total", door="cql", **labels)
+
+
+class Afterglow:
+    """One instance with its own data folder and fixed ports; `kill()` then `start()` is a crash and a restart."""
+
+    def __init__(
+        self,
+        backend,
+        folder=None,
+        flash="256MiB",
+        memory="64MiB",
+        policies=("*.*=exclusive",),
+        extra=(),
+        profile=None,
+        wrapper=(),
+    ):
+        self.temporary = folder is None
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="afterglow-")).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.data = self.folder / "data"
+        self.log = self.folder / "afterglow.log"
+        self.backend, self.flash, self.memory, self.policies = backend, flash, memory, policies
+        self.address, self.port, self.admin = "127.0.0.1", free_port(), free_port()
+        self.extra, self.profile, self.wrapper = extra, profile, wrapper
+        self.child = None
+
+    @property
+    def contact(self):
+        return f"{self.address}:{self.port}"
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def command(self):
+        return [
+            *self.wrapper,
+            binary(profile=self.profile),
+            "serve",
+            *("--cql", self.contact),
+            *("--backend", self.backend),
+            *("--data-dir", self.data),
+            *("--flash-size", self.flash),
+            *("--memory", self.memory),
+            *("--admin", f"127.0.0.1:{self.admin}"),
+            *[part for policy in self.policies for part in ("--table-policy", policy)],
+            *self.extra,
+        ]
+
+    def launch(self):
+        """Start the process without waiting for it."""
+        self.child = Child(f"afterglow at {self.contact}", self.command(), self.log)
+        return self
+
+    def start(self, seconds=30):
+        try:
+            self.launch().child.wait_for("/readyz to say it is ready", self.ready, seconds)
+        except BaseException:
+            self.child.kill()
+            raise
+        return self
+
+    def get(self, path):
+        """Status and text of a page of the admin listener, (0, reason) when there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def ready(self):
+        return self.get("/readyz")[0] == 200
+
+    def metrics(self):
+        status, text = self.get("/metrics")
+        if status != 200:
+            self.child.check()
+            raise Failure(f"/metrics of {self.contact} answered {status}: {text}")
+        return Metrics(text)
+
+    def log_text(self):
+        return self.log.read_text(errors="replace")
+
+    def running(self):
+        return self.child is not None and self.child.running()
+
+    def kill(self):
+        """kill -9."""
+        self.child.kill()
+
+    def terminate(self, seconds=30):
+        """SIGTERM, and wait for a clean end; its exit status."""
+        return self.child.terminate(seconds)
+
+    def stop(self):
+        """A clean end if it still runs, and no folder left if that was ours."""
+        try:
+            if self.running():
+                self.child.resume()
+                self.child.terminate()
+        finally:
+            if self.temporary:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def describe(metrics):
+    """The counters one wants to see when a test about hits fails."""
+    names = ("hits", "misses", "passes", "fills", "writes", "invalidations")
+    counters = {name: metrics.by(f"afterglow_{name}_total", label) for name, label in zip(names, _LABELS, strict=True)}
+    return json.dumps(counters)
+
+
+_LABELS = ("tier", "reason", "reason", "outcome", "scope", "scope")

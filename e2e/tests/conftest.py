@@ -1,0 +1,86 @@
+"""Fixtures: one stock Cassandra for the run, one Afterglow for each module, and drivers in front of both."""
+
+import itertools
+from contextlib import contextmanager
+
+import pytest
+
+from afterglow_e2e.afterglow import Afterglow, describe
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.drivers import connect
+from afterglow_e2e.process import poll
+
+NAMES = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cassandra():
+    with Cassandra() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def afterglow(cassandra):
+    """Shared by a module's tests. It ends with them: only one instance at a time may cache `exclusive` tables."""
+    with Afterglow(cassandra.contact) as instance:
+        await_caching(instance)
+        yield instance
+
+
+@pytest.fixture(scope="module")
+def direct(cassandra):
+    with connect(cassandra) as session:
+        yield session
+
+
+@pytest.fixture(scope="module", params=[4, 5], ids=["v4", "v5"])
+def cached(request, afterglow):
+    """A driver session through Afterglow, once for each protocol version."""
+    with connect(afterglow, version=request.param) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def keyspace(direct):
+    name = f"e2e_{next(NAMES)}"
+    direct.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    yield name
+    direct.execute(f"DROP KEYSPACE IF EXISTS {name}")
+
+
+@pytest.fixture
+def table(keyspace):
+    """A table name that no other test uses."""
+    return f"{keyspace}.t{next(NAMES)}"
+
+
+@pytest.fixture
+def expect(afterglow):
+    """`with expect(hits=2): ...` fails unless exactly so many reads in the block were answered from the cache."""
+
+    @contextmanager
+    def block(hits):
+        before = afterglow.metrics()
+        yield
+        after = afterglow.metrics()
+        got = after.hits() - before.hits()
+        assert got == hits, f"{got:g} hits, not {hits}; before {describe(before)}; after {describe(after)}"
+
+    return block
+
+
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+
+
+def await_caching(instance, seconds=60):
+    """Wait until the instance holds its lease, seen by what matters: a row read twice is a hit."""
+    with connect(instance) as session:
+        session.execute(f"CREATE KEYSPACE IF NOT EXISTS probe WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE IF NOT EXISTS probe.probe (k int PRIMARY KEY)")
+
+        def hits():
+            before = instance.metrics().hits()
+            session.execute("SELECT k FROM probe.probe WHERE k = 1")
+            return instance.metrics().hits() > before
+
+        poll("a row read again and again to become a hit", hits, seconds, check=instance.child.check)

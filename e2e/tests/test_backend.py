@@ -1,0 +1,138 @@
+"""A database that hangs, dies, comes back, or wants a password."""
+
+import time
+
+import pytest
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import NoHostAvailable
+from conftest import await_caching
+
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.drivers import answer, connect
+from afterglow_e2e.process import poll
+
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+
+
+@pytest.fixture
+def fragile():
+    """A Cassandra to be killed; no table is `exclusive`, so that no lease ends while it is away."""
+    with Cassandra(heap="512M") as node, Afterglow(node.contact, policies=("*.*=max-staleness=10m",)) as instance:
+        await_caching(instance)
+        yield node, instance
+
+
+def test_hits_are_served_while_the_database_is_away_and_all_is_well_when_it_is_back(fragile):
+    node, instance = fragile
+    with connect(instance, timeout=30) as session:
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text)")
+        select, insert = (
+            session.prepare("SELECT v FROM ks.t WHERE k = ?"),
+            session.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)"),
+        )
+        for k in range(20):
+            session.execute(insert, (k, "old"))
+        for k in range(10):
+            session.execute(select, (k,))
+        hits = instance.metrics().hits()
+        node.kill()
+        for k in range(10):
+            assert session.execute(select, (k,)).one() == ("old",)
+        assert instance.metrics().hits() - hits == 10
+        for statement, values in ((select, (15,)), (insert, (3, "lost"))):
+            asked = time.monotonic()
+            kind, text = answer(session, statement, values)
+            assert kind != "OperationTimedOut" and kind != "NoHostAvailable" or "errors={}" not in text, (kind, text)
+            assert time.monotonic() - asked < 25
+        assert instance.running() and instance.ready() in (True, False)
+        node.start()
+        poll(
+            "a read that needs the database to work again", lambda: answer(session, select, (15,))[-1] == [("old",)], 60
+        )
+        session.execute(insert, (3, "new"))
+        for _ in range(3):
+            assert session.execute(select, (3,)).one() == ("new",)
+
+
+def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
+    node, instance = fragile
+    with connect(instance, timeout=5) as session, connect(node) as direct:
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text)")
+        session.execute("INSERT INTO ks.t (k, v) VALUES (1, 'old')")
+        for _ in range(2):
+            assert session.execute("SELECT v FROM ks.t WHERE k = 1").one() == ("old",)
+        update = session.prepare("UPDATE ks.t SET v = 'maybe' WHERE k = 1")
+        node.pause()
+        pending = session.execute_async(update)
+        poll("the write to arrive", lambda: instance.metrics().total("afterglow_writes_total") >= 1, 10)
+        instance.kill()  # in the middle of it
+        node.resume()
+        with pytest.raises((NoHostAvailable, Exception)):
+            pending.result()
+        instance.start()
+        poll("the database to have it or not", lambda: answer(direct, "SELECT v FROM ks.t WHERE k = 1")[-1], 20)
+        for _ in range(3):
+            query = "SELECT v FROM ks.t WHERE k = 1"
+            assert answer(session, query)[-1] in (answer(direct, query)[-1], [("maybe",)])
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """A Cassandra that wants passwords, with Afterglow in front."""
+    with Cassandra(heap="512M", auth=True) as node:
+        root = PlainTextAuthProvider("cassandra", "cassandra")
+
+        def superuser_exists():
+            try:
+                with connect(node, auth=root) as session:
+                    return session.execute("SELECT role FROM system_auth.roles").one()
+            except NoHostAvailable:
+                return None
+
+        poll("Cassandra to make its first role", superuser_exists, 60)
+        with Afterglow(node.contact) as instance:
+            yield node, instance, root
+
+
+def test_with_passwords_everything_passes_through_and_nothing_is_cached(guarded):
+    node, instance, root = guarded
+    for version in (4, 5):
+        with connect(instance, auth=root, version=version) as session:
+            session.execute(f"CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {REPLICATION}")
+            session.execute("CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v text)")
+            insert = session.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
+            select = session.prepare("SELECT v FROM ks.t WHERE k = ?")
+            session.execute(insert, (1, f"v{version}"))
+            for _ in range(5):
+                assert session.execute(select, (1,)).one() == (f"v{version}",)
+    assert instance.metrics().hits() == 0
+    assert "authentication" in instance.log_text()
+
+
+def test_a_role_sees_only_what_the_database_lets_it_see(guarded):
+    node, instance, root = guarded
+    with connect(instance, auth=root) as session:
+        session.execute(f"CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE IF NOT EXISTS ks.secret (k int PRIMARY KEY, v text)")
+        session.execute("INSERT INTO ks.secret (k, v) VALUES (1, 'secret')")
+        session.execute("CREATE ROLE IF NOT EXISTS bob WITH PASSWORD = 'bob' AND LOGIN = true")
+        for _ in range(3):
+            assert session.execute("SELECT v FROM ks.secret WHERE k = 1").one() == ("secret",)
+    bob = PlainTextAuthProvider("bob", "bob")
+    with connect(instance, auth=bob) as through, connect(node, auth=bob) as direct:
+        for text in ("SELECT v FROM ks.secret WHERE k = 1", "TRUNCATE ks.secret", "LIST ROLES"):
+            assert answer(through, text) == answer(direct, text)
+            assert answer(through, text)[0] in ("Unauthorized", ["role", "super", "login", "options", "datacenters"])
+
+
+def test_a_wrong_password_is_refused_in_the_databases_words(guarded):
+    node, instance, _ = guarded
+    words = []
+    for server in (node, instance):
+        with pytest.raises(NoHostAvailable) as refusal, connect(server, auth=PlainTextAuthProvider("cassandra", "no")):
+            pass
+        words.append([str(error).split("code=", 1)[-1] for error in refusal.value.errors.values()])
+    assert words[0] == words[1]

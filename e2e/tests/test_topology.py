@@ -1,0 +1,95 @@
+"""Drivers stay on Afterglow: it is the only node they know, and they learn of schema changes through it."""
+
+import re
+import socket
+import struct
+from pathlib import Path
+
+from afterglow_e2e.drivers import answer, connect
+from afterglow_e2e.process import poll
+
+
+def connections_to(address, port):
+    """Sockets of this process connected to address:port."""
+    packed = struct.unpack("=I", socket.inet_aton(address))[0]
+    wanted = f"{packed:08X}:{port:04X}"
+    inodes = {row.split()[9] for row in Path("/proc/net/tcp").read_text().splitlines()[1:] if row.split()[2] == wanted}
+    links = (str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return {link for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link)) and match[1] in inodes}
+
+
+def test_the_driver_knows_and_dials_only_afterglow(afterglow, cassandra, direct):
+    before = connections_to(cassandra.address, cassandra.port)
+    assert before  # the check sees our direct session, so it would see others
+    for version in (4, 5):
+        with connect(afterglow, version=version) as session:
+            session.cluster.refresh_nodes()
+            hosts = session.cluster.metadata.all_hosts()
+            assert [(host.endpoint.address, host.endpoint.port) for host in hosts] == [
+                (afterglow.address, afterglow.port)
+            ]
+            assert all(host.is_up and host.host_id for host in hosts)
+            assert session.cluster.metadata.token_map is not None
+            assert connections_to(cassandra.address, cassandra.port) <= before
+            assert connections_to(afterglow.address, afterglow.port)
+
+
+def test_peers_are_empty_and_local_is_us(cached, direct, afterglow):
+    local = cached.execute("SELECT * FROM system.local WHERE key = 'local'").one()
+    real = direct.execute("SELECT * FROM system.local WHERE key = 'local'").one()
+    assert local._fields == real._fields
+    assert local.rpc_address == afterglow.address and local.rpc_port == afterglow.port
+    for same in ("cluster_name", "partitioner", "release_version", "data_center", "rack", "schema_version"):
+        assert getattr(local, same) == getattr(real, same)
+    assert list(cached.execute("SELECT * FROM system.peers")) == []
+    assert list(cached.execute("SELECT * FROM system.peers_v2")) == []
+    assert cached.execute("SELECT count(*) FROM system.local").one() == (1,)
+
+
+def test_system_statements_in_every_shape_a_driver_uses(cached, direct):
+    for text in (
+        "SELECT cluster_name FROM system.local WHERE key='local'",
+        "SELECT release_version AS r, data_center FROM system.local",
+        "SELECT peer FROM system.peers",
+        "SELECT key FROM system.local WHERE key = 'other'",
+        "SELECT schema_version FROM system.local WHERE key='local'",
+        "SELECT nothing FROM system.local",
+        "SELECT * FROM system.nothing",
+        "SELECT * FROM system_schema.types",
+    ):
+        assert answer(cached, text) == answer(direct, text), text
+    prepared = cached.prepare("SELECT cluster_name FROM system.local WHERE key = ?")
+    assert cached.execute(prepared, ("local",)).one() == ("stock",)
+
+
+def test_schema_changes_reach_a_connected_driver(cached, direct, keyspace, table):
+    name = table.split(".")[1]
+    direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")  # past Afterglow
+
+    def columns():
+        known = cached.cluster.metadata.keyspaces.get(keyspace)
+        return known.tables[name].columns if known and name in known.tables else {}
+
+    poll("the driver to hear of a new table", lambda: "v" in columns(), 20)
+    cached.execute(f"ALTER TABLE {table} ADD extra text")
+    poll("the driver to hear of a new column", lambda: "extra" in columns(), 20)
+    direct.execute(f"DROP TABLE {table}")
+    poll("the driver to hear of a dropped table", lambda: not columns(), 20)
+
+
+def test_a_schema_change_past_us_ends_what_was_cached(cached, direct, table, expect):
+    direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+    direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
+    select = f"SELECT * FROM {table} WHERE k = 1"
+    cached.execute(select)
+    with expect(hits=1):
+        assert cached.execute(select).one() == (1, 1)
+    direct.execute(f"ALTER TABLE {table} ADD w int")
+    poll("the new column to be seen", lambda: answer(cached, select) == answer(direct, select), 20)
+
+
+def test_schema_agreement_is_real(cached, table):
+    cached.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+    assert cached.cluster.control_connection.wait_for_schema_agreement()
+    cached.execute(f"INSERT INTO {table} (k, v) VALUES (1, 2)")
+    assert cached.execute(f"SELECT v FROM {table} WHERE k = 1").one() == (2,)
