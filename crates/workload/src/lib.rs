@@ -2,10 +2,13 @@
 //! stale reads, and reports. The binary `afterglow-workload` is a thin front over this library.
 
 pub mod cpu;
+pub mod cql;
 pub mod flat;
 pub mod history;
 pub mod latency;
+pub mod metrics;
 pub mod pace;
+pub mod result;
 pub mod rng;
 pub mod values;
 pub mod ycsb;

@@ -1,5 +1,8 @@
 //! The subcommands: options and printing; the work is done in the library. Exit codes: 0 fine, 1 a check failed, 2 could not run.
 
+pub mod load_cql;
+pub mod run_cql;
+mod target;
 pub mod ycsb_check;
 
 /// What a subcommand returns.

@@ -10,9 +10,10 @@ use afterglow_cql::{
     error::ProtocolError,
     frame::{Decoder, Encoder, Envelope, FrameError, Header, Opcode, Version, notation::Reader},
     message::{AuthResponse, Consistency, Execute, Prepare, Query, QueryParams, Startup},
+    response::{self, ResultBody},
 };
 
-use super::answer::{Answer, ServerError};
+use super::answer::{Answer, ServerError, rows};
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -141,21 +142,18 @@ impl Connection {
 
     /// Prepares a statement.
     pub fn prepare(&mut self, text: &str) -> Result<Prepared, CqlError> {
-        const RESULT_PREPARED: i32 = 4;
         let version = self.version;
         let prepare = Prepare { text, keyspace: None };
         let answer = self.request(Opcode::Prepare, |out| prepare.encode(version, out))?;
-        let mut reader = Reader::new(&answer.body);
-        if answer.header.flags.contains(afterglow_cql::frame::Flags::WARNING) {
-            reader.string_list()?;
-        }
-        if answer.header.opcode != Opcode::Result || reader.int()? != RESULT_PREPARED {
+        if answer.header.opcode != Opcode::Result {
             return Err(unexpected(&answer));
         }
-        let id = reader.short_bytes()?.to_vec();
-        let result_metadata_id =
-            if version.has_segments() { Some(reader.short_bytes()?.to_vec()) } else { None };
-        Ok(Prepared { id, result_metadata_id })
+        let (_, message) = response::split(&answer.header, &answer.body)?;
+        let ResultBody::Prepared(prepared) = ResultBody::parse(version, message)? else {
+            return Err(unexpected(&answer));
+        };
+        let result_metadata_id = prepared.result_metadata_id.map(<[u8]>::to_vec);
+        Ok(Prepared { id: prepared.id.to_vec(), result_metadata_id })
     }
 
     /// Executes a prepared statement.
@@ -219,21 +217,22 @@ impl Prepared {
 pub type OwnedRow = Vec<Option<Vec<u8>>>;
 
 fn owned_rows(answer: &Envelope) -> Result<Vec<OwnedRow>, CqlError> {
-    match Answer::parse(answer.header.opcode, answer.header.flags, &answer.body)? {
+    match Answer::parse(&answer.header, &answer.body)? {
         Answer::Done => Ok(Vec::new()),
         Answer::Error(error) => Err(error.into()),
-        Answer::Rows(body) => {
-            let own = |row: super::answer::Row<'_>| row.into_iter().map(|c| c.map(<[u8]>::to_vec)).collect();
-            Ok(super::answer::rows(body)?.into_iter().map(own).collect())
+        Answer::Rows(message) => {
+            let own = |row: response::Row<'_>| row.cells().map(|c| c.map(<[u8]>::to_vec)).collect();
+            let rows = rows(answer.header.version, message)?;
+            rows.iter().map(|row| Ok(own(row?))).collect()
         }
     }
 }
 
 /// The error that an answer other than the hoped-for one stands for.
 fn unexpected(answer: &Envelope) -> CqlError {
-    match Answer::parse(answer.header.opcode, answer.header.flags, &answer.body) {
+    match Answer::parse(&answer.header, &answer.body) {
         Ok(Answer::Error(error)) => error.into(),
-        _ => CqlError::Unexpected(format!("{:?}", answer.header.opcode)),
+        _ => CqlError::Unexpected(answer.header.opcode.to_string()),
     }
 }
 

@@ -13,12 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{Timespec, epoll};
+use rustix::{
+    event::{Timespec, epoll},
+    fd::OwnedFd,
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
+};
 
 use super::{
-    Connection, ConnectOptions, CqlError,
+    ConnectOptions, Connection, CqlError,
     answer::{Answer, ServerError},
-    socket::{Arrival, Failure, Socket},
+    socket::{Failure, Socket},
 };
 use crate::{cpu, latency::Latency, pace::Pacer};
 
@@ -58,6 +62,8 @@ pub trait Work {
     fn finish(&mut self, op: Op, answer: &Answer<'_>, now: u64) -> Result<Done, CqlError>;
     /// The connection of `op` broke before its answer came.
     fn lost(&mut self, op: Op);
+    /// Recording begins: the operations to come are the ones that count.
+    fn measure(&mut self) {}
     /// Nothing will come any more from [`start`](Self::start).
     fn exhausted(&self) -> bool;
 }
@@ -131,7 +137,7 @@ pub struct Rate {
 }
 
 /// One second of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Operations that ended well.
     pub operations: u64,
@@ -188,7 +194,10 @@ struct Lane {
 }
 
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// Marks the timer among the events; lanes have their number.
+const TIMER: u64 = u64::MAX;
 const WINDOW_NS: u64 = 1_000_000_000;
+const READ: epoll::EventFlags = epoll::EventFlags::IN;
 const IDLE_WAIT: Duration = Duration::from_millis(10);
 
 /// The loop. Make it, then [`run`](Self::run) it on a thread of its own.
@@ -196,14 +205,18 @@ pub struct Driver<'a, W> {
     options: DriverOptions,
     shared: &'a Shared,
     work: W,
-    epoll: rustix::fd::OwnedFd,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// What the timer was last set to.
+    timer_at: u64,
+    events: Vec<epoll::Event>,
     lanes: Vec<Lane>,
     origin: Instant,
     pacer: Pacer,
     phase: Phase,
     phase_start: u64,
     measured: Measured,
-    last_answer: u64,
+    measure_start: u64,
     next_lane: usize,
     unpublished: (u64, u64),
 }
@@ -212,17 +225,24 @@ impl<'a, W: Work> Driver<'a, W> {
     /// Connects all connections and prepares the statements.
     pub fn connect(options: DriverOptions, shared: &'a Shared, work: W) -> Result<Self, CqlError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)
+            .map_err(system)?;
         let mut driver = Self {
             shared,
             work,
             epoll,
+            timer,
+            timer_at: 0,
+            events: Vec::with_capacity(64),
             lanes: Vec::new(),
             origin: Instant::now(),
             pacer: Pacer::Closed,
             phase: Phase::Warm,
             phase_start: 0,
             measured: Measured::default(),
-            last_answer: 0,
+            measure_start: 0,
             next_lane: 0,
             unpublished: (0, 0),
             options,
@@ -284,32 +304,299 @@ impl<'a, W: Work> Driver<'a, W> {
     }
 
     fn enter(&mut self, phase: Phase, now: u64, cpu_start: &mut u64) {
-        if phase == Phase::Measure || (phase == Phase::Drain && self.phase == Phase::Warm) {
-            let reconnects = self.measured.reconnects;
-            if phase == Phase::Measure {
-                self.measured = Measured { reconnects, ..Measured::default() };
-                *cpu_start = cpu::of_thread();
-                self.last_answer = now;
-                if let Some(rate) = self.options.rate {
-                    let start = now + rate.offset.as_nanos() as u64;
-                    self.pacer = match rate.poisson {
-                        None => Pacer::open(rate.per_second, start),
-                        Some(seed) => Pacer::poisson(rate.per_second, start, seed),
-                    };
-                }
+        if phase == Phase::Measure {
+            // A wrong value is one whenever it comes.
+            let Measured { reconnects, wrong, .. } = self.measured;
+            self.measured = Measured { reconnects, wrong, ..Measured::default() };
+            self.work.measure();
+            *cpu_start = cpu::of_thread();
+            self.measure_start = now;
+            if let Some(rate) = self.options.rate {
+                let start = now + rate.offset.as_nanos() as u64;
+                self.pacer = match rate.poisson {
+                    None => Pacer::open(rate.per_second, start),
+                    Some(seed) => Pacer::poisson(rate.per_second, start, seed),
+                };
             }
         }
         if phase == Phase::Drain {
             self.measured.unsent = self.pacer.backlog(now);
         }
-        self.phase_start = if phase == Phase::Measure || phase == Phase::Drain { now } else { self.phase_start };
+        self.phase_start = now;
         self.phase = phase;
+    }
+
+    /// Starts operations while there is room and one is due, one connection after the other so that none gets all.
+    fn fill(&mut self) {
+        let now = self.now();
+        let mut idle = 0;
+        while idle < self.lanes.len() {
+            let lane = &mut self.lanes[self.next_lane];
+            self.next_lane = (self.next_lane + 1) % self.options.connections;
+            let (Some(socket), Some(&stream)) = (&mut lane.socket, lane.free.last()) else {
+                idle += 1;
+                continue;
+            };
+            // The work is asked first in a closed loop (it may have nothing), the clock first in an open one.
+            if self.pacer.due_at().is_some_and(|due| due > now) {
+                return;
+            }
+            let Some(op) = self.work.start(stream, &mut socket.out, now) else { return };
+            let intended = self.pacer.take(now).unwrap_or(now);
+            lane.free.pop();
+            lane.slots[usize::from(stream)] = Some(Slot { op, intended, sent: now });
+            idle = 0;
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), CqlError> {
+        for i in 0..self.lanes.len() {
+            let lane = &mut self.lanes[i];
+            let Some(socket) = &mut lane.socket else { continue };
+            if lane.waits_to_write || socket.out.is_empty() {
+                continue;
+            }
+            self.write(i)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what there is to write on lane `i`, and asks to be told when the rest can be written.
+    fn write(&mut self, i: usize) -> Result<(), CqlError> {
+        let lane = &mut self.lanes[i];
+        let Some(socket) = &mut lane.socket else { return Ok(()) };
+        match socket.flush() {
+            Ok(all) => {
+                if lane.waits_to_write == all {
+                    let interest = if all { READ } else { READ | epoll::EventFlags::OUT };
+                    let data = epoll::EventData::new_u64(i as u64);
+                    epoll::modify(&self.epoll, socket.fd(), data, interest).map_err(system)?;
+                    lane.waits_to_write = !all;
+                }
+                Ok(())
+            }
+            Err(error) => self.fail(i, Failure::Lost(error)),
+        }
+    }
+
+    /// Waits for answers, the next due operation, or a little.
+    fn wait(&mut self) -> Result<(), CqlError> {
+        let now = self.now();
+        let wait = match self.pacer.due_at() {
+            Some(due) if due <= now => Duration::ZERO.max(self.poll_if_room()),
+            Some(due) => {
+                self.set_timer(due, now)?;
+                IDLE_WAIT
+            }
+            None => IDLE_WAIT,
+        };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(system(errno)),
+        }
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            match event.data.u64() {
+                TIMER => {
+                    // Level-triggered: reading it makes it quiet until it is set again.
+                    let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+                    self.timer_at = 0;
+                }
+                lane => self.event(lane as usize, event.flags)?,
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    /// An operation is due: do not wait if there is a free slot for it, else only an answer helps.
+    fn poll_if_room(&self) -> Duration {
+        let room = self.lanes.iter().any(|l| l.socket.is_some() && !l.free.is_empty());
+        if room && self.phase != Phase::Drain { Duration::ZERO } else { IDLE_WAIT }
+    }
+
+    fn set_timer(&mut self, due: u64, now: u64) -> Result<(), CqlError> {
+        if self.timer_at == due || self.phase == Phase::Drain {
+            return Ok(());
+        }
+        let wait = due - now;
+        let it_value =
+            Timespec { tv_sec: (wait / 1_000_000_000) as i64, tv_nsec: (wait % 1_000_000_000) as i64 };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })
+            .map_err(system)?;
+        self.timer_at = due;
+        Ok(())
+    }
+
+    fn event(&mut self, i: usize, flags: epoll::EventFlags) -> Result<(), CqlError> {
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.write(i)?;
+        }
+        if !flags.intersects(READ | epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+            return Ok(());
+        }
+        let now = self.origin.elapsed().as_nanos() as u64;
+        let Self { lanes, work, measured, phase, measure_start, unpublished, .. } = self;
+        let Lane { socket, slots, free, .. } = &mut lanes[i];
+        let Some(socket) = socket else { return Ok(()) };
+        let mut unprepared = false;
+        let outcome = socket.receive(|header, body| {
+            let Some(slot) = usize::try_from(header.stream).ok().and_then(|s| slots.get_mut(s)?.take())
+            else {
+                // Events and answers to nobody.
+                return Ok(());
+            };
+            free.push(header.stream as u16);
+            let answer = Answer::parse(header, body)?;
+            if matches!(&answer, Answer::Error(e) if e.code == ServerError::UNPREPARED) {
+                unprepared = true;
+                work.lost(slot.op);
+                measured.lost += u64::from(*phase >= Phase::Measure);
+                return Ok(());
+            }
+            let done = work.finish(slot.op, &answer, now)?;
+            if *phase >= Phase::Measure {
+                measured.count(slot, &done, now, now - *measure_start);
+            }
+            measured.wrong += u64::from(done == Done::Wrong);
+            match done {
+                Done::Fine | Done::NotFound => unpublished.0 += 1,
+                Done::Again => {}
+                Done::Wrong | Done::Refused(_) => unpublished.1 += 1,
+            }
+            Ok(())
+        });
+        match outcome {
+            Err(failure) => self.fail(i, failure),
+            Ok(()) if unprepared => self.fail(i, Failure::Unprepared),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Lane `i` is of no use any more.
+    fn fail(&mut self, i: usize, failure: Failure) -> Result<(), CqlError> {
+        let lane = &mut self.lanes[i];
+        lane.socket = None;
+        lane.waits_to_write = false;
+        lane.retry = (Instant::now() + BACKOFF.0, BACKOFF.0);
+        for (stream, slot) in lane.slots.iter_mut().enumerate() {
+            if let Some(Slot { op, .. }) = slot.take() {
+                lane.free.push(stream as u16);
+                self.work.lost(op);
+                self.measured.lost += u64::from(self.phase >= Phase::Measure);
+                self.unpublished.1 += 1;
+            }
+        }
+        match failure {
+            Failure::Cql(error) => Err(error),
+            // A new connection prepares again.
+            Failure::Unprepared => Ok(()),
+            Failure::Lost(_) if self.options.reconnect => Ok(()),
+            Failure::Lost(source) => Err(CqlError::Lost { address: lane.address.clone(), source }),
+        }
+    }
+
+    fn reopen(&mut self) -> Result<(), CqlError> {
+        for i in 0..self.lanes.len() {
+            if self.lanes[i].socket.is_some() || self.lanes[i].retry.0 > Instant::now() {
+                continue;
+            }
+            match self.open(i) {
+                Ok(()) => self.measured.reconnects += 1,
+                Err(CqlError::Frame(error)) => return Err(error.into()),
+                Err(_) => {
+                    let wait = self.lanes[i].retry.1;
+                    self.lanes[i].retry = (Instant::now() + wait, (wait * 2).min(BACKOFF.1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, i: usize) -> Result<(), CqlError> {
+        let address = &self.lanes[i].address;
+        let mut connection = Connection::open(address, &self.options.connect)?;
+        self.work.prepare(&mut connection)?;
+        let socket =
+            Socket::new(connection).map_err(|source| CqlError::Lost { address: address.clone(), source })?;
+        epoll::add(&self.epoll, socket.fd(), epoll::EventData::new_u64(i as u64), READ).map_err(system)?;
+        self.lanes[i].socket = Some(socket);
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let (operations, failures) = std::mem::take(&mut self.unpublished);
+        if operations > 0 {
+            self.shared.operations.fetch_add(operations, Ordering::Relaxed);
+        }
+        if failures > 0 {
+            self.shared.failures.fetch_add(failures, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Measured {
+    /// Counts an answer that came `into` nanoseconds after the phase began.
+    fn count(&mut self, slot: Slot, done: &Done, now: u64, into: u64) {
+        let well = match done {
+            Done::Again => return,
+            Done::Fine => true,
+            Done::NotFound => {
+                self.not_found += 1;
+                true
+            }
+            Done::Wrong => false,
+            Done::Refused(error) => {
+                self.refused.entry(error.code).or_insert_with(|| (0, error.message.clone())).0 += 1;
+                false
+            }
+        };
+        self.elapsed = Duration::from_nanos(into);
+        let window = (into / WINDOW_NS) as usize;
+        while self.windows.len() <= window {
+            self.windows.push(Window::default());
+        }
+        let window = &mut self.windows[window];
+        if !well {
+            window.failures += 1;
+            return;
+        }
+        let latency = now.saturating_sub(slot.intended);
+        window.operations += 1;
+        window.latency.record(latency);
+        if slot.op.write { &mut self.writes } else { &mut self.reads }.record(latency);
+        self.service.record(now.saturating_sub(slot.sent));
+    }
+
+    /// Adds what another thread measured in the same phase.
+    pub fn merge(&mut self, other: &Measured) {
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
+        self.service.merge(&other.service);
+        self.not_found += other.not_found;
+        self.wrong += other.wrong;
+        for (code, (count, message)) in &other.refused {
+            self.refused.entry(*code).or_insert_with(|| (0, message.clone())).0 += count;
+        }
+        self.lost += other.lost;
+        self.reconnects += other.reconnects;
+        self.unsent += other.unsent;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cpu += other.cpu;
+        while self.windows.len() < other.windows.len() {
+            self.windows.push(Window::default());
+        }
+        for (window, other) in self.windows.iter_mut().zip(&other.windows) {
+            window.operations += other.operations;
+            window.failures += other.failures;
+            window.latency.merge(&other.latency);
+        }
     }
 }
 
 fn system(errno: rustix::io::Errno) -> CqlError {
     CqlError::Lost { address: "epoll".to_owned(), source: errno.into() }
 }
-
-#[allow(unused)]
-fn _unused(_: Arrival<'_>, _: Failure, _: Timespec, _: &AtomicU64, _: Duration, _: u64) {}

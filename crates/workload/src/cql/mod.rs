@@ -14,5 +14,5 @@ pub mod table;
 mod template;
 
 pub use answer::{Answer, ServerError, rows};
-pub use connection::{Connection, ConnectOptions, CqlError, Prepared};
+pub use connection::{ConnectOptions, Connection, CqlError, Prepared};
 pub use template::Template;

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use afterglow_cql::frame::{Decoder, Encoder, Flags, HEADER_LEN, Opcode};
+use afterglow_cql::frame::{Decoder, Encoder, Flags, HEADER_LEN, Header, Opcode, Version};
 
 use super::{Connection, CqlError};
 
@@ -23,14 +23,6 @@ pub(super) struct Socket {
     filled: usize,
     /// Segments of v5; v4 goes without: its envelopes are found by their headers where they lie.
     segments: Option<(Decoder, Encoder, Vec<u8>)>,
-}
-
-/// One answer.
-pub(super) struct Arrival<'a> {
-    pub(super) stream: i16,
-    pub(super) opcode: Opcode,
-    pub(super) flags: Flags,
-    pub(super) body: &'a [u8],
 }
 
 impl Socket {
@@ -80,7 +72,7 @@ impl Socket {
     /// Reads once and hands every whole answer to `each`. An error also when the server has closed.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(Arrival<'_>) -> Result<(), CqlError>,
+        mut each: impl FnMut(&Header, &[u8]) -> Result<(), CqlError>,
     ) -> Result<(), Failure> {
         let n = match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(Failure::Lost(io::ErrorKind::UnexpectedEof.into())),
@@ -93,16 +85,14 @@ impl Socket {
         if let Some((decoder, ..)) = &mut self.segments {
             decoder.feed(&self.input[..n]);
             while let Some(envelope) = decoder.next_envelope().map_err(|e| Failure::Cql(e.into()))? {
-                let header = envelope.header;
-                let (stream, opcode, flags) = (header.stream, header.opcode, header.flags);
-                each(Arrival { stream, opcode, flags, body: &envelope.body }).map_err(Failure::Cql)?;
+                each(&envelope.header, &envelope.body).map_err(Failure::Cql)?;
             }
             return Ok(());
         }
         self.filled += n;
         let mut whole = Envelopes(&self.input[..self.filled]);
         for envelope in &mut whole {
-            each(arrival(envelope)?).map_err(Failure::Cql)?;
+            each(&header(envelope)?, &envelope[HEADER_LEN..]).map_err(Failure::Cql)?;
         }
         let rest = whole.0.len();
         let need = if rest >= HEADER_LEN { envelope_len(whole.0) } else { 0 };
@@ -120,6 +110,8 @@ impl Socket {
 pub(super) enum Failure {
     /// Closed or broken: connecting anew may help.
     Lost(io::Error),
+    /// The server has forgotten our prepared statements.
+    Unprepared,
     /// What came is not what it should be.
     Cql(CqlError),
 }
@@ -145,10 +137,10 @@ fn envelope_len(bytes: &[u8]) -> usize {
     HEADER_LEN + u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]) as usize
 }
 
-fn arrival(envelope: &[u8]) -> Result<Arrival<'_>, Failure> {
+fn header(envelope: &[u8]) -> Result<Header, Failure> {
     let stream = i16::from_be_bytes([envelope[2], envelope[3]]);
-    let Some(opcode) = Opcode::from_u8(envelope[4]) else {
-        return Err(Failure::Cql(CqlError::Unexpected(format!("opcode 0x{:02X}", envelope[4]))));
-    };
-    Ok(Arrival { stream, opcode, flags: Flags(envelope[1]), body: &envelope[HEADER_LEN..] })
+    match (Version::from_u8(envelope[0] & 0x7F), Opcode::from_u8(envelope[4])) {
+        (Some(version), Some(opcode)) => Ok(Header { version, flags: Flags(envelope[1]), stream, opcode }),
+        _ => Err(Failure::Cql(CqlError::Unexpected(format!("header {:02X?}", &envelope[..HEADER_LEN])))),
+    }
 }
