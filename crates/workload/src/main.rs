@@ -19,7 +19,7 @@ enum Command {
     /// Load a YCSB table: every record once, values that can be verified.
     LoadCql(commands::load_cql::Options),
     /// Measure reads and updates of a loaded table.
-    RunCql(commands::run_cql::Options),
+    RunCql(Box<commands::run_cql::Options>),
     /// Compare our YCSB generators with histograms drawn from the real site.ycsb:core.
     YcsbCheck(commands::ycsb_check::Options),
 }
@@ -27,7 +27,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::LoadCql(options) => commands::load_cql::run(options),
-        Command::RunCql(options) => commands::run_cql::run(options),
+        Command::RunCql(options) => commands::run_cql::run(*options),
         Command::YcsbCheck(options) => commands::ycsb_check::run(&options),
     };
     match outcome {
