@@ -36,33 +36,43 @@ label! {
     Tier = "tier" {
         /// Memory.
         Dram => "dram",
+        /// Memory that waits to be written to flash.
+        Buffer => "buffer",
         /// A read of the device.
         Flash => "flash",
     }
 }
 
 label! {
-    /// Why a cacheable read was not answered from the cache.
+    /// Why a cacheable read was not answered from the cache: the engine's reasons, then the door's own.
     MissReason = "reason" {
         /// Nothing is known of the key.
         Absent => "absent",
+        /// The cache was opened a moment ago and its index is still loading.
+        Loading => "loading",
         /// Its time was over.
         Expired => "expired",
-        /// A write or a schema change had killed the copy.
-        Invalidated => "invalidated",
+        /// A write of its partition or table, or a schema change, had killed the copy.
+        Killed => "killed",
+        /// What was found is older than what the journal knows.
+        Superseded => "superseded",
+        /// The place belonged to another key.
+        Collision => "collision",
+        /// What was read was not what had been written.
+        Corrupt => "corrupt",
+        /// The device failed to read.
+        Device => "device",
+        /// The copy moved while it was read, too often to follow.
+        Moved => "moved",
+        /// Too many reads of the device were in flight.
+        Busy => "busy",
         /// A write of the partition is on its way; nothing cached may be shown.
         WriteInFlight => "write_in_flight",
         /// The partition waits for a write whose outcome is unknown.
         Quarantined => "quarantined",
         /// Joined the read of the database that another request had started.
         Coalesced => "coalesced",
-        /// The device failed to read.
-        DeviceError => "device_error",
-        /// What was read was not what had been written.
-        Corrupt => "corrupt",
-        /// Too many reads of the device were in flight.
-        Overloaded => "overloaded",
-        /// The copy could not answer this request (rows of another schema, say).
+        /// The copy could not answer this request (rows of another schema or of an earlier claim, say).
         Unusable => "unusable",
     }
 }
