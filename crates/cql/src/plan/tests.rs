@@ -1,1 +1,136 @@
-//! Tests of planning.
+//! Statements and what is planned for them. Plans are written out as text so that a table stays readable:
+//! `cached <key> -> <projection>`, `pass <reason>`, `system <table>`, `use <keyspace>`, and for writes their targets.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::*;
+use crate::statement::parse;
+
+mod properties;
+mod statements;
+
+struct Fixture;
+
+fn columns(list: &str) -> Vec<Column> {
+    list.split(';')
+        .filter(|item| !item.is_empty())
+        .map(|item| {
+            let (name, kind) = item.split_once(' ').unwrap();
+            Column::new(name, kind)
+        })
+        .collect()
+}
+
+fn table(
+    name: &str,
+    id: u128,
+    partition: &str,
+    clustering: &str,
+    statics: &str,
+    regulars: &str,
+) -> TableSchema {
+    TableSchema {
+        keyspace: "ks".into(),
+        name: name.into(),
+        id: Uuid::from_u128(id),
+        partition_key: columns(partition),
+        clustering: columns(clustering),
+        statics: columns(statics),
+        regulars: columns(regulars),
+        counter: false,
+        view: false,
+        system: false,
+        compact: false,
+        indexed: false,
+        default_ttl: 0,
+    }
+}
+
+impl SchemaView for Fixture {
+    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableSchema>> {
+        if keyspace != "ks" {
+            return None;
+        }
+        let table = match name {
+            "t" => table("t", 1, "k int", "c text", "", "v int;w text"),
+            "one" => table("one", 2, "k text", "", "", "v blob"),
+            "multi" => table("multi", 3, "a int;b text", "c int;d timeuuid", "", "v int"),
+            "stat" => table("stat", 4, "k int", "c int", "s text", "v int"),
+            "coll" => table("coll", 5, "k int", "", "", "l list<int>;m map<text, int>;u address"),
+            "frozen" => table("frozen", 6, "k int", "", "", "f frozen<list<int>>;p tuple<int, int>"),
+            "cnt" => TableSchema { counter: true, ..table("cnt", 7, "k int", "", "", "n counter") },
+            "mv" => TableSchema { view: true, ..table("mv", 8, "v int", "k int", "", "w text") },
+            "dec" => table("dec", 9, "k int", "c decimal", "", "v int"),
+            "Quoted" => table("Quoted", 10, "K int", "", "", "from int;a\"b int"),
+            "blobs" => table("blobs", 11, "k blob", "c uuid", "", "v int"),
+            "masked" => {
+                let mut masked = table("masked", 12, "k int", "", "", "v int");
+                masked.regulars[0].masked = true;
+                masked
+            }
+            "words" => {
+                table("words", 13, "key int", "", "", "json int;distinct int;count int;ttl int;token int")
+            }
+            _ => return None,
+        };
+        Some(Arc::new(table))
+    }
+}
+
+fn planned(text: &str) -> Plan {
+    analyse(&parse(text), &Fixture, Some("ks"))
+}
+
+fn written(plan: &Plan) -> String {
+    match plan {
+        Plan::CachedRead(read) => format!("cached {} -> {}", row(&read.key), projection(&read.projection)),
+        Plan::SystemRead(query) => format!("system {}", query.table().name()),
+        Plan::Read(reason) => format!("pass {}", reason.label()),
+        Plan::Use(keyspace) => format!("use {keyspace}"),
+        Plan::Write(write) => {
+            let mut parts: Vec<String> = write.targets.iter().map(target).collect();
+            parts.extend(write.conditional.then(|| "if".to_owned()));
+            parts.extend(write.counter.then(|| "counter".to_owned()));
+            if parts.is_empty() { "nothing".to_owned() } else { parts.join(" + ") }
+        }
+    }
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Row(key) => format!("row {}", row(key)),
+        Target::Partition(key) => format!("partition {}", partition(key)),
+        Target::Table { keyspace, table, .. } => format!("table {keyspace}.{table}"),
+        Target::Keyspace(keyspace) => format!("keyspace {keyspace}"),
+        Target::Everything => "everything".to_owned(),
+    }
+}
+
+fn row(key: &KeyTemplate) -> String {
+    format!("{}/{}", partition(&key.partition), slots(&key.clustering))
+}
+
+fn partition(key: &PartitionTemplate) -> String {
+    format!("{}:{}", key.table.as_u128(), slots(&key.parts))
+}
+
+fn slots(parts: &[key::Part]) -> String {
+    let slot = |part: &key::Part| match &part.slot {
+        Slot::Bind(marker) => match &marker.name {
+            Some(name) => format!(":{name}"),
+            None => format!("?{}", marker.index),
+        },
+        Slot::Literal(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    parts.iter().map(slot).collect::<Vec<_>>().join(",")
+}
+
+fn projection(columns: &[Projected]) -> String {
+    let column = |column: &Projected| match column {
+        Projected::Key(at) => format!("k{at}"),
+        Projected::Regular(at) => format!("r{at}"),
+    };
+    columns.iter().map(column).collect::<Vec<_>>().join(",")
+}
