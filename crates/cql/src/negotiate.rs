@@ -108,3 +108,87 @@ pub(crate) fn error_envelope(version: u8, stream: i16, error: &ProtocolError) ->
 pub fn answer_to(request: &Header, opcode: Opcode) -> Header {
     Header::new(request.version, request.stream, opcode)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn startup(options: &[(&str, &str)]) -> Result<(), String> {
+        let mut body = Vec::new();
+        Startup::encode(options, &mut body);
+        check_startup(&Startup::parse(&body).unwrap()).map_err(|e| e.message.into_owned())
+    }
+
+    #[test]
+    fn startup_needs_a_cql_version_from_3_on() {
+        assert_eq!(startup(&[]), Err("Missing value CQL_VERSION in STARTUP message".into()));
+        for good in ["3.0.0", "3.4.7", "3.0", "4.0.0-rc1", "2.99.0"] {
+            assert_eq!(startup(&[("CQL_VERSION", good)]), Ok(()), "{good}");
+        }
+        assert_eq!(startup(&[("cql_version", "3.0.0")]), Ok(()), "names of options are taken in any case");
+        assert_eq!(
+            startup(&[("CQL_VERSION", "2.0.0")]),
+            Err("CQL version 2.0.0 is not supported by the binary protocol (supported version are >= 3.0.0)"
+                .into())
+        );
+        for bad in ["", "3", "x.y.z", "3.x", "99999999999.0.0", "1.2.3.4.5"] {
+            assert_eq!(startup(&[("CQL_VERSION", bad)]), Err(format!("Invalid version value: {bad}")));
+        }
+    }
+
+    #[test]
+    fn startup_with_compression_is_refused() {
+        assert_eq!(
+            startup(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", "LZ4")]),
+            Err("Unknown compression algorithm: lz4".into())
+        );
+    }
+
+    #[test]
+    fn a_startup_that_fills_its_strings_is_answered_all_the_same() {
+        let long = "é".repeat(32_767);
+        let mut body = Vec::new();
+        Startup::encode(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", &long)], &mut body);
+        let error = check_startup(&Startup::parse(&body).unwrap()).unwrap_err();
+        let reply = FrameError { error, stream: 1, version: 4, fatal: false }.reply();
+        assert!(reply.len() <= 9 + 4 + 2 + 65_535);
+        ErrorBody::parse(Version::V4, &reply[9..]).expect("cut between characters");
+    }
+
+    #[test]
+    fn supported_offers_what_this_server_does() {
+        let mut body = Vec::new();
+        supported("3.4.7", &mut body);
+        let options = crate::frame::notation::Reader::new(&body).string_multimap().unwrap();
+        let options: Vec<_> = options.iter().map(|(k, v)| (k, v.iter().collect::<Vec<_>>())).collect();
+        assert_eq!(
+            options,
+            [
+                ("CQL_VERSION", vec!["3.4.7"]),
+                ("COMPRESSION", vec![]),
+                ("PROTOCOL_VERSIONS", vec!["4/v4", "5/v5"]),
+            ]
+        );
+    }
+
+    #[test]
+    fn messages_out_of_turn_are_told_what_is_expected() {
+        let said = |stage: Stage, opcode| stage.check(opcode).map_err(|e| e.message.into_owned());
+        assert_eq!(said(Stage::Initial, Opcode::Options), Ok(()));
+        assert_eq!(said(Stage::Initial, Opcode::Startup), Ok(()));
+        assert_eq!(
+            said(Stage::Initial, Opcode::Query),
+            Err("Unexpected message QUERY, expecting STARTUP or OPTIONS".into())
+        );
+        assert_eq!(said(Stage::Authenticating, Opcode::AuthResponse), Ok(()));
+        assert_eq!(
+            said(Stage::Authenticating, Opcode::Options),
+            Err("Unexpected message OPTIONS, expecting SASL_RESPONSE".into())
+        );
+        assert_eq!(said(Stage::Ready, Opcode::Execute), Ok(()));
+        assert_eq!(
+            said(Stage::Ready, Opcode::Startup),
+            Err("Unexpected message STARTUP, the connection is already initialized".into())
+        );
+    }
+}

@@ -97,6 +97,8 @@ fn segment_bytes_are_those_of_the_specification() {
     let crc24 = crc24_by_division(&header).to_le_bytes();
     let crc32 = crc32_by_division(&options).to_le_bytes();
     assert_eq!(out, [&header[..], &crc24[..3], &options, &crc32].concat());
+    // Written by the Python driver 3.30.
+    assert_eq!(segment(true, b"abc"), b"\x03\x00\x02\x42\x96\x7cabc\x08\x7a\x36\xc5");
 }
 
 #[test]

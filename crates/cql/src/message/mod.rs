@@ -60,3 +60,6 @@ pub fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, Request
     };
     Ok((extras, request))
 }
+
+#[cfg(test)]
+mod tests;

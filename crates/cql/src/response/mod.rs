@@ -217,3 +217,6 @@ pub fn encode_authenticate(authenticator: &str, out: &mut Vec<u8>) {
 pub fn encode_auth_token(token: Option<&[u8]>, out: &mut Vec<u8>) {
     out.put_value(Value::from(token));
 }
+
+#[cfg(test)]
+mod tests;
