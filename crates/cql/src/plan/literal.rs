@@ -210,3 +210,124 @@ fn timestamp(text: &str) -> Option<i64> {
     };
     Some((days * 86_400 + seconds - offset) * 1000 + millis)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex_of(literal: Literal, cql_type: &str) -> Option<String> {
+        encode(&literal, cql_type).map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn text(value: &str, cql_type: &str) -> Option<String> {
+        hex_of(Literal::String(value.to_owned()), cql_type)
+    }
+
+    fn digits(value: &str, cql_type: &str) -> Option<String> {
+        hex_of(Literal::Integer(value.to_owned()), cql_type)
+    }
+
+    fn point(value: &str, cql_type: &str) -> Option<String> {
+        hex_of(Literal::Float(value.to_owned()), cql_type)
+    }
+
+    #[track_caller]
+    fn is(got: Option<String>, expected: &str) {
+        assert_eq!(got.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn whole_numbers() {
+        is(digits("-2", "int"), "fffffffe");
+        is(digits("007", "int"), "00000007");
+        is(digits("-0", "int"), "00000000");
+        is(digits("1", "bigint"), "0000000000000001");
+        is(digits("-1", "smallint"), "ffff");
+        is(digits("127", "tinyint"), "7f");
+        is(digits("0", "varint"), "00");
+        is(digits("127", "varint"), "7f");
+        is(digits("128", "varint"), "0080");
+        is(digits("-1", "varint"), "ff");
+        is(digits("-128", "varint"), "80");
+        is(digits("-129", "varint"), "ff7f");
+        is(digits("18446744073709551616", "varint"), "010000000000000000");
+        is(digits("5", "timestamp"), "0000000000000005");
+        is(digits("5", "float"), "40a00000");
+        is(digits("5", "double"), "4014000000000000");
+        for (value, kind) in [
+            ("2147483648", "int"),
+            ("128", "tinyint"),
+            ("1", "text"),
+            ("1", "boolean"),
+            ("1", "date"),
+            ("1", "frozen<x>"),
+        ] {
+            assert_eq!(digits(value, kind), None, "{value} {kind}");
+        }
+        assert_eq!(digits(&"9".repeat(60), "varint"), None);
+    }
+
+    #[test]
+    fn broken_numbers() {
+        is(point("1.5", "float"), "3fc00000");
+        is(point("-0.0", "double"), "8000000000000000");
+        is(point("1.e2", "double"), "4059000000000000");
+        is(point("1.0", "decimal"), "000000010a");
+        is(point("-1.28", "decimal"), "0000000280");
+        is(point("1e3", "decimal"), "fffffffd01");
+        is(point("1.5E+2", "decimal"), "ffffffff0f");
+        is(digits("100", "decimal"), "0000000064");
+        assert_eq!(point("1e999", "double"), None);
+        assert_eq!(point("1.5", "int"), None);
+    }
+
+    #[test]
+    fn text_bytes_and_ids() {
+        is(text("h\u{e9}", "text"), "68c3a9");
+        is(text("h", "ascii"), "68");
+        assert_eq!(text("h\u{e9}", "ascii"), None);
+        assert_eq!(text("1", "int"), None);
+        is(hex_of(Literal::Hex("CAfe".into()), "blob"), "cafe");
+        is(hex_of(Literal::Hex(String::new()), "blob"), "");
+        assert_eq!(hex_of(Literal::Hex("abc".into()), "blob"), None);
+        assert_eq!(hex_of(Literal::Hex("ab".into()), "text"), None);
+        is(hex_of(Literal::Boolean(true), "boolean"), "01");
+        let one = "123e4567-e89b-12d3-a456-426655440000";
+        is(hex_of(Literal::Uuid(one.into()), "timeuuid"), "123e4567e89b12d3a456426655440000");
+        let four = "123e4567-e89b-42d3-a456-426655440000";
+        is(hex_of(Literal::Uuid(four.into()), "uuid"), "123e4567e89b42d3a456426655440000");
+        assert_eq!(hex_of(Literal::Uuid(four.into()), "timeuuid"), None);
+    }
+
+    #[test]
+    fn addresses() {
+        is(text("127.0.0.1", "inet"), "7f000001");
+        is(text("::1", "inet"), "00000000000000000000000000000001");
+        for uncertain in ["localhost", "127.1", "::ffff:1.2.3.4", "fe80::1%eth0", ""] {
+            assert_eq!(text(uncertain, "inet"), None, "{uncertain}");
+        }
+    }
+
+    #[test]
+    fn dates_and_times() {
+        is(text("1970-01-01", "date"), "80000000");
+        is(text("1970-01-02", "date"), "80000001");
+        is(text("1969-12-31", "date"), "7fffffff");
+        is(text("2000-02-29", "date"), "80002b08");
+        is(text("00:00:01", "time"), "000000003b9aca00");
+        is(text("00:00:00.5", "time"), "000000001dcd6500");
+        is(text("1970-01-01T00:00:01Z", "timestamp"), "00000000000003e8");
+        is(text("1970-01-01 01:00:00.001+0100", "timestamp"), "0000000000000001");
+        is(text("1969-12-31T23:00:00-01:00", "timestamp"), "0000000000000000");
+        for uncertain in ["2001-02-29", "1970-1-1", "1970-13-01", "0001-01-01", "today", "1970-01-01x"] {
+            assert_eq!(text(uncertain, "date"), None, "{uncertain}");
+        }
+        for uncertain in
+            ["1970-01-01", "1970-01-01T00:00:01", "1970-01-01T00:00:01.5Z", "1970-01-01T24:00:00Z", "now"]
+        {
+            assert_eq!(text(uncertain, "timestamp"), None, "{uncertain}");
+        }
+        assert_eq!(text("24:00:00", "time"), None);
+        assert_eq!(text("1:00:00", "time"), None);
+    }
+}

@@ -1,1 +1,206 @@
 //! Tests of the stored row.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::plan::{Column, Plan, SchemaView, TableSchema, analyse};
+use crate::statement::parse;
+
+fn table() -> TableSchema {
+    TableSchema {
+        keyspace: "Ks".into(),
+        name: "t\"x".into(),
+        id: Uuid::from_u128(7),
+        partition_key: vec![Column::new("k", "int"), Column::new("K2", "text")],
+        clustering: vec![Column::new("c", "text")],
+        statics: vec![],
+        regulars: vec![Column::new("from", "int"), Column::new("w", "text")],
+        counter: false,
+        view: false,
+        system: false,
+        compact: false,
+        indexed: false,
+        default_ttl: 0,
+    }
+}
+
+struct One(Arc<TableSchema>);
+
+impl SchemaView for One {
+    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableSchema>> {
+        (keyspace == self.0.keyspace && name == self.0.name).then(|| self.0.clone())
+    }
+}
+
+/// The key and plan of a read of the row (1, 'p', 'c').
+fn read(selection: &str) -> (RowKey, crate::plan::ReadPlan) {
+    let text = format!("SELECT {selection} FROM \"Ks\".\"t\"\"x\" WHERE k = 1 AND \"K2\" = ? AND c = 'c'");
+    let Plan::CachedRead(plan) = analyse(&parse(&text), &One(Arc::new(table())), None) else {
+        panic!("not cached")
+    };
+    let mut key = RowKey::new();
+    plan.key.bind(|_| Some(b"p"), &mut key).unwrap();
+    (key, plan)
+}
+
+const ONE: [u8; 4] = 1_i32.to_be_bytes();
+const TIME: [u8; 8] = 1_700_000_000_000_000_i64.to_be_bytes();
+const LEFT: [u8; 4] = 60_i32.to_be_bytes();
+
+#[test]
+fn the_fill_quotes_every_name_and_asks_for_times() {
+    assert_eq!(
+        fill_query(&table()),
+        "SELECT \"k\", \"K2\", \"c\", \"from\", WRITETIME(\"from\"), TTL(\"from\"), \"w\", WRITETIME(\"w\"), TTL(\"w\") \
+         FROM \"Ks\".\"t\"\"x\" WHERE \"k\" = ? AND \"K2\" = ? AND \"c\" = ?"
+    );
+}
+
+#[test]
+fn a_filled_row_answers_any_projection() {
+    let (key, plan) = read("w, k, \"from\", c, \"K2\", w");
+    let row = vec![
+        Some(&ONE[..]),
+        Some(b"p"),
+        Some(b"c"),
+        Some(b"\0\0\0\x09"),
+        Some(&TIME),
+        Some(&LEFT),
+        None,
+        None,
+        None,
+    ];
+    let filled = read_fill(&plan.table, plan.fingerprint, &key, &[row], 1000).unwrap();
+    assert_eq!((filled.expiry, filled.marker_only), (1060, false));
+    let stored = StoredRow::decode(&filled.bytes).unwrap();
+    assert_eq!(stored.fingerprint(), plan.fingerprint);
+    assert_eq!(
+        stored.cell(0),
+        Cell { value: Some(b"\0\0\0\x09"), write_time: 1_700_000_000_000_000, expiry: 1060 }
+    );
+    assert_eq!(stored.cell(1), Cell::NULL);
+    let mut out = Vec::new();
+    stored.write_rows(&key, &plan.projection, &mut out);
+    let mut expected = 1_i32.to_be_bytes().to_vec();
+    for cell in [None, Some(&ONE[..]), Some(b"\0\0\0\x09"), Some(b"c"), Some(b"p"), None] {
+        write_cell(cell, &mut expected);
+    }
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn a_row_that_does_not_exist_answers_no_rows() {
+    let (key, plan) = read("*");
+    let filled = read_fill(&plan.table, plan.fingerprint, &key, &[], 1000).unwrap();
+    let stored = StoredRow::decode(&filled.bytes).unwrap();
+    assert!(stored.is_absent());
+    let mut out = Vec::new();
+    stored.write_rows(&key, &plan.projection, &mut out);
+    assert_eq!(out, 0_i32.to_be_bytes());
+}
+
+#[test]
+fn a_bare_row_is_marked_as_hanging_on_its_marker() {
+    let (key, plan) = read("*");
+    let mut row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c")];
+    row.resize(9, None);
+    let filled = read_fill(&plan.table, plan.fingerprint, &key, &[row], 1000).unwrap();
+    assert!(filled.marker_only);
+    assert!(!StoredRow::decode(&filled.bytes).unwrap().is_absent());
+}
+
+#[test]
+fn answers_that_do_not_fit_are_not_stored() {
+    let (key, plan) = read("*");
+    let fill = |rows: &[Vec<Option<&[u8]>>]| read_fill(&plan.table, 1, &key, rows, 1000);
+    let good =
+        || vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(&ONE), Some(&TIME), None, None, None, None];
+    assert!(fill(&[good()]).is_ok());
+    assert_eq!(fill(&[good(), good()]), Err(FillError::Shape));
+    assert_eq!(fill(&[good()[..8].to_vec()]), Err(FillError::Shape));
+    let mut other_key = good();
+    other_key[2] = Some(b"C");
+    assert_eq!(fill(&[other_key]), Err(FillError::KeyForm));
+    let mut no_time = good();
+    no_time[4] = None;
+    assert_eq!(fill(&[no_time]), Err(FillError::Shape));
+}
+
+#[test]
+fn another_schema_has_another_fingerprint() {
+    let base = table().fingerprint();
+    let change = |edit: fn(&mut TableSchema)| {
+        let mut table = table();
+        edit(&mut table);
+        table.fingerprint()
+    };
+    assert_eq!(change(|t| t.default_ttl = 9), base);
+    let changed = [
+        change(|t| t.id = Uuid::from_u128(8)),
+        change(|t| t.regulars[0].cql_type = "bigint".into()),
+        change(|t| t.regulars[0].name = "fro".into()),
+        change(|t| t.regulars.swap(0, 1)),
+        change(|t| t.regulars.truncate(1)),
+        change(|t| t.statics = t.regulars.split_off(1)),
+    ];
+    assert!(changed.iter().all(|fingerprint| *fingerprint != base));
+}
+
+type OwnedCell = Option<(Vec<u8>, i64, u32)>;
+
+fn cells() -> impl Strategy<Value = Vec<OwnedCell>> {
+    prop::collection::vec(
+        prop::option::of((prop::collection::vec(any::<u8>(), 0..20), any::<i64>(), any::<u32>())),
+        0..12,
+    )
+}
+
+fn borrowed(cell: &OwnedCell) -> Cell<'_> {
+    match cell {
+        Some((value, write_time, expiry)) => {
+            Cell { value: Some(value), write_time: *write_time, expiry: *expiry }
+        }
+        None => Cell::NULL,
+    }
+}
+
+proptest! {
+    #[test]
+    fn rows_read_back_as_written(fingerprint: u64, cells in cells()) {
+        let cells: Vec<Cell> = cells.iter().map(borrowed).collect();
+        let mut bytes = Vec::new();
+        prop_assert!(encode(fingerprint, &cells, &mut bytes));
+        let stored = StoredRow::decode(&bytes).unwrap();
+        prop_assert_eq!(stored.fingerprint(), fingerprint);
+        prop_assert!(!stored.is_absent());
+        prop_assert_eq!(usize::from(stored.columns()), cells.len());
+        for (index, cell) in cells.iter().enumerate() {
+            prop_assert_eq!(stored.cell(index as u16), *cell);
+        }
+        prop_assert_eq!(stored.cell(cells.len() as u16), Cell::NULL);
+    }
+
+    /// Damaged rows are refused or read within their bounds, and a row cut short or grown is refused.
+    #[test]
+    fn damage_never_panics(cells in cells(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+        let cells: Vec<Cell> = cells.iter().map(borrowed).collect();
+        let mut bytes = Vec::new();
+        encode(1, &cells, &mut bytes);
+        prop_assert!(StoredRow::decode(&bytes[..cut.index(bytes.len())]).is_none());
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Some(stored) = StoredRow::decode(&bytes) {
+            for index in 0..=stored.columns() {
+                let _ = stored.cell(index);
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        let _ = StoredRow::decode(&bytes);
+    }
+}
