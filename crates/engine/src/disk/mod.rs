@@ -2,7 +2,7 @@
 //!
 //! [`Disk`] is the one seam between the engine and storage. It has three implementations: [`UringDisk`] (io_uring,
 //! `O_DIRECT`), [`PreadDisk`] (`pread`/`pwrite` on a few threads, for kernels and containers that refuse io_uring) and
-//! `SimDisk` (deterministic, with a stated fault model). [`DeviceSet`] is the shared view of the same
+//! [`SimDisk`](sim::SimDisk) (deterministic, with a stated fault model). [`DeviceSet`] is the shared view of the same
 //! devices for reads on the caller's own thread or ring.
 //!
 //! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out: there is no future that can
@@ -11,6 +11,7 @@
 mod buf;
 mod files;
 mod pread;
+pub mod sim;
 mod uring;
 
 use std::io;

@@ -3,11 +3,14 @@
 
 mod files;
 mod lock;
+mod sim;
 
 use std::io;
 
 pub use files::{MediaError, MmapMedia, PwriteMedia};
 pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id};
+pub(crate) use sim::SimArea;
+pub use sim::{SimMedia, SimMetaStore};
 
 /// A byte-addressed area of fixed size whose content survives the death of the process as soon as [`Media::store`] has
 /// returned, and power loss once [`Media::sync`] has.

@@ -1,0 +1,322 @@
+//! A simulated machine: devices, media and metadata files that fail and crash as real ones do, only more often and always the
+//! same way for the same seed. No operating system, no threads, no time.
+//!
+//! # Fault model
+//!
+//! Without faults ([`SimFaults::none`]) devices are right, but never obliging:
+//! - I/Os in flight complete in random order, after a random number of turns (a turn is one call of `wait`); a *slow* one takes
+//!   a hundred times as long.
+//! - A read that overlaps a write in flight sees each 512-byte sector old or new.
+//!
+//! **Process crash** ([`Crash::Process`], `kill -9`): acknowledged writes and finished media stores survive, synced or not. A
+//! write in flight survives whole, not at all, or torn at sectors. A media store cut short leaves a prefix of its 8-byte words.
+//! A metadata replacement cut short leaves the old or the new content.
+//!
+//! **Machine crash** ([`Crash::Machine`], power loss): as above, and also everything acknowledged but not synced is at risk:
+//! each device write since the last completed sync is kept, lost or torn, in any order; of unsynced media words any subset
+//! goes back to its synced value. What was acknowledged before a sync was *submitted*, and only that, is safe once the sync
+//! completes. The boot id changes.
+//!
+//! **Faults**, each with its own probability in [`SimFaults`]:
+//! - `read_error`, `write_error`, `sync_error`: EIO. A failed write leaves each sector old or new; a failed sync makes nothing
+//!   durable.
+//! - `no_space`: a write fails with ENOSPC and changes nothing (thin provisioning).
+//! - `short_read`: fails with `UnexpectedEof`.
+//! - `flip_on_read`: one bit of the result is wrong, the stored one is right.
+//! - `flip_on_write`: acknowledged, one stored bit is wrong.
+//! - `misdirected_write`: acknowledged, but the data is elsewhere on the device, over what was there.
+//! - `lost_write`: acknowledged, nothing was stored.
+//! - `slow`: see above.
+//! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load or sync fails with EIO.
+//! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
+//!
+//! Not modelled: a device that is gone for good (use probability 1), sectors that fail again and again in one place, and reads
+//! of another device's data.
+//!
+//! **Crash at any moment**: [`SimMachine::crash_after`] cuts the power in the middle of the n-th effect from now on (a
+//! submission, the completion of a write or sync, a media store or sync, a metadata change). From then on everything fails and
+//! nothing has an effect, until [`SimMachine::crash`] decides what survives and starts the machine's next life. Handles of an
+//! earlier life stay dead, so whatever the crashed engine still does while it is dropped cannot reach the next one.
+
+mod device;
+mod queue;
+mod random;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::io::Errno;
+
+use super::{DeviceId, DeviceInfo, DeviceSet, WriteBuf};
+use crate::media::{BootId, SimArea, SimMedia, SimMetaStore};
+use device::Device;
+pub use queue::SimDisk;
+use queue::{Pending, SimDevices};
+pub use random::SimRandom;
+
+/// Alignment of simulated devices.
+pub const SIM_ALIGNMENT: u32 = 512;
+
+/// What happens to the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The process dies, the kernel lives on.
+    Process,
+    /// Power loss or a kernel crash.
+    Machine,
+}
+
+/// Probabilities (0.0 to 1.0) of faults; see the module's head.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[expect(missing_docs, reason = "each is described in the fault model")]
+pub struct SimFaults {
+    pub read_error: f64,
+    pub write_error: f64,
+    pub sync_error: f64,
+    pub no_space: f64,
+    pub short_read: f64,
+    pub flip_on_read: f64,
+    pub flip_on_write: f64,
+    pub misdirected_write: f64,
+    pub lost_write: f64,
+    pub slow: f64,
+    pub media_error: f64,
+    pub meta_error: f64,
+}
+
+impl SimFaults {
+    /// Nothing fails; crashes are the caller's.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Everything fails now and then: each fault with this probability.
+    #[must_use]
+    pub fn all(probability: f64) -> Self {
+        let p = probability;
+        Self {
+            read_error: p,
+            write_error: p,
+            sync_error: p,
+            no_space: p,
+            short_read: p,
+            flip_on_read: p,
+            flip_on_write: p,
+            misdirected_write: p,
+            lost_write: p,
+            slow: p,
+            media_error: p,
+            meta_error: p,
+        }
+    }
+}
+
+/// Handle to a simulated machine. Clones are the same machine.
+#[derive(Clone)]
+pub struct SimMachine {
+    state: Arc<Mutex<State>>,
+}
+
+/// Everything the machine is.
+pub(crate) struct State {
+    pub(crate) random: SimRandom,
+    pub(crate) faults: SimFaults,
+    /// Contents of media areas and metadata files by name.
+    pub(crate) areas: BTreeMap<String, SimArea>,
+    pub(crate) meta: BTreeMap<String, Vec<u8>>,
+    infos: Vec<DeviceInfo>,
+    devices: Vec<Device>,
+    pending: Vec<Pending>,
+    /// Writes that were in flight when the power went, already failed to their submitter.
+    cut: Vec<(DeviceId, u64, WriteBuf)>,
+    /// Effects left until the power goes.
+    countdown: Option<u64>,
+    down: bool,
+    /// Crashes so far: handles know theirs.
+    life: u64,
+    boot: u128,
+    turn: u64,
+    queues: u64,
+}
+
+/// What a moment of the machine's life means for the effect about to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// It happens.
+    Alive,
+    /// The power goes in its middle: it may happen in part, and fails.
+    Last,
+    /// It fails without effect.
+    Dead,
+}
+
+/// What a machine without power says.
+pub(crate) fn crashed() -> io::Error {
+    io::Error::other("the simulated machine is down")
+}
+
+/// EIO.
+pub(crate) fn eio() -> io::Error {
+    Errno::IO.into()
+}
+
+impl State {
+    /// Crashes so far.
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Whether a handle of this life still reaches the machine.
+    pub(crate) fn reaches(&self, life: u64) -> bool {
+        !self.down && self.life == life
+    }
+
+    /// Counts an effect a handle of this life is about to have.
+    pub(crate) fn effect(&mut self, life: u64) -> Moment {
+        if !self.reaches(life) {
+            return Moment::Dead;
+        }
+        match &mut self.countdown {
+            None => Moment::Alive,
+            Some(0) => {
+                self.countdown = None;
+                self.down = true;
+                Moment::Last
+            }
+            Some(left) => {
+                *left -= 1;
+                Moment::Alive
+            }
+        }
+    }
+}
+
+impl SimMachine {
+    /// A machine with zeroed devices of these sizes (multiples of 4096).
+    ///
+    /// # Panics
+    /// When a size is not a multiple of 4096.
+    #[must_use]
+    pub fn new(seed: u64, faults: SimFaults, device_sizes: &[u64]) -> Self {
+        assert!(
+            device_sizes.iter().all(|size| size % 4096 == 0),
+            "sizes of simulated devices are multiples of 4096"
+        );
+        let mut random = SimRandom::new(seed);
+        let info = |(n, &size): (usize, &u64)| DeviceInfo {
+            size,
+            alignment: SIM_ALIGNMENT,
+            path: PathBuf::from(format!("sim-{n}")),
+        };
+        let state = State {
+            boot: random.next_u64().into(),
+            random,
+            faults,
+            areas: BTreeMap::new(),
+            meta: BTreeMap::new(),
+            infos: device_sizes.iter().enumerate().map(info).collect(),
+            devices: device_sizes.iter().map(|&size| Device::new(size)).collect(),
+            pending: Vec::new(),
+            cut: Vec::new(),
+            countdown: None,
+            down: false,
+            life: 0,
+            turn: 0,
+            queues: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// A queue over the machine's devices, for this life.
+    #[must_use]
+    pub fn disk(&self) -> SimDisk {
+        SimDisk::new(self)
+    }
+
+    /// The shared view of the machine's devices, for this life.
+    #[must_use]
+    pub fn device_set(&self) -> Arc<dyn DeviceSet> {
+        Arc::new(SimDevices::new(self))
+    }
+
+    /// A new zeroed media area of `len` bytes (a multiple of 4096) in place of the one of that name.
+    #[must_use]
+    pub fn create_media(&self, name: &str, len: u64) -> SimMedia {
+        SimMedia::create(self, name, len)
+    }
+
+    /// The media area of that name, `None` when there is none.
+    #[must_use]
+    pub fn open_media(&self, name: &str) -> Option<SimMedia> {
+        SimMedia::open(self, name)
+    }
+
+    /// The machine's metadata files, for this life.
+    #[must_use]
+    pub fn meta(&self) -> SimMetaStore {
+        SimMetaStore::new(self)
+    }
+
+    /// Identity of the running kernel.
+    #[must_use]
+    pub fn boot_id(&self) -> BootId {
+        BootId(self.lock().boot.to_le_bytes())
+    }
+
+    /// Number of this life: crashes so far.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.lock().life
+    }
+
+    /// Replaces the probabilities of faults; what they did before stays.
+    pub fn set_faults(&self, faults: SimFaults) {
+        self.lock().faults = faults;
+    }
+
+    /// Cuts the power in the middle of the effect after `effects` more of them.
+    pub fn crash_after(&self, effects: u64) {
+        self.lock().countdown = Some(effects);
+    }
+
+    /// Whether the power is gone.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.lock().down
+    }
+
+    /// Crashes the machine, now or with the state the power went at, and starts its next life.
+    pub fn crash(&self, kind: Crash) {
+        let state = &mut *self.lock();
+        state.cut_pending();
+        for (device, offset, data) in std::mem::take(&mut state.cut) {
+            state.devices[usize::from(device.0)].survive_in_flight(offset, &data, &mut state.random);
+        }
+        if kind == Crash::Machine {
+            state.devices.iter_mut().for_each(|device| device.lose_unsynced(&mut state.random));
+            state.areas.values_mut().for_each(|area| area.lose_unsynced(&mut state.random));
+            state.boot = u128::from(state.random.next_u64());
+        }
+        state.countdown = None;
+        state.down = false;
+        state.life += 1;
+    }
+
+    /// Damages what is stored: inverts one bit. For tests that want it in a certain place.
+    ///
+    /// # Panics
+    /// When `byte` is not on the device.
+    pub fn flip_bit(&self, device: DeviceId, byte: u64, bit: u8) {
+        self.lock().devices[usize::from(device.0)].flip(byte, bit);
+    }
+}

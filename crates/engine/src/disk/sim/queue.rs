@@ -1,0 +1,284 @@
+//! The simulated machine's devices as the engine sees them.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+
+use super::device::SECTOR;
+use super::{Moment, SimMachine, State, crashed, eio};
+use crate::disk::{
+    AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check, check_io,
+};
+
+/// Turns an I/O takes at most, and how much longer a slow one takes.
+const MAX_TURNS: u64 = 8;
+const SLOWNESS: u64 = 100;
+
+/// An I/O in flight.
+pub(super) struct Pending {
+    queue: u64,
+    /// Life of the machine it was submitted in.
+    life: u64,
+    io: Io,
+    /// Turn it completes in.
+    due: u64,
+    /// For a sync: the writes it covers.
+    covers: u64,
+}
+
+/// A queue over simulated devices.
+pub struct SimDisk {
+    machine: SimMachine,
+    infos: Vec<DeviceInfo>,
+    queue: u64,
+    life: u64,
+    in_flight: usize,
+    /// Finished without having been in flight: refused requests, and those to a machine that is down.
+    refused: Vec<Done>,
+}
+
+impl SimDisk {
+    pub(super) fn new(machine: &SimMachine) -> Self {
+        let mut state = machine.lock();
+        state.queues += 1;
+        let (infos, queue, life) = (state.infos.clone(), state.queues, state.life);
+        drop(state);
+        Self { machine: machine.clone(), infos, queue, life, in_flight: 0, refused: Vec::new() }
+    }
+
+    fn refuse(&mut self, id: u64, error: io::Error) {
+        self.refused.push(Done { id, result: Err(error) });
+    }
+}
+
+impl Disk for SimDisk {
+    fn devices(&self) -> &[DeviceInfo] {
+        &self.infos
+    }
+
+    fn submit(&mut self, io: Io) {
+        self.in_flight += 1;
+        if let Err(error) = check_io(&self.infos, &io) {
+            return self.refuse(io.id, error);
+        }
+        let machine = self.machine.clone();
+        let state = &mut *machine.lock();
+        if state.effect(self.life) == Moment::Dead {
+            return self.refuse(io.id, crashed());
+        }
+        // Also in the last moment: it is in flight when the power goes.
+        let turns = 1 + state.random.below(MAX_TURNS);
+        let slow = state.random.chance(state.faults.slow);
+        let due = state.turn + if slow { turns * SLOWNESS } else { turns };
+        let covers = state.devices[usize::from(io.device.0)].position();
+        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers });
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
+        let before = out.len();
+        let wanted = before + at_least.min(self.in_flight);
+        out.append(&mut self.refused);
+        let state = &mut *self.machine.lock();
+        loop {
+            state.turn += 1;
+            state.complete_due(self.queue, self.life, out);
+            if out.len() >= wanted {
+                break;
+            }
+            let next = state
+                .pending
+                .iter()
+                .filter(|pending| pending.queue == self.queue)
+                .map(|pending| pending.due)
+                .min();
+            // Everything wanted is either pending or already in `out`.
+            state.turn = state.turn.max(next.expect("an I/O in flight") - 1);
+        }
+        self.in_flight -= out.len() - before;
+    }
+}
+
+impl Drop for SimDisk {
+    /// As with real queues, what is in flight is finished first.
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        self.wait(self.in_flight, &mut out);
+    }
+}
+
+impl State {
+    /// Completes what is due in a queue, in random order.
+    fn complete_due(&mut self, queue: u64, life: u64, out: &mut Vec<Done>) {
+        let turn = self.turn;
+        loop {
+            if !self.reaches(life) {
+                // Fails everything; what is left of the writes is decided by the crash.
+                let (mine, others): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.queue == queue);
+                self.pending = others;
+                if self.life == life {
+                    mine.iter().for_each(|pending| self.keep_for_crash(pending));
+                }
+                out.extend(
+                    mine.into_iter().map(|pending| Done { id: pending.io.id, result: Err(crashed()) }),
+                );
+                return;
+            }
+            let due = |pending: &Pending| pending.queue == queue && pending.due <= turn;
+            let ready: Vec<usize> = (0..self.pending.len()).filter(|&n| due(&self.pending[n])).collect();
+            if ready.is_empty() {
+                return;
+            }
+            let chosen = ready[self.random.below(ready.len() as u64) as usize];
+            let is_read = matches!(self.pending[chosen].io.kind, IoKind::Read { .. });
+            if !is_read && self.effect(life) != Moment::Alive {
+                // The power went: it stays pending, and the next turn of the loop fails it with the rest.
+                continue;
+            }
+            let pending = self.pending.swap_remove(chosen);
+            let id = pending.io.id;
+            out.push(Done { id, result: self.carry_out(pending) });
+        }
+    }
+
+    /// Remembers a write in flight for the crash to decide on.
+    fn keep_for_crash(&mut self, pending: &Pending) {
+        if let IoKind::Write { data } = &pending.io.kind {
+            self.cut.push((pending.io.device, pending.io.offset, data.clone()));
+        }
+    }
+
+    /// At a crash: puts what this life has in flight with the writes to decide on. Their queues fail them when asked.
+    pub(super) fn cut_pending(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        let current = pending.iter().filter(|pending| pending.life == self.life);
+        current.collect::<Vec<_>>().into_iter().for_each(|pending| self.keep_for_crash(pending));
+        self.pending = pending;
+    }
+
+    fn carry_out(&mut self, pending: Pending) -> io::Result<IoOutput> {
+        let Io { device, offset, kind, .. } = pending.io;
+        match kind {
+            IoKind::Read { len } => self.read(device, offset, len).map(IoOutput::Read),
+            IoKind::Write { data } => self.write(device, offset, &data).map(|()| IoOutput::Written),
+            IoKind::Sync => {
+                if self.random.chance(self.faults.sync_error) {
+                    return Err(eio());
+                }
+                self.devices[usize::from(device.0)].sync(pending.covers);
+                Ok(IoOutput::Synced)
+            }
+        }
+    }
+
+    fn read(&mut self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+        let faults = self.faults;
+        if self.random.chance(faults.read_error) {
+            return Err(eio());
+        }
+        if self.random.chance(faults.short_read) {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "simulated short read"));
+        }
+        let mut buf = AlignedBuf::zeroed(len as usize);
+        self.devices[usize::from(device.0)].read(offset, &mut buf);
+        self.mix_in_flight(device, offset, &mut buf);
+        if self.random.chance(faults.flip_on_read) {
+            flip(&mut buf, &mut self.random);
+        }
+        Ok(buf)
+    }
+
+    /// Shows some sectors of writes in flight.
+    fn mix_in_flight(&mut self, device: DeviceId, offset: u64, buf: &mut [u8]) {
+        let life = self.life;
+        for pending in
+            self.pending.iter().filter(|pending| pending.life == life && pending.io.device == device)
+        {
+            let IoKind::Write { data } = &pending.io.kind else { continue };
+            for (n, sector) in data.chunks_exact(SECTOR).enumerate() {
+                let at = pending.io.offset + (n * SECTOR) as u64;
+                let inside = at.checked_sub(offset).map(|at| at as usize).filter(|&at| at < buf.len());
+                if let Some(at) = inside
+                    && self.random.chance(0.5)
+                {
+                    buf[at..at + SECTOR].copy_from_slice(sector);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, device: DeviceId, offset: u64, data: &[u8]) -> io::Result<()> {
+        let faults = self.faults;
+        let (target, random) = (&mut self.devices[usize::from(device.0)], &mut self.random);
+        if random.chance(faults.no_space) {
+            return Err(Errno::NOSPC.into());
+        }
+        if random.chance(faults.write_error) {
+            target.write_torn(offset, data, random);
+            return Err(eio());
+        }
+        if random.chance(faults.lost_write) {
+            return Ok(());
+        }
+        if random.chance(faults.misdirected_write) {
+            let places = (target.len() - data.len() as u64) / SECTOR as u64 + 1;
+            let elsewhere = random.below(places) * SECTOR as u64;
+            target.write(elsewhere, data);
+            return Ok(());
+        }
+        if random.chance(faults.flip_on_write) {
+            let mut damaged = data.to_vec();
+            flip(&mut damaged, random);
+            target.write(offset, &damaged);
+            return Ok(());
+        }
+        target.write(offset, data);
+        Ok(())
+    }
+}
+
+/// Inverts one bit.
+fn flip(bytes: &mut [u8], random: &mut super::SimRandom) {
+    let bit = random.below(bytes.len() as u64 * 8);
+    bytes[bit as usize / 8] ^= 1 << (bit % 8);
+}
+
+/// The shared view of simulated devices.
+pub(super) struct SimDevices {
+    machine: SimMachine,
+    infos: Vec<DeviceInfo>,
+    life: u64,
+}
+
+impl SimDevices {
+    pub(super) fn new(machine: &SimMachine) -> Self {
+        let state = machine.lock();
+        let (infos, life) = (state.infos.clone(), state.life);
+        drop(state);
+        Self { machine: machine.clone(), infos, life }
+    }
+}
+
+impl DeviceSet for SimDevices {
+    fn infos(&self) -> &[DeviceInfo] {
+        &self.infos
+    }
+
+    fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+        check(&self.infos, device, offset, u64::from(len))?;
+        let state = &mut *self.machine.lock();
+        if !state.reaches(self.life) {
+            return Err(crashed());
+        }
+        state.read(device, offset, len)
+    }
+
+    fn raw_fd(&self, _: DeviceId) -> Option<RawFd> {
+        None
+    }
+}
