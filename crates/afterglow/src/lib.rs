@@ -6,6 +6,7 @@ pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod door;
 pub mod logging;
 pub mod metrics;
 pub mod reactor;

@@ -1,0 +1,449 @@
+//! One connection to the database, shared by many requests at once.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Decoder, Envelope, Flags, Header, Opcode, Version};
+use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
+use afterglow_cql::response::{self, ErrorBody, Response, ResultKind};
+use bytes::Bytes;
+use compio::BufResult;
+use compio::io::AsyncRead;
+use compio::net::TcpStream;
+use futures_channel::{mpsc, oneshot};
+
+use super::outbox::Outbox;
+use super::relay::Relay;
+use crate::config::HostPort;
+use crate::metrics::{BackendMetrics, ConnectFailure};
+
+/// Requests that may wait for an answer on one connection.
+const MAX_IN_FLIGHT: usize = 4096;
+/// How long making a connection may take, handshake included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a connection is looked after.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// A connection that owes answers and is silent for so long is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Largest read at once.
+const READ_BUFFER: usize = 64 * 1024;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// It was not sent: nothing happened.
+    #[error("the database cannot be reached: {0}")]
+    NotSent(Rc<str>),
+    /// It was not sent because too many wait already: nothing happened.
+    #[error("too many requests wait for the database")]
+    Overloaded,
+    /// It was sent and the connection broke: it may have happened.
+    #[error("the connection to the database was lost before the answer came")]
+    Lost,
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens, no route, no such name.
+    #[error("{address}: {reason}")]
+    Unreachable {
+        /// Where.
+        address: Rc<str>,
+        /// What the system said.
+        reason: Rc<str>,
+    },
+    /// No answer in time.
+    #[error("{0}: no answer within {CONNECT_TIMEOUT:?}")]
+    Timeout(Rc<str>),
+    /// The server does not speak the version.
+    #[error("the database does not speak protocol version {0}")]
+    Version(Version),
+    /// The server wants to know who we are.
+    #[error("the database requires authentication")]
+    Authentication,
+    /// The server refused the handshake; this is its answer.
+    #[error("the database refused the connection: {message}")]
+    Refused {
+        /// Its words.
+        message: Rc<str>,
+        /// Its ERROR.
+        answer: Envelope,
+    },
+}
+
+impl ConnectError {
+    fn label(&self) -> ConnectFailure {
+        match self {
+            ConnectError::Unreachable { .. } => ConnectFailure::Unreachable,
+            ConnectError::Timeout(_) => ConnectFailure::Timeout,
+            _ => ConnectFailure::Handshake,
+        }
+    }
+}
+
+/// Who waits for an answer.
+pub enum Waiter {
+    /// A client: the answer is passed on as it is.
+    Relay(Relay),
+    /// A task.
+    Call(oneshot::Sender<Result<Envelope, CallError>>),
+    /// Nobody.
+    Heartbeat,
+}
+
+/// A connection to the database. All clones of the `Rc` are on one reactor.
+pub struct Backend {
+    out: Outbox,
+    version: Version,
+    keyspace: Option<Rc<str>>,
+    address: Rc<str>,
+    waiters: RefCell<Waiters>,
+    last_heard: Cell<Instant>,
+    events: Option<mpsc::UnboundedSender<Envelope>>,
+    metrics: Arc<BackendMetrics>,
+}
+
+/// Who waits on which stream.
+#[derive(Default)]
+struct Waiters {
+    slots: Vec<Option<Waiter>>,
+    free: Vec<i16>,
+}
+
+impl Waiters {
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A free stream, unless all are taken.
+    fn reserve(&mut self) -> Option<i16> {
+        if let Some(stream) = self.free.pop() {
+            return Some(stream);
+        }
+        if self.slots.len() >= MAX_IN_FLIGHT {
+            return None;
+        }
+        self.slots.push(None);
+        Some((self.slots.len() - 1) as i16)
+    }
+
+    fn take(&mut self, stream: i16) -> Option<Waiter> {
+        let waiter = self.slots.get_mut(usize::try_from(stream).ok()?)?.take()?;
+        self.free.push(stream);
+        Some(waiter)
+    }
+}
+
+impl Backend {
+    /// Connects without a handshake, which the caller makes with [`Backend::call`]. `events` gets what the server pushes.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`] and [`ConnectError::Timeout`].
+    pub async fn open(
+        target: &HostPort,
+        version: Version,
+        keyspace: Option<Rc<str>>,
+        events: Option<mpsc::UnboundedSender<Envelope>>,
+        metrics: Arc<BackendMetrics>,
+    ) -> Result<Rc<Self>, ConnectError> {
+        let address: Rc<str> = format!("{}:{}", target.host, target.port).into();
+        let unreachable = |error: std::io::Error| ConnectError::Unreachable {
+            address: address.clone(),
+            reason: error.to_string().into(),
+        };
+        let connecting = TcpStream::connect((target.host.as_str(), target.port));
+        let stream = compio::time::timeout(CONNECT_TIMEOUT, connecting)
+            .await
+            .map_err(|_| ConnectError::Timeout(address.clone()))?
+            .map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let backend = Rc::new(Self {
+            out: Outbox::new(stream.clone()),
+            version,
+            keyspace,
+            address,
+            waiters: RefCell::default(),
+            last_heard: Cell::new(Instant::now()),
+            events,
+            metrics,
+        });
+        backend.metrics.ready.inc();
+        backend.metrics.connected.inc();
+        let (writer, reader, keeper) = (backend.clone(), backend.clone(), Rc::downgrade(&backend));
+        compio::runtime::spawn(async move { writer.out.run(|_| ()).await }).detach();
+        compio::runtime::spawn(async move { reader.read(stream).await }).detach();
+        compio::runtime::spawn(async move {
+            loop {
+                compio::time::sleep(HEARTBEAT).await;
+                match keeper.upgrade() {
+                    Some(backend) if !backend.is_closed() => backend.look_after(),
+                    _ => return,
+                }
+            }
+        })
+        .detach();
+        Ok(backend)
+    }
+
+    /// Connects and makes an unauthenticated handshake, into `keyspace` if given; tries the targets in turn.
+    ///
+    /// # Errors
+    /// What the last target said.
+    pub async fn connect(
+        targets: &[HostPort],
+        version: Version,
+        keyspace: Option<Rc<str>>,
+        events: Option<mpsc::UnboundedSender<Envelope>>,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<Rc<Self>, ConnectError> {
+        let mut last = ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
+        for target in targets {
+            metrics.connecting.inc();
+            let result = Self::connect_one(target, version, keyspace.clone(), events.clone(), metrics).await;
+            metrics.connecting.dec();
+            match result {
+                Ok(backend) => return Ok(backend),
+                Err(error) => {
+                    metrics.failures.inc(error.label());
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_one(
+        target: &HostPort,
+        version: Version,
+        keyspace: Option<Rc<str>>,
+        events: Option<mpsc::UnboundedSender<Envelope>>,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<Rc<Self>, ConnectError> {
+        let backend = Self::open(target, version, keyspace, events, metrics.clone()).await?;
+        let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake()).await {
+            Ok(result) => result,
+            Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
+        };
+        if result.is_err() {
+            backend.close();
+        }
+        result.map(|()| backend)
+    }
+
+    async fn handshake(&self) -> Result<(), ConnectError> {
+        let mut startup = Vec::new();
+        let options =
+            [("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "Afterglow"), ("DRIVER_VERSION", env!("CARGO_PKG_VERSION"))];
+        Startup::encode(&options, &mut startup);
+        let answer = self.call_or_unreachable(Opcode::Startup, startup).await?;
+        match answer.header.opcode {
+            Opcode::Ready => {}
+            Opcode::Authenticate => return Err(ConnectError::Authentication),
+            _ => return Err(self.refusal(answer)),
+        }
+        let Some(keyspace) = &self.keyspace else { return Ok(()) };
+        let mut body = Vec::new();
+        let text = format!("USE {}", quoted(keyspace));
+        Query { text: &text, params: QueryParams::new(Consistency::One) }.encode(self.version, &mut body);
+        let answer = self.call_or_unreachable(Opcode::Query, body).await?;
+        match answer.header.opcode {
+            Opcode::Result => Ok(()),
+            _ => Err(self.refusal(answer)),
+        }
+    }
+
+    async fn call_or_unreachable(&self, opcode: Opcode, body: Vec<u8>) -> Result<Envelope, ConnectError> {
+        self.call(opcode, Flags::NONE, body.into()).await.map_err(|error| ConnectError::Unreachable {
+            address: self.address.clone(),
+            reason: error.to_string().into(),
+        })
+    }
+
+    fn refusal(&self, answer: Envelope) -> ConnectError {
+        let error = response::split(&answer.header, &answer.body)
+            .and_then(|(_, message)| ErrorBody::parse(answer.header.version, message))
+            .map(|error| (error.code, Rc::<str>::from(error.message)));
+        match error {
+            Ok((ErrorCode::Protocol, text)) if text.contains("version") => ConnectError::Version(self.version),
+            Ok((_, message)) => ConnectError::Refused { message, answer },
+            Err(_) => ConnectError::Refused { message: answer.header.opcode.name().into(), answer },
+        }
+    }
+
+    /// The protocol version it speaks.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The keyspace it is in.
+    pub fn keyspace(&self) -> Option<&Rc<str>> {
+        self.keyspace.as_ref()
+    }
+
+    /// Whether it can take no more requests, ever.
+    pub fn is_closed(&self) -> bool {
+        self.out.is_closed()
+    }
+
+    /// Requests waiting for an answer.
+    pub fn in_flight(&self) -> usize {
+        self.waiters.borrow().in_flight()
+    }
+
+    /// Closes it; whoever waits is told that the connection was lost.
+    pub fn close(&self) {
+        self.out.abort();
+    }
+
+    /// Sends a request; the waiter hears of the answer or of the loss.
+    ///
+    /// # Errors
+    /// Gives the waiter back when the request was not sent.
+    pub fn send(
+        &self,
+        opcode: Opcode,
+        flags: Flags,
+        body: &[u8],
+        waiter: Waiter,
+    ) -> Result<(), (CallError, Waiter)> {
+        if self.is_closed() {
+            return Err((CallError::NotSent("the connection was just lost".into()), waiter));
+        }
+        let Some(stream) = self.waiters.borrow_mut().reserve() else {
+            return Err((CallError::Overloaded, waiter));
+        };
+        if self.in_flight() == 1 {
+            // Silence counts from the first question on.
+            self.last_heard.set(Instant::now());
+        }
+        self.waiters.borrow_mut().slots[stream as usize] = Some(waiter);
+        self.metrics.in_flight.inc();
+        self.metrics.requests.inc();
+        self.out.push(&Header { version: self.version, flags, stream, opcode }, body);
+        Ok(())
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// [`CallError`] says whether the request may have been executed.
+    pub async fn call(&self, opcode: Opcode, flags: Flags, body: Bytes) -> Result<Envelope, CallError> {
+        let (answer, result) = oneshot::channel();
+        self.send(opcode, flags, &body, Waiter::Call(answer)).map_err(|(error, _)| error)?;
+        result.await.unwrap_or(Err(CallError::Lost))
+    }
+
+    async fn read(self: Rc<Self>, mut stream: TcpStream) {
+        let mut decoder = Decoder::for_responses();
+        let mut buffer = Vec::with_capacity(READ_BUFFER);
+        let mut failure = ConnectFailure::Lost;
+        while !self.is_closed() {
+            let BufResult(result, returned) = stream.read(buffer).await;
+            buffer = returned;
+            let Ok(1..) = result else { break };
+            self.last_heard.set(Instant::now());
+            decoder.feed(&buffer);
+            buffer.clear();
+            if let Err(error) = self.answers(&mut decoder) {
+                tracing::warn!(address = %self.address, %error, "the database sent what cannot be understood");
+                failure = ConnectFailure::Protocol;
+                break;
+            }
+        }
+        self.end(failure);
+    }
+
+    /// Hands out every whole answer.
+    fn answers(self: &Rc<Self>, decoder: &mut Decoder) -> Result<(), afterglow_cql::frame::FrameError> {
+        while let Some(envelope) = decoder.next_envelope()? {
+            let opens = matches!(envelope.header.opcode, Opcode::Ready | Opcode::Authenticate);
+            if opens && self.version.has_segments() {
+                decoder.switch_to_segments();
+                self.out.switch_to_segments();
+            }
+            self.answer(envelope);
+        }
+        Ok(())
+    }
+
+    fn answer(self: &Rc<Self>, envelope: Envelope) {
+        if envelope.header.opcode == Opcode::Event {
+            if let Some(events) = &self.events {
+                // Fails when the control connection has been given up already.
+                let _ = events.unbounded_send(envelope);
+            }
+            return;
+        }
+        let Some(waiter) = self.waiters.borrow_mut().take(envelope.header.stream) else {
+            tracing::debug!(address = %self.address, stream = envelope.header.stream, "an answer that nobody waits for");
+            return;
+        };
+        self.metrics.in_flight.dec();
+        match waiter {
+            Waiter::Relay(relay) => relay.answer(self, envelope),
+            Waiter::Call(answer) => drop(answer.send(Ok(envelope))),
+            Waiter::Heartbeat => {}
+        }
+    }
+
+    /// The connection is over: tells everybody who waits.
+    fn end(&self, failure: ConnectFailure) {
+        self.out.abort();
+        self.metrics.ready.dec();
+        self.metrics.failures.inc(failure);
+        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
+        for waiter in waiters.slots.into_iter().flatten() {
+            self.metrics.in_flight.dec();
+            self.metrics.unanswered.inc();
+            match waiter {
+                Waiter::Relay(relay) => relay.fail(&CallError::Lost),
+                Waiter::Call(answer) => drop(answer.send(Err(CallError::Lost))),
+                Waiter::Heartbeat => {}
+            }
+        }
+    }
+
+    fn look_after(&self) {
+        let silence = self.last_heard.get().elapsed();
+        if self.in_flight() > 0 && silence > SILENCE {
+            tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
+            self.close();
+        } else if self.in_flight() == 0 && silence > SILENCE {
+            // Keeps firewalls from forgetting the connection, and finds out when they have.
+            let _ = self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat);
+        }
+    }
+}
+
+/// A name as CQL text, whatever characters are in it.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The error in an answer, if it is one.
+pub fn error_code(answer: &Envelope) -> Option<ErrorCode> {
+    if answer.header.opcode != Opcode::Error {
+        return None;
+    }
+    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
+    Some(ErrorCode::from_i32(i32::from_be_bytes(*message.first_chunk()?)))
+}
+
+/// The kind of a RESULT, if the answer is one.
+pub fn result_kind(answer: &Envelope) -> Option<ResultKind> {
+    if answer.header.opcode != Opcode::Result {
+        return None;
+    }
+    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
+    ResultKind::peek(message).ok()
+}
+
+/// An answer parsed whole; `None` when it is not understood.
+pub fn parsed(answer: &Envelope) -> Option<Response<'_>> {
+    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
+    Response::parse(&answer.header, message).ok()
+}

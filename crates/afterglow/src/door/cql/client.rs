@@ -1,0 +1,184 @@
+//! What is known of one client's connection, and how its requests are answered.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use afterglow_cql::error::{ErrorCode, ProtocolError};
+use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
+use afterglow_cql::message::Consistency;
+use afterglow_cql::negotiate::Stage;
+use afterglow_cql::response::{ErrorBody, ErrorDetail};
+
+use super::backend::{Backend, CallError};
+use super::here::Here;
+use super::outbox::Outbox;
+use crate::metrics::Path;
+
+/// A client may have so many unread bytes waiting before nothing more is read from it.
+const PAUSE_READING: usize = 1024 * 1024;
+/// A client may have so many requests under way before nothing more is read from it.
+const MAX_IN_FLIGHT: usize = 1024;
+/// A client that lets so many bytes wait is cut off. Reading stops long before; only very large answers get here.
+const CUT_OFF: usize = 512 * 1024 * 1024;
+
+/// One client's connection; lives on one reactor.
+pub struct Client {
+    /// What is on its way to the client.
+    pub out: Outbox,
+    /// Number of the connection on its reactor.
+    pub id: u64,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What is shared on this reactor.
+    pub here: Rc<Here>,
+    /// How far the handshake got.
+    pub stage: Cell<Stage>,
+    /// The keyspace set with USE.
+    pub keyspace: RefCell<Option<Rc<str>>>,
+    /// Whether it registered for schema events.
+    pub wants_schema: Cell<bool>,
+    /// Its version, once it has started; events are sent in it.
+    pub version: Cell<Option<Version>>,
+    /// Its own connection to the database, where the database requires authentication.
+    pub dedicated: RefCell<Option<Rc<Backend>>>,
+    in_flight: Cell<usize>,
+}
+
+impl Client {
+    /// A connection that has not said anything yet.
+    pub fn new(here: Rc<Here>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
+        Self {
+            out,
+            id,
+            peer,
+            here,
+            stage: Cell::new(Stage::Initial),
+            keyspace: RefCell::default(),
+            wants_schema: Cell::default(),
+            version: Cell::default(),
+            dedicated: RefCell::default(),
+            in_flight: Cell::default(),
+        }
+    }
+
+    /// The keyspace set with USE.
+    pub fn keyspace(&self) -> Option<Rc<str>> {
+        self.keyspace.borrow().clone()
+    }
+
+    /// Requests without an answer.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Waits until the client may ask more: it reads its answers, and not too many requests are under way.
+    pub async fn wait_for_room(&self) {
+        self.out
+            .wait_until(|out| {
+                out.is_closed() || (out.queued() < PAUSE_READING && self.in_flight.get() < MAX_IN_FLIGHT)
+            })
+            .await;
+    }
+
+    /// Waits until every request has its answer.
+    pub async fn wait_for_answers(&self) {
+        self.out.wait_until(|out| out.is_closed() || self.in_flight.get() == 0).await;
+    }
+}
+
+/// The duty to answer one request, exactly once: a responder that is dropped answers with an error, so that no client
+/// ever waits for something that was forgotten.
+pub struct Responder {
+    client: Rc<Client>,
+    version: Version,
+    stream: i16,
+    received: Instant,
+    answered: bool,
+}
+
+impl Responder {
+    /// For the request with that header.
+    pub fn new(client: Rc<Client>, request: &Header, received: Instant) -> Self {
+        client.in_flight.set(client.in_flight.get() + 1);
+        Self { client, version: request.version, stream: request.stream, received, answered: false }
+    }
+
+    /// Who asked.
+    pub fn client(&self) -> &Rc<Client> {
+        &self.client
+    }
+
+    /// When the request was whole.
+    pub fn received(&self) -> Instant {
+        self.received
+    }
+
+    /// Answers with a body that `write` appends.
+    pub fn reply_with(self, opcode: Opcode, flags: Flags, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
+        let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        self.client.out.push_with(&header, write);
+        self.done(path);
+    }
+
+    /// Answers with the database's own answer.
+    pub fn relay(self, answer: &Envelope, path: Path) {
+        let Header { flags, opcode, .. } = answer.header;
+        let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        self.client.out.push(&header, &answer.body);
+        self.done(path);
+    }
+
+    /// Answers with an error of our own.
+    pub fn error(self, error: &ErrorBody<'_>) {
+        self.client.here.metrics.errors.inc();
+        let version = self.version;
+        self.reply_with(Opcode::Error, Flags::NONE, Path::Local, |out| error.encode(version, out));
+    }
+
+    /// Answers what breaks the protocol.
+    pub fn protocol_error(self, error: &ProtocolError) {
+        self.error(&ErrorBody::from(error));
+    }
+
+    /// Answers as a coordinator would that cannot reach what it needs. `consistency` is the request's, if it has one.
+    pub fn call_error(self, error: &CallError, consistency: Option<Consistency>) {
+        let text = error.to_string();
+        match (error, consistency) {
+            (CallError::NotSent(_), Some(consistency)) => self.error(&ErrorBody {
+                code: ErrorCode::Unavailable,
+                message: &text,
+                detail: ErrorDetail::Unavailable { consistency, required: 1, alive: 0 },
+            }),
+            (CallError::NotSent(_) | CallError::Overloaded, _) => {
+                self.error(&ErrorBody::new(ErrorCode::Overloaded, &text));
+            }
+            (CallError::Lost, _) => self.error(&ErrorBody::new(ErrorCode::Server, &text)),
+        }
+    }
+
+    fn done(mut self, path: Path) {
+        self.answered = true;
+        self.client.here.metrics.latency.of(path).record(self.received.elapsed());
+        if self.client.out.queued() > CUT_OFF {
+            tracing::warn!(peer = %self.client.peer, "a client does not read its answers and is cut off");
+            self.client.out.abort();
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let client = &self.client;
+        if !self.answered {
+            let header = Header::new(self.version, self.stream, Opcode::Error);
+            client.here.metrics.errors.inc();
+            client.out.push_with(&header, |out| {
+                ErrorBody::new(ErrorCode::Server, "Afterglow gave up on this request").encode(self.version, out);
+            });
+        }
+        client.in_flight.set(client.in_flight.get() - 1);
+        client.out.nudge();
+    }
+}

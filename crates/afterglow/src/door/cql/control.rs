@@ -1,0 +1,255 @@
+//! The control connection: what the database is, its schema, and its events.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
+use afterglow_cql::response::{self, Event};
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::{Either, select};
+use futures_util::{FutureExt, StreamExt};
+
+use super::Door;
+use super::backend::{Backend, CallError, ConnectError};
+use super::here::Here;
+use super::local;
+use super::router::ControlState;
+use super::rows::Fetched;
+use super::schema::{self, Schema, Sources};
+
+/// Wait between attempts, doubled from the first to the last.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How often to look whether a database that required authentication still does.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How long one control query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an acknowledgement of a schema change waits for our own view of it.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is known of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cluster {
+    /// It has not been reached yet.
+    Unknown,
+    /// It has been reached.
+    Known {
+        /// The highest protocol version that it and we speak.
+        version: Version,
+        /// It wants to know who a client is.
+        authentication: bool,
+    },
+}
+
+/// Asks for the schema to be loaded again; answered when that is done.
+pub type RefreshRequest = oneshot::Sender<()>;
+
+/// Why the control connection ended.
+#[derive(Debug, thiserror::Error)]
+enum ControlError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("no answer to {0:?}")]
+    Timeout(&'static str),
+    #[error("{0:?} was refused or not understood")]
+    Refused(&'static str),
+    #[error("the database closed the connection")]
+    Closed,
+}
+
+/// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
+/// schema until it has been loaded, which is slower but never wrong.
+pub async fn refresh(door: &Door) {
+    let (done, wait) = oneshot::channel();
+    // While there is no control connection the snapshot is empty and stays so.
+    let sent = door.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
+    if sent && compio::time::timeout(REFRESH_TIMEOUT, wait).await.is_err() {
+        tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
+        door.schema.publish(Schema::default());
+    }
+}
+
+/// Keeps a control connection, for ever. Runs on the first reactor.
+pub async fn run(door: Arc<Door>) {
+    let mut backoff = BACKOFF.0;
+    let mut said = false;
+    loop {
+        match serve(&door).await {
+            Served::Ended(error) => {
+                tracing::warn!(%error, "the control connection to the database was lost");
+                lost(&door);
+                (backoff, said) = (BACKOFF.0, false);
+            }
+            Served::Never(ControlError::Connect(ConnectError::Authentication), version) => {
+                let now = Cluster::Known { version, authentication: true };
+                if door.set_cluster(now) != now {
+                    tracing::warn!(
+                        "the database requires authentication: every client gets its own connection with its own credentials, and nothing is cached"
+                    );
+                }
+                compio::time::sleep(LOOK_AGAIN).await;
+                continue;
+            }
+            Served::Never(error, _) => {
+                if !said {
+                    tracing::warn!(%error, "the database cannot be reached, trying again");
+                    said = true;
+                }
+            }
+        }
+        compio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(BACKOFF.1);
+    }
+}
+
+/// How an attempt ended.
+enum Served {
+    /// It never came to serve.
+    Never(ControlError, Version),
+    /// It served for a time.
+    Ended(ControlError),
+}
+
+fn lost(door: &Door) {
+    *door.refresh.lock() = None;
+    door.schema.publish(Schema::default());
+    door.config.router.control(ControlState::Lost);
+}
+
+async fn serve(door: &Arc<Door>) -> Served {
+    let here = Here::of(door);
+    let (pushed, events) = mpsc::unbounded();
+    let mut version = Version::MAX;
+    let backend = loop {
+        let targets = &door.config.backends;
+        let attempt = Backend::connect(targets, version, None, Some(pushed.clone()), &here.backend_metrics).await;
+        match attempt {
+            Ok(backend) => break backend,
+            Err(ConnectError::Version(Version::V5)) => version = Version::V4,
+            Err(error) => return Served::Never(error.into(), version),
+        }
+    };
+    drop(pushed);
+    let opened = open(door, &backend).await;
+    let ended = match opened {
+        Ok(()) => {
+            let (requests, asked) = mpsc::unbounded();
+            *door.refresh.lock() = Some(requests);
+            door.set_cluster(Cluster::Known { version, authentication: false });
+            Served::Ended(follow(door, &backend, events, asked).await)
+        }
+        Err(error) => Served::Never(error, version),
+    };
+    backend.close();
+    ended
+}
+
+/// Registers for events first, so that no change is missed between loading and listening.
+async fn open(door: &Door, backend: &Rc<Backend>) -> Result<(), ControlError> {
+    let mut body = Vec::new();
+    Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
+    let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
+    if answer.header.opcode != Opcode::Ready {
+        return Err(ControlError::Refused("REGISTER"));
+    }
+    let (cluster, release) = local::load(door, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    door.schema.publish(load_schema(backend).await?);
+    tracing::info!(%cluster, %release, version = %backend.version(), "connected to the database");
+    door.config.router.control(ControlState::Connected { cluster, release });
+    Ok(())
+}
+
+/// Follows events and requests until the connection ends.
+async fn follow(
+    door: &Arc<Door>,
+    backend: &Rc<Backend>,
+    mut events: mpsc::UnboundedReceiver<Envelope>,
+    mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
+) -> ControlError {
+    loop {
+        let (mut changes, mut waiting) = (Vec::new(), Vec::new());
+        match select(events.next(), asked.next()).await {
+            Either::Left((None, _)) => return ControlError::Closed,
+            Either::Left((Some(event), _)) => changes.push(event),
+            Either::Right((request, _)) => waiting.extend(request),
+        }
+        // Changes come in bunches: one load for all that are here.
+        while let Some(Some(event)) = events.next().now_or_never() {
+            changes.push(event);
+        }
+        while let Some(Some(request)) = asked.next().now_or_never() {
+            waiting.push(request);
+        }
+        changes.retain(|event| note_schema_change(door, event));
+        if changes.is_empty() && waiting.is_empty() {
+            continue;
+        }
+        match load_schema(backend).await {
+            Ok(schema) => door.schema.publish(schema),
+            Err(error) => return error,
+        }
+        for done in waiting {
+            // Whoever asked may have stopped waiting.
+            let _ = done.send(());
+        }
+        for event in changes {
+            door.announce(&event.body);
+        }
+    }
+}
+
+/// Tells the cache of a schema change; false for events that clients must not see: they are about nodes that they do not talk to.
+fn note_schema_change(door: &Door, event: &Envelope) -> bool {
+    let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
+    match Event::parse(message) {
+        Ok(Event::Schema(change)) => {
+            door.config.router.schema_changed(&change);
+            true
+        }
+        _ => false,
+    }
+}
+
+async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
+    let [keyspaces, tables, views, columns, indexes, masks] = schema::QUERIES;
+    let sources = Sources {
+        keyspaces: fetch(backend, keyspaces).await?,
+        tables: fetch(backend, tables).await?,
+        views: fetch(backend, views).await?,
+        columns: fetch(backend, columns).await?,
+        indexes: fetch(backend, indexes).await?,
+        masks: match fetch(backend, masks).await {
+            Ok(masks) => Some(masks),
+            Err(ControlError::Refused(_)) => None,
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(schema::build(&sources))
+}
+
+async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    Fetched::new(&answer).ok_or(ControlError::Refused(text))
+}
+
+async fn call(
+    backend: &Rc<Backend>,
+    opcode: Opcode,
+    body: Vec<u8>,
+    what: &'static str,
+) -> Result<Envelope, ControlError> {
+    compio::time::timeout(QUERY_TIMEOUT, backend.call(opcode, Flags::NONE, body.into()))
+        .await
+        .map_err(|_| ControlError::Timeout(what))?
+        .map_err(ControlError::Call)
+}
+
+/// The body of a plain QUERY without values.
+pub fn query(version: Version, text: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    Query { text, params: QueryParams::new(Consistency::One) }.encode(version, &mut body);
+    body
+}

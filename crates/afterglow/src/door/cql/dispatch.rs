@@ -1,0 +1,193 @@
+//! From a client's message to who answers it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::error::ProtocolError;
+use afterglow_cql::frame::{Header, Opcode};
+use afterglow_cql::message::{self, Batch, Request as Message, StatementRef};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
+use bytes::Bytes;
+
+use super::backend::{CallError, ConnectError, parsed};
+use super::client::{Client, Responder};
+use super::prepared::Prepared;
+use super::request::{Asked, Request};
+use super::router::pass_path;
+use super::{local, session_keyspace};
+use crate::metrics::{Path, RequestKind};
+
+/// Why a request is answered at once.
+enum Refusal {
+    Protocol(ProtocolError),
+    Unprepared(Bytes),
+}
+
+impl From<ProtocolError> for Refusal {
+    fn from(error: ProtocolError) -> Self {
+        Refusal::Protocol(error)
+    }
+}
+
+/// Takes a QUERY, PREPARE, EXECUTE or BATCH.
+pub fn request(header: Header, body: Bytes, responder: Responder) {
+    let client = responder.client().clone();
+    let counters = &client.here.metrics.requests;
+    counters.inc(match header.opcode {
+        Opcode::Query => RequestKind::Query,
+        Opcode::Prepare => RequestKind::Prepare,
+        Opcode::Execute => RequestKind::Execute,
+        _ => RequestKind::Batch,
+    });
+    match understand(&client, &header, &body) {
+        Ok(asked) => decide(Request::new(header, body, asked, responder)),
+        Err(Refusal::Protocol(error)) => {
+            counters.inc(RequestKind::Malformed);
+            responder.protocol_error(&error);
+        }
+        Err(Refusal::Unprepared(id)) => responder.error(&ErrorBody::unprepared(&unknown_id(&id), &id)),
+    }
+}
+
+fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
+    let session = client.keyspace();
+    let (_, message) = message::parse(header, body)?;
+    Ok(match message {
+        Message::Query(query) => {
+            let keyspace = session_keyspace(query.params.keyspace, session.as_deref());
+            Asked::Query(client.here.plan(query.text, keyspace))
+        }
+        Message::Execute(execute) => {
+            let prepared = known(client, execute.id)?;
+            let plan = prepared.plan(&client.here.schema());
+            Asked::Execute(prepared, plan)
+        }
+        Message::Batch(batch) => {
+            Asked::Batch(statements(client, &batch, session_keyspace(batch.params.keyspace, session.as_deref()))?)
+        }
+        _ => Asked::Prepare,
+    })
+}
+
+type Statements = Vec<(Option<Arc<Prepared>>, Arc<Plan>)>;
+
+fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Result<Statements, Refusal> {
+    let schema = client.here.schema();
+    let statement = |statement| match statement {
+        StatementRef::Text(text) => Ok((None, client.here.plan(text, keyspace))),
+        StatementRef::Prepared(id) => {
+            let prepared = known(client, id)?;
+            let plan = prepared.plan(&schema);
+            Ok((Some(prepared), plan))
+        }
+    };
+    batch.statements().map(|s| statement(s.statement)).collect()
+}
+
+/// A statement that was prepared through us. Unknown ids are never passed on: nobody could tell what they do to cached rows.
+fn known(client: &Client, id: &[u8]) -> Result<Arc<Prepared>, Refusal> {
+    client.here.door.prepared.get(id).ok_or_else(|| Refusal::Unprepared(Bytes::copy_from_slice(id)))
+}
+
+/// Cassandra's words.
+fn unknown_id(id: &[u8]) -> String {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "Prepared query with ID {hex} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)"
+    )
+}
+
+/// Sends the request on its way.
+fn decide(request: Request) {
+    let plan = match &request.asked {
+        Asked::Prepare => return spawn(prepare(request)),
+        Asked::Query(plan) | Asked::Execute(_, plan) => Some(plan.clone()),
+        Asked::Batch(_) => None,
+    };
+    match plan.as_deref() {
+        Some(Plan::Use(keyspace)) => {
+            let keyspace = Rc::from(keyspace.as_str());
+            return spawn(use_keyspace(request, keyspace));
+        }
+        Some(plan) if let Some(question) = local::asked(plan) => {
+            let question = question.clone();
+            return spawn(local::answer(request, question));
+        }
+        _ => {}
+    }
+    if request.client().dedicated.borrow().is_some() {
+        let path = pass_path(&request.asked);
+        return request.pass(path);
+    }
+    let router = request.client().here.door.config.router.clone();
+    if let Some(later) = router.route(request) {
+        spawn(later);
+    }
+}
+
+fn spawn(task: impl Future<Output = ()> + 'static) {
+    compio::runtime::spawn(task).detach();
+}
+
+/// Sends USE to a connection that is in that keyspace already, where it changes nothing and is answered in the database's own words;
+/// the connection that other clients share stays in theirs.
+async fn use_keyspace(request: Request, keyspace: Rc<str>) {
+    let client = request.client().clone();
+    let dedicated = client.dedicated.borrow().clone();
+    let connection = match dedicated {
+        Some(backend) => Ok(backend),
+        None => client.here.pool.acquire(request.header.version, Some(keyspace)).await,
+    };
+    let answer = match connection {
+        Ok(backend) => {
+            match backend.call(request.header.opcode, request.header.flags, request.body.clone()).await {
+                Ok(answer) => request.settle_unprepared(&backend, answer).await,
+                Err(error) => Err(error),
+            }
+        }
+        Err(ConnectError::Refused { answer, .. }) => Ok(answer),
+        Err(error) => Err(CallError::NotSent(error.to_string().into())),
+    };
+    match answer {
+        Ok(answer) => {
+            if let Some(Response::Result(ResultBody::SetKeyspace(now))) = parsed(&answer) {
+                client.keyspace.replace(Some(now.into()));
+            }
+            request.relay_plain(&answer, Path::Pass);
+        }
+        Err(error) => request.fail(&error),
+    }
+}
+
+/// Passes PREPARE on and remembers what the id stands for before the client has it.
+async fn prepare(request: Request) {
+    let client = request.client().clone();
+    let session = client.keyspace();
+    match request.call().await {
+        Ok(answer) => {
+            remember(&client, &request, session.as_deref(), &answer);
+            request.relay_plain(&answer, Path::Pass);
+        }
+        Err(error) => request.fail(&error),
+    }
+}
+
+fn remember(
+    client: &Client,
+    request: &Request,
+    session: Option<&str>,
+    answer: &afterglow_cql::frame::Envelope,
+) {
+    let Ok((_, Message::Prepare(asked))) = request.message() else { return };
+    let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
+    let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
+    client.here.door.prepared.remember(
+        answer.header.version,
+        prepared.id,
+        asked.text,
+        session_keyspace(asked.keyspace, session),
+        asked.keyspace.is_some(),
+        message,
+    );
+}

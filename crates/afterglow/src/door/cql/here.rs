@@ -1,0 +1,147 @@
+//! What a door has on each reactor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::frame::{Header, Opcode, Version};
+use afterglow_cql::plan::{self, Plan};
+use afterglow_cql::statement;
+
+use super::Door;
+use super::client::Client;
+use super::pool::Pool;
+use super::schema::Schema;
+use crate::metrics::{BackendMetrics, DoorMetrics};
+
+/// Bytes of text whose plans are kept on each reactor, in each of two halves.
+const PLANNED_TEXT: usize = 4 * 1024 * 1024;
+/// A text longer than this is planned anew each time.
+const LONGEST_PLANNED: usize = 64 * 1024;
+
+/// One reactor's part of a door.
+pub struct Here {
+    /// What all reactors share.
+    pub door: Arc<Door>,
+    /// Connections to the database.
+    pub pool: Rc<Pool>,
+    /// This reactor's counters.
+    pub metrics: Arc<DoorMetrics>,
+    /// This reactor's counters of the database.
+    pub backend_metrics: Arc<BackendMetrics>,
+    clients: RefCell<HashMap<u64, Rc<Client>>>,
+    next_client: Cell<u64>,
+    schema: RefCell<Arc<Schema>>,
+    plans: RefCell<Plans>,
+}
+
+/// Plans of statements that come as text. Two halves: what is used moves to the young one, and when that is full the old one goes.
+#[derive(Default)]
+struct Plans {
+    generation: u64,
+    young: HashMap<PlanKey, Arc<Plan>>,
+    old: HashMap<PlanKey, Arc<Plan>>,
+    young_bytes: usize,
+}
+
+type PlanKey = (Option<Box<str>>, Box<str>);
+
+thread_local! {
+    /// The parts of all doors on this reactor (there may be several doors in tests).
+    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+}
+
+impl Here {
+    /// The part of `door` on the reactor that this is called on; made when it is first asked for.
+    pub fn of(door: &Arc<Door>) -> Rc<Self> {
+        PARTS.with_borrow_mut(|parts| {
+            let part = parts.entry(door.id).or_insert_with(|| {
+                let backend_metrics = door.config.metrics.backend();
+                Rc::new(Self {
+                    pool: Rc::new(Pool::new(door.config.backends.clone(), backend_metrics.clone())),
+                    metrics: door.config.metrics.door("cql"),
+                    backend_metrics,
+                    clients: RefCell::default(),
+                    next_client: Cell::default(),
+                    schema: RefCell::new(door.schema.current()),
+                    plans: RefCell::default(),
+                    door: door.clone(),
+                })
+            });
+            part.clone()
+        })
+    }
+
+    /// Forgets this reactor's part: the door is closed.
+    pub fn forget(door: &Door) {
+        PARTS.with_borrow_mut(|parts| parts.remove(&door.id));
+    }
+
+    /// The newest schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        let mut schema = self.schema.borrow_mut();
+        if schema.generation != self.door.schema.generation() {
+            *schema = self.door.schema.current();
+        }
+        schema.clone()
+    }
+
+    /// The plan of a text.
+    pub fn plan(&self, text: &str, keyspace: Option<&str>) -> Arc<Plan> {
+        let schema = self.schema();
+        let mut plans = self.plans.borrow_mut();
+        if plans.generation != schema.generation {
+            *plans = Plans { generation: schema.generation, ..Plans::default() };
+        }
+        let make = || Arc::new(plan::analyse(&statement::parse(text), &*schema, keyspace));
+        if text.len() > LONGEST_PLANNED { make() } else { plans.get(text, keyspace, make) }
+    }
+
+    /// Numbers the next client.
+    pub fn next_client_id(&self) -> u64 {
+        self.next_client.replace(self.next_client.get() + 1)
+    }
+
+    /// A client is here now.
+    pub fn add(&self, client: &Rc<Client>) {
+        self.clients.borrow_mut().insert(client.id, client.clone());
+    }
+
+    /// A client is gone.
+    pub fn remove(&self, client: &Client) {
+        self.clients.borrow_mut().remove(&client.id);
+    }
+
+    /// All clients, as they are now.
+    pub fn clients(&self) -> Vec<Rc<Client>> {
+        self.clients.borrow().values().cloned().collect()
+    }
+
+    /// Sends an event to every client that wants to hear of schema changes.
+    pub fn announce(&self, event: &[u8]) {
+        for client in self.clients.borrow().values() {
+            let version = client.version.get().unwrap_or(Version::V4);
+            if client.wants_schema.get() {
+                client.out.push(&Header::new(version, -1, Opcode::Event), event);
+            }
+        }
+    }
+}
+
+impl Plans {
+    fn get(&mut self, text: &str, keyspace: Option<&str>, make: impl FnOnce() -> Arc<Plan>) -> Arc<Plan> {
+        let key: PlanKey = (keyspace.map(Box::from), Box::from(text));
+        if let Some(plan) = self.young.get(&key) {
+            return plan.clone();
+        }
+        let plan = self.old.remove(&key).unwrap_or_else(make);
+        self.young_bytes += text.len();
+        self.young.insert(key, plan.clone());
+        if self.young_bytes > PLANNED_TEXT {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        plan
+    }
+}

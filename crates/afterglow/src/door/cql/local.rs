@@ -1,0 +1,119 @@
+//! `system.local`, `system.peers` and `system.peers_v2`: answered here, so that drivers stay on us.
+
+use std::rc::Rc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::message::{QueryParams, Request as Message};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::ErrorBody;
+use afterglow_cql::statement::Marker;
+use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
+
+use super::Door;
+use super::backend::Backend;
+use super::control::query;
+use super::request::Request;
+use super::rows::Fetched;
+use crate::metrics::Path;
+
+/// The database's own tables as they were last read.
+#[derive(Clone)]
+pub struct Tables {
+    local: Table,
+    peers: Table,
+    peers_v2: Option<Table>,
+}
+
+impl Tables {
+    fn shown(&self, door: &Door) -> SystemTables {
+        let advertised = door.advertised();
+        let proxy = Proxy {
+            address: advertised.ip(),
+            port: advertised.port(),
+            host_id: door.config.host_id,
+            tokens: None,
+        };
+        SystemTables::new(self.local.clone(), self.peers.clone(), self.peers_v2.clone(), &proxy, &[])
+    }
+}
+
+/// Reads the tables and keeps them; gives the cluster's name and the node's release. `None` when the database does not answer as it should.
+pub async fn load(door: &Door, backend: &Rc<Backend>) -> Option<(String, String)> {
+    let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
+    let row = local.rows().next()?;
+    let cluster = row.text("cluster_name").unwrap_or_default();
+    let release = row.text("release_version").unwrap_or_default();
+    let known = door.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
+    let (peers, peers_v2) = match known {
+        // Only their columns matter, and those stay the same.
+        Some(known) => known,
+        None => (
+            fetch(backend, "SELECT * FROM system.peers LIMIT 1").await?.into_table(),
+            fetch(backend, "SELECT * FROM system.peers_v2 LIMIT 1").await.map(Fetched::into_table),
+        ),
+    };
+    *door.system.write() = Some(Tables { local: local.into_table(), peers, peers_v2 });
+    Some((cluster, release))
+}
+
+async fn fetch(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
+    let body = query(backend.version(), text);
+    let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;
+    Fetched::new(&answer)
+}
+
+/// The query over these tables that a plan is, if it is one.
+pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
+    match plan {
+        Plan::SystemRead(query) => Some(query),
+        _ => None,
+    }
+}
+
+/// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
+pub async fn answer(request: Request, question: SystemQuery) {
+    let door = request.client().here.door.clone();
+    match request.connection().await {
+        Ok(backend) => drop(load(&door, &backend).await),
+        Err(error) if door.system.read().is_none() => return request.fail(&error),
+        Err(_) => {}
+    }
+    let Some(tables) = door.system.read().clone() else {
+        return request.fail(&super::backend::CallError::NotSent("system.local could not be read".into()));
+    };
+    let tables = tables.shown(&door);
+    if !tables.has(question.table()) {
+        // The database has no such table either, and says so in its own words.
+        return request.pass(Path::Pass);
+    }
+    respond(request, &question, &tables);
+}
+
+fn respond(request: Request, question: &SystemQuery, tables: &SystemTables) {
+    let outcome = {
+        let params = match request.message() {
+            Ok((_, Message::Query(query))) => Some(query.params),
+            Ok((_, Message::Execute(execute))) => Some(execute.params),
+            _ => None,
+        };
+        let value = |marker: &Marker| params.as_ref().and_then(|params| bound(params, marker));
+        let skip_metadata = params.as_ref().is_some_and(|params| params.skip_metadata);
+        question.evaluate(tables, value).map(|rows| rows.result_body(skip_metadata))
+    };
+    let responder = request.into_responder();
+    match outcome {
+        Ok(body) => responder.reply_with(Opcode::Result, Flags::NONE, Path::Local, |out| out.extend(body)),
+        Err(error @ (SystemError::Invalid(_) | SystemError::Unsupported(_))) => {
+            responder.error(&ErrorBody::new(ErrorCode::Invalid, &error.to_string()));
+        }
+    }
+}
+
+fn bound<'a>(params: &QueryParams<'a>, marker: &Marker) -> Option<&'a [u8]> {
+    let value = match &marker.name {
+        Some(name) if params.values.are_named() => params.values.by_name(name),
+        _ => params.values.get(marker.index.into()),
+    };
+    value?.bytes()
+}

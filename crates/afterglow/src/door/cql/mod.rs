@@ -1,0 +1,222 @@
+//! The CQL door: drivers talk to it as if it were the database.
+//!
+//! A [session](session) reads a client's envelopes; [dispatch] finds out what each asks for and gives it to the [`Router`], which answers from the cache
+//! or [passes it on](Request::pass) over a [pool] of connections that all clients of a reactor share. The answer goes back as it came, but for
+//! the stream number. The [control] connection keeps the schema up to date.
+
+mod backend;
+mod client;
+mod control;
+mod dispatch;
+mod here;
+mod local;
+mod outbox;
+mod pool;
+mod prepared;
+mod relay;
+mod request;
+mod router;
+mod rows;
+mod schema;
+mod session;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use uuid::Uuid;
+
+pub use backend::{Backend, CallError, ConnectError, error_code, parsed, result_kind};
+pub use client::{Client, Responder};
+pub use control::Cluster;
+pub use here::Here;
+pub use prepared::{Prepared, PreparedStore};
+pub use request::{Asked, Request};
+pub use router::{ControlState, Later, PassThrough, Router, pass_path};
+pub use rows::{Fetched, FetchedRow};
+pub use schema::{Schema, SchemaStore};
+
+use crate::config::{Advertise, HostPort};
+use crate::metrics::Metrics;
+use crate::reactor::{ListenError, Listener, Reactors};
+
+/// What a CQL door needs to know.
+#[derive(Clone)]
+pub struct CqlDoorConfig {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// The database's contact points, in order of preference.
+    pub backends: Vec<HostPort>,
+    /// The address to give drivers; `None`: the one it listens on.
+    pub advertise: Option<Advertise>,
+    /// The host id to give drivers, the same after every restart; `None`: the database node's own.
+    pub host_id: Option<Uuid>,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// Who decides how requests are answered.
+    pub router: Arc<dyn Router>,
+}
+
+/// What all reactors of a door share.
+pub struct Door {
+    /// Tells doors of one process apart.
+    id: u64,
+    /// What it was started with.
+    pub config: CqlDoorConfig,
+    /// The threads it runs on.
+    pub reactors: Reactors,
+    /// The database's schema.
+    pub schema: SchemaStore,
+    /// Statements prepared through it.
+    pub prepared: PreparedStore,
+    cluster: RwLock<Cluster>,
+    bound: RwLock<SocketAddr>,
+    system: RwLock<Option<local::Tables>>,
+    refresh: Mutex<Option<futures_channel::mpsc::UnboundedSender<control::RefreshRequest>>>,
+    sessions: Arc<Sessions>,
+}
+
+impl Door {
+    /// What is known of the database.
+    pub fn cluster(&self) -> Cluster {
+        *self.cluster.read()
+    }
+
+    fn set_cluster(&self, now: Cluster) -> Cluster {
+        std::mem::replace(&mut *self.cluster.write(), now)
+    }
+
+    /// The address that drivers are told.
+    fn advertised(&self) -> SocketAddr {
+        let bound = *self.bound.read();
+        match self.config.advertise {
+            Some(Advertise { ip, port }) => SocketAddr::new(ip, port.unwrap_or(bound.port())),
+            None => bound,
+        }
+    }
+
+    /// Sends an event to the clients on all reactors that want to hear of schema changes.
+    fn announce(self: &Arc<Self>, event: &[u8]) {
+        let event: Arc<[u8]> = event.into();
+        for reactor in 0..self.reactors.count() {
+            let (door, event) = (self.clone(), event.clone());
+            self.reactors.spawn_on(reactor, move || async move { Here::of(&door).announce(&event) });
+        }
+    }
+}
+
+/// The keyspace that counts: a request's own (v5), else the session's.
+fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> Option<&'a str> {
+    request.or(session)
+}
+
+/// How many sessions there are.
+#[derive(Default)]
+struct Sessions {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// One session, as long as it lives.
+struct Entered(Arc<Sessions>);
+
+impl Sessions {
+    fn enter(self: &Arc<Self>) -> Entered {
+        *self.count.lock() += 1;
+        Entered(self.clone())
+    }
+
+    /// Waits for the last session to end; false when the deadline came first.
+    fn wait_for_none(&self, deadline: Instant) -> bool {
+        let mut count = self.count.lock();
+        while *count > 0 {
+            if self.changed.wait_until(&mut count, deadline).timed_out() {
+                return *count == 0;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A running CQL door.
+pub struct CqlDoor {
+    door: Arc<Door>,
+    listener: Listener,
+}
+
+impl CqlDoor {
+    /// Starts listening, and connecting to the database; clients may come before it has answered.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn start(config: CqlDoorConfig, reactors: &Reactors) -> Result<Self, ListenError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let door = Arc::new(Door {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            reactors: reactors.clone(),
+            schema: SchemaStore::default(),
+            prepared: PreparedStore::default(),
+            cluster: RwLock::new(Cluster::Unknown),
+            bound: RwLock::new(config.listen),
+            system: RwLock::default(),
+            refresh: Mutex::default(),
+            sessions: Arc::default(),
+            config,
+        });
+        let served = door.clone();
+        let listener = Listener::start(reactors, door.config.listen, move |stream, peer, guard| {
+            session::serve(served.clone(), stream, peer, guard)
+        })?;
+        *door.bound.write() = listener.address();
+        let advertised = door.advertised();
+        if advertised.ip().is_unspecified() {
+            tracing::warn!(address = %advertised, "drivers are told an address they cannot connect to; set `advertise`");
+        }
+        tracing::info!(address = %listener.address(), %advertised, "the CQL door is open");
+        let controlled = door.clone();
+        reactors.spawn_on(0, move || control::run(controlled));
+        Ok(Self { door, listener })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// What its reactors share.
+    pub fn door(&self) -> &Arc<Door> {
+        &self.door
+    }
+
+    /// Takes no more connections or requests, lets those under way be answered until `timeout` is over, and closes. Blocks; not to be
+    /// called on a reactor. False when some were cut off.
+    pub fn drain(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.listener.stop();
+        self.on_every_reactor(|here| here.clients().iter().for_each(|client| client.out.stop_reading()));
+        let whole = self.door.sessions.wait_for_none(deadline);
+        self.on_every_reactor(|here| {
+            here.clients().iter().for_each(|client| client.out.abort());
+            here.pool.close();
+            Here::forget(&here.door);
+        });
+        whole
+    }
+
+    fn on_every_reactor(&self, act: impl Fn(&Here) + Clone + Send + 'static) {
+        for reactor in 0..self.door.reactors.count() {
+            let (door, act) = (self.door.clone(), act.clone());
+            // `None` when the reactors have ended: then there is nothing to act on either.
+            let _ = self.door.reactors.block_on(reactor, move || async move { act(&Here::of(&door)) });
+        }
+    }
+}

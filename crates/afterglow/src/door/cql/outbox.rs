@@ -1,0 +1,156 @@
+//! What waits to be written to a connection, of a client or of the database.
+
+use std::cell::{Cell, RefCell};
+
+use afterglow_cql::frame::{Encoder, Header};
+use compio::BufResult;
+use compio::io::AsyncWriteExt;
+use compio::net::TcpStream;
+
+use crate::reactor::Wake;
+
+/// A write buffer larger than this is given back after use, so that one large answer does not cost memory for ever.
+const KEEP_BUFFER: usize = 256 * 1024;
+
+/// The outgoing half of a connection. Whatever is pushed while a write is under way, or in one turn of the reactor, goes out
+/// together in the next write.
+pub struct Outbox {
+    stream: TcpStream,
+    encoder: RefCell<Encoder>,
+    /// Bytes handed to the kernel and not yet taken by it.
+    writing: Cell<usize>,
+    state: Cell<State>,
+    work: Wake,
+    space: Wake,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Write what is queued, then close.
+    Finishing,
+    Closed,
+}
+
+impl Outbox {
+    /// The outgoing half of `stream`; somebody must [`run`](Outbox::run) it.
+    pub fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            encoder: RefCell::default(),
+            writing: Cell::new(0),
+            state: Cell::new(State::Open),
+            work: Wake::default(),
+            space: Wake::default(),
+        }
+    }
+
+    /// Queues an envelope. Nothing happens on a closed connection.
+    pub fn push(&self, header: &Header, body: &[u8]) {
+        self.encode(|encoder| encoder.push(header, body));
+    }
+
+    /// Queues an envelope whose body `write` appends to the buffer it gets.
+    pub fn push_with(&self, header: &Header, write: impl FnOnce(&mut Vec<u8>)) {
+        self.encode(|encoder| encoder.push_with(header, write));
+    }
+
+    /// Queues an envelope that is bytes already.
+    pub fn push_encoded(&self, envelope: &[u8]) {
+        self.encode(|encoder| encoder.push_encoded(envelope));
+    }
+
+    /// From the next envelope on, everything travels in segments (v5).
+    pub fn switch_to_segments(&self) {
+        self.encoder.borrow_mut().switch_to_segments();
+    }
+
+    fn encode(&self, push: impl FnOnce(&mut Encoder)) {
+        if self.state.get() != State::Closed {
+            push(&mut self.encoder.borrow_mut());
+            self.work.wake();
+        }
+    }
+
+    /// Bytes that the other side has not taken yet, the socket's own buffer aside.
+    pub fn queued(&self) -> usize {
+        self.encoder.borrow().len() + self.writing.get()
+    }
+
+    /// Whether nothing more will be written.
+    pub fn is_closed(&self) -> bool {
+        self.state.get() == State::Closed
+    }
+
+    /// Waits until `ready` holds; it is asked again whenever bytes were written, on [`Outbox::nudge`] and on closing.
+    /// One task may wait at a time.
+    pub async fn wait_until(&self, ready: impl Fn(&Self) -> bool) {
+        self.space.until(|| ready(self).then_some(())).await;
+    }
+
+    /// Has the task in [`Outbox::wait_until`] look again.
+    pub fn nudge(&self) {
+        self.space.wake();
+    }
+
+    /// Reads nothing more: the reading task sees the end of the stream.
+    pub fn stop_reading(&self) {
+        // Fails on a socket that is closed already, which is as good.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Read);
+    }
+
+    /// Writes what is queued, then closes the connection.
+    pub fn finish(&self) {
+        if self.state.get() == State::Open {
+            self.state.set(State::Finishing);
+            self.work.wake();
+        }
+    }
+
+    /// Closes the connection at once.
+    pub fn abort(&self) {
+        self.state.set(State::Closed);
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+        self.work.wake();
+        self.space.wake();
+    }
+
+    /// Writes until the connection is closed; `written` hears of every write.
+    pub async fn run(&self, written: impl Fn(usize)) {
+        let mut stream = self.stream.clone();
+        let mut buffer = Vec::new();
+        while self.next(&mut buffer).await {
+            let len = buffer.len();
+            self.writing.set(len);
+            let BufResult(result, returned) = stream.write_all(buffer).await;
+            self.writing.set(0);
+            buffer = returned;
+            buffer.clear();
+            buffer.shrink_to(KEEP_BUFFER);
+            if result.is_err() {
+                break;
+            }
+            written(len);
+            self.space.wake();
+        }
+        self.abort();
+    }
+
+    /// Waits for something to write; false when there will be nothing any more.
+    async fn next(&self, buffer: &mut Vec<u8>) -> bool {
+        self.work
+            .until(|| {
+                let mut encoder = self.encoder.borrow_mut();
+                match self.state.get() {
+                    State::Closed => Some(false),
+                    _ if !encoder.is_empty() => {
+                        encoder.take_into(buffer);
+                        Some(true)
+                    }
+                    State::Finishing => Some(false),
+                    State::Open => None,
+                }
+            })
+            .await
+    }
+}

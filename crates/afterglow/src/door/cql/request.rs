@@ -1,0 +1,162 @@
+//! One QUERY, PREPARE, EXECUTE or BATCH of a client, understood and on its way to an answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::error::ProtocolError;
+use afterglow_cql::frame::{Envelope, Header};
+use afterglow_cql::message::{self, Consistency, Extras, Request as Message};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::ResultKind;
+use bytes::Bytes;
+
+use super::backend::{Backend, CallError, Waiter, result_kind};
+use super::client::{Client, Responder};
+use super::control;
+use super::prepared::Prepared;
+use super::relay::Relay;
+use crate::metrics::Path;
+
+/// What a request asks for, as far as it matters for a cache.
+pub enum Asked {
+    /// QUERY, with the plan of its text.
+    Query(Arc<Plan>),
+    /// PREPARE.
+    Prepare,
+    /// EXECUTE, with the statement and its plan.
+    Execute(Arc<Prepared>, Arc<Plan>),
+    /// BATCH: every statement with its plan, in order; text statements have no prepared one.
+    Batch(Vec<(Option<Arc<Prepared>>, Arc<Plan>)>),
+}
+
+/// A request with the duty to answer it. Dropping it answers with an error.
+pub struct Request {
+    /// Header as the client sent it.
+    pub header: Header,
+    /// Body as the client sent it; shares the read buffer, so do not keep it beyond the answer.
+    pub body: Bytes,
+    /// What it asks for.
+    pub asked: Asked,
+    responder: Responder,
+}
+
+impl Request {
+    /// Takes on the duty.
+    pub fn new(header: Header, body: Bytes, asked: Asked, responder: Responder) -> Self {
+        Self { header, body, asked, responder }
+    }
+
+    /// Who asks.
+    pub fn client(&self) -> &Rc<Client> {
+        self.responder.client()
+    }
+
+    /// The message and what precedes it.
+    ///
+    /// # Errors
+    /// Never for a request that was given to a [`Router`](super::Router): it has been parsed before.
+    pub fn message(&self) -> Result<(Extras<'_>, Message<'_>), ProtocolError> {
+        message::parse(&self.header, &self.body)
+    }
+
+    /// The request's consistency level, if it has one.
+    pub fn consistency(&self) -> Option<Consistency> {
+        match self.message().ok()?.1 {
+            Message::Query(query) => Some(query.params.consistency),
+            Message::Execute(execute) => Some(execute.params.consistency),
+            Message::Batch(batch) => Some(batch.params.consistency),
+            _ => None,
+        }
+    }
+
+    /// How many prepared statements it names.
+    pub fn prepared_count(&self) -> usize {
+        match &self.asked {
+            Asked::Query(_) | Asked::Prepare => 0,
+            Asked::Execute(..) => 1,
+            Asked::Batch(statements) => statements.iter().filter(|(prepared, _)| prepared.is_some()).count(),
+        }
+    }
+
+    /// The means to answer without the database.
+    pub fn into_responder(self) -> Responder {
+        self.responder
+    }
+
+    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is spawned while the connection is up.
+    pub fn pass(self, path: Path) {
+        match self.connection_now() {
+            Some(backend) => self.pass_on(&backend, path),
+            None => compio::runtime::spawn(async move {
+                match self.connection().await {
+                    Ok(backend) => self.pass_on(&backend, path),
+                    Err(error) => self.fail(&error),
+                }
+            })
+            .detach(),
+        }
+    }
+
+    /// As [`Request::pass`], on a connection chosen by the caller.
+    pub fn pass_on(self, backend: &Backend, path: Path) {
+        let (header, body) = (self.header, self.body.clone());
+        let waiter = Waiter::Relay(Relay { request: self, path });
+        if let Err((error, Waiter::Relay(relay))) = backend.send(header.opcode, header.flags, &body, waiter) {
+            relay.fail(&error);
+        }
+    }
+
+    /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that
+    /// the server has forgotten is prepared again unseen.
+    ///
+    /// # Errors
+    /// [`CallError`] says whether the request may have been executed.
+    pub async fn call(&self) -> Result<Envelope, CallError> {
+        let backend = self.connection().await?;
+        let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
+        self.settle_unprepared(&backend, answer).await
+    }
+
+    /// The connection that requests of this client go to: for requests of our own beside the client's, such as a fill.
+    ///
+    /// # Errors
+    /// [`CallError::NotSent`].
+    pub async fn connection(&self) -> Result<Rc<Backend>, CallError> {
+        let client = self.client();
+        if let Some(backend) = self.connection_now() {
+            return Ok(backend);
+        }
+        if client.dedicated.borrow().is_some() {
+            return Err(CallError::NotSent("this client's own connection to the database was lost".into()));
+        }
+        client.here.pool.acquire_for_call(self.header.version, client.keyspace()).await
+    }
+
+    fn connection_now(&self) -> Option<Rc<Backend>> {
+        let client = self.client();
+        match &*client.dedicated.borrow() {
+            Some(backend) => (!backend.is_closed()).then(|| backend.clone()),
+            None => client.here.pool.ready(self.header.version, client.keyspace.borrow().as_ref()),
+        }
+    }
+
+    /// Answers with the database's answer. When it says that the schema has changed, our own view of the schema is brought up to date first, so
+    /// that whoever has seen the answer finds plans made for the new schema.
+    pub async fn relay(self, answer: Envelope, path: Path) {
+        if result_kind(&answer) == Some(ResultKind::SchemaChange) {
+            control::refresh(&self.client().here.door).await;
+        }
+        self.relay_plain(&answer, path);
+    }
+
+    /// As [`Request::relay`], for an answer that is known not to be a schema change.
+    pub fn relay_plain(self, answer: &Envelope, path: Path) {
+        self.responder.relay(answer, path);
+    }
+
+    /// Answers as a coordinator would that cannot reach what it needs.
+    pub fn fail(self, error: &CallError) {
+        let consistency = self.consistency();
+        self.responder.call_error(error, consistency);
+    }
+}

@@ -1,0 +1,188 @@
+//! The database's schema as the door sees it: a snapshot, replaced whole when something changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use afterglow_cql::plan::{Column, SchemaView, TableSchema};
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+use super::rows::{Fetched, text_set, text_map};
+
+/// One snapshot.
+#[derive(Debug, Default)]
+pub struct Schema {
+    /// Grows with every snapshot; plans made for another generation are void.
+    pub generation: u64,
+    /// Tables and views by keyspace and name.
+    tables: HashMap<String, HashMap<String, Arc<TableSchema>>>,
+    /// `replication` of every keyspace.
+    replication: HashMap<String, BTreeMap<String, String>>,
+}
+
+impl SchemaView for Schema {
+    fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
+        self.tables.get(keyspace)?.get(table).cloned()
+    }
+}
+
+impl Schema {
+    /// The replication options of a keyspace, as `system_schema.keyspaces` has them.
+    pub fn replication(&self, keyspace: &str) -> Option<&BTreeMap<String, String>> {
+        self.replication.get(keyspace)
+    }
+
+    /// All tables and views.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableSchema>> {
+        self.tables.values().flat_map(HashMap::values)
+    }
+
+    /// Whether nothing is known: before the first load and while the control connection is lost.
+    pub fn is_unknown(&self) -> bool {
+        self.replication.is_empty()
+    }
+}
+
+/// The newest snapshot, for all reactors.
+#[derive(Default)]
+pub struct SchemaStore {
+    current: RwLock<Arc<Schema>>,
+    generation: AtomicU64,
+}
+
+impl SchemaStore {
+    /// The newest snapshot.
+    pub fn current(&self) -> Arc<Schema> {
+        self.current.read().clone()
+    }
+
+    /// Generation of the newest snapshot; cheap, to find out whether one still has it.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes `schema` the newest snapshot.
+    pub fn publish(&self, mut schema: Schema) {
+        let mut current = self.current.write();
+        schema.generation = current.generation + 1;
+        self.generation.store(schema.generation, Ordering::Release);
+        *current = Arc::new(schema);
+    }
+}
+
+/// The queries whose answers make a snapshot, in the order of [`Sources`].
+pub const QUERIES: [&str; 6] = [
+    "SELECT keyspace_name, replication FROM system_schema.keyspaces",
+    "SELECT keyspace_name, table_name, id, flags, default_time_to_live FROM system_schema.tables",
+    "SELECT keyspace_name, view_name, id FROM system_schema.views",
+    "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
+    "SELECT keyspace_name, table_name FROM system_schema.indexes",
+    // Cassandra 5.0 only; refused by others.
+    "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks",
+];
+
+/// The answers to [`QUERIES`].
+pub struct Sources {
+    /// `keyspaces`
+    pub keyspaces: Fetched,
+    /// `tables`
+    pub tables: Fetched,
+    /// `views`
+    pub views: Fetched,
+    /// `columns`
+    pub columns: Fetched,
+    /// `indexes`
+    pub indexes: Fetched,
+    /// `column_masks`; `None` where there is no such table.
+    pub masks: Option<Fetched>,
+}
+
+/// Builds a snapshot. Rows that do not look as they should are left out: their tables are then unknown and not cached.
+pub fn build(sources: &Sources) -> Schema {
+    let mut schema = Schema::default();
+    for row in sources.keyspaces.rows() {
+        if let Some(name) = row.text("keyspace_name") {
+            let replication = row.bytes("replication").map(text_map).unwrap_or_default();
+            schema.replication.insert(name, replication);
+        }
+    }
+    let mut tables: HashMap<(String, String), TableSchema> = HashMap::new();
+    for row in sources.tables.rows() {
+        let Some(mut table) = bare_table(&row, "table_name") else { continue };
+        let flags = row.bytes("flags").map(text_set).unwrap_or_default();
+        let has = |flag: &str| flags.iter().any(|f| f == flag);
+        table.counter = has("counter");
+        table.compact = !has("compound") || has("dense") || has("super");
+        table.default_ttl = row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        tables.insert((table.keyspace.clone(), table.name.clone()), table);
+    }
+    for row in sources.views.rows() {
+        if let Some(mut view) = bare_table(&row, "view_name") {
+            view.view = true;
+            tables.insert((view.keyspace.clone(), view.name.clone()), view);
+        }
+    }
+    add_columns(sources, &mut tables);
+    for row in sources.indexes.rows() {
+        if let Some(table) = row.table().and_then(|key| tables.get_mut(&key)) {
+            table.indexed = true;
+        }
+    }
+    for ((keyspace, name), table) in tables {
+        schema.tables.entry(keyspace).or_default().insert(name, Arc::new(table));
+    }
+    schema
+}
+
+fn bare_table(row: &super::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
+    let keyspace = row.text("keyspace_name")?;
+    Some(TableSchema {
+        system: is_system(&keyspace),
+        keyspace,
+        name: row.text(name)?,
+        id: row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?,
+        partition_key: Vec::new(),
+        clustering: Vec::new(),
+        statics: Vec::new(),
+        regulars: Vec::new(),
+        counter: false,
+        view: false,
+        compact: false,
+        indexed: false,
+        default_ttl: 0,
+    })
+}
+
+/// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with `system` is taken for one: it is
+/// passed through, which is never wrong.
+fn is_system(keyspace: &str) -> bool {
+    keyspace.starts_with("system") || keyspace.starts_with("dse_")
+}
+
+fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSchema>) {
+    let masked: std::collections::HashSet<_> =
+        sources.masks.iter().flat_map(Fetched::rows).filter_map(|row| Some((row.table()?, row.text("column_name")?))).collect();
+    let mut columns: Vec<_> = sources
+        .columns
+        .rows()
+        .filter_map(|row| {
+            let table = row.table()?;
+            let name = row.text("column_name")?;
+            let mut column = Column::new(name.clone(), row.text("type")?);
+            column.masked = masked.contains(&(table.clone(), name));
+            Some((table, row.text("kind")?, row.int("position")?, column))
+        })
+        .collect();
+    // Key columns by their position; the others, which have none, by name as SELECT * gives them.
+    columns.sort_by(|a, b| (a.2, &a.3.name).cmp(&(b.2, &b.3.name)));
+    for (table, kind, _, column) in columns {
+        let Some(table) = tables.get_mut(&table) else { continue };
+        match kind.as_str() {
+            "partition_key" => table.partition_key.push(column),
+            "clustering" => table.clustering.push(column),
+            "static" => table.statics.push(column),
+            _ => table.regulars.push(column),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! A client's connection from its first byte to its last.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::error::{ErrorCode, ProtocolError};
+use afterglow_cql::frame::{Decoder, Envelope, Flags, FrameError, Opcode, Version};
+use afterglow_cql::message::{self, Request as Message, Startup};
+use afterglow_cql::negotiate::{self, Stage};
+use afterglow_cql::response::{ErrorBody, encode_supported};
+use compio::BufResult;
+use compio::io::AsyncRead;
+use compio::net::TcpStream;
+
+use super::Door;
+use super::backend::{Backend, CallError};
+use super::client::{Client, Responder};
+use super::control::Cluster;
+use super::dispatch;
+use super::here::Here;
+use super::outbox::Outbox;
+use crate::metrics::{Path, RequestKind};
+use crate::reactor::ConnectionGuard;
+
+/// Read buffer of a connection: small, because there may be many; grows to the larger size when filled by one read.
+const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
+/// How long a client that comes before the database waits.
+const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
+/// How often it is looked whether the database has come.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The CQL version told in SUPPORTED, as Cassandra 4.0 and later have it.
+const CQL_VERSION: &str = "3.4.7";
+
+/// Serves one connection to its end.
+pub async fn serve(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, guard: ConnectionGuard) {
+    let _counted = (guard, door.sessions.enter());
+    let here = Here::of(&door);
+    let client = Rc::new(Client::new(here.clone(), here.next_client_id(), peer, Outbox::new(stream.clone())));
+    here.metrics.connections_opened.inc();
+    here.add(&client);
+    let writer = client.clone();
+    let writing = compio::runtime::spawn(async move {
+        let sent = &writer.here.metrics.bytes_sent;
+        writer.out.run(|bytes| sent.add(bytes as u64)).await;
+    });
+    let mut session = Session { client: client.clone(), decoder: Decoder::for_requests() };
+    session.read(stream).await;
+    client.wait_for_answers().await;
+    client.out.finish();
+    // The writer ends when everything is sent or cannot be; it never panics.
+    let _ = writing.await;
+    if let Some(backend) = client.dedicated.take() {
+        backend.close();
+    }
+    here.remove(&client);
+    here.metrics.connections_closed.inc();
+}
+
+struct Session {
+    client: Rc<Client>,
+    decoder: Decoder,
+}
+
+/// The connection is to be closed.
+struct Hangup;
+
+impl Session {
+    async fn read(&mut self, mut stream: TcpStream) {
+        let mut buffer = Vec::with_capacity(READ_BUFFER.0);
+        loop {
+            self.client.wait_for_room().await;
+            if self.client.out.is_closed() {
+                return;
+            }
+            let BufResult(result, returned) = stream.read(buffer).await;
+            buffer = returned;
+            let Ok(1..) = result else { return };
+            self.client.here.metrics.bytes_received.add(buffer.len() as u64);
+            self.decoder.feed(&buffer);
+            let full = buffer.len() == buffer.capacity();
+            buffer.clear();
+            if full && buffer.capacity() < READ_BUFFER.1 {
+                buffer.reserve(buffer.capacity() * 2);
+            }
+            if self.take_all(Instant::now()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Handles every whole envelope that has come.
+    async fn take_all(&mut self, received: Instant) -> Result<(), Hangup> {
+        loop {
+            match self.decoder.next_envelope() {
+                Ok(None) => return Ok(()),
+                Ok(Some(envelope)) => self.take(envelope, received).await?,
+                Err(error) => self.refuse(&error)?,
+            }
+        }
+    }
+
+    /// Answers what is no envelope.
+    fn refuse(&self, error: &FrameError) -> Result<(), Hangup> {
+        self.client.here.metrics.requests.inc(RequestKind::Malformed);
+        self.client.here.metrics.errors.inc();
+        self.client.out.push_encoded(&error.reply());
+        if error.fatal { Err(Hangup) } else { Ok(()) }
+    }
+
+    async fn take(&mut self, envelope: Envelope, received: Instant) -> Result<(), Hangup> {
+        let header = envelope.header;
+        self.check_version(header.version)?;
+        let responder = Responder::new(self.client.clone(), &header, received);
+        if let Err(error) = self.client.stage.get().check(header.opcode) {
+            responder.protocol_error(&error);
+            return Ok(());
+        }
+        match header.opcode {
+            Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch => {
+                dispatch::request(header, envelope.body, responder);
+                return Ok(());
+            }
+            _ => self.client.here.metrics.requests.inc(RequestKind::Session),
+        }
+        let message = message::parse(&header, &envelope.body).map(|(_, message)| message);
+        match message {
+            Ok(Message::Options) => self.options(responder),
+            Ok(Message::Startup(startup)) => self.startup(&startup, &envelope, responder).await,
+            Ok(Message::AuthResponse(_)) => self.auth_response(&envelope, responder).await,
+            Ok(Message::Register(register)) => {
+                // Topology and status are about proxies, and there is but this one.
+                self.client.wants_schema.set(register.asks_for("SCHEMA_CHANGE"));
+                responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
+            }
+            Ok(_) => {
+                responder.protocol_error(&ProtocolError::new(format!("Unexpected message {}", header.opcode)))
+            }
+            Err(error) => responder.protocol_error(&error),
+        }
+        Ok(())
+    }
+
+    /// Refuses versions that the database does not speak, as it would.
+    fn check_version(&self, version: Version) -> Result<(), Hangup> {
+        match self.client.here.door.cluster() {
+            Cluster::Known { version: highest, .. } if version > highest => {
+                let number = version.as_u8();
+                let text = format!(
+                    "Invalid or unsupported protocol version ({number}); supported versions are ({})",
+                    names_up_to(highest).join(", ")
+                );
+                let error = ProtocolError::new(text);
+                self.refuse(&FrameError { error, stream: 0, version: highest.as_u8(), fatal: true })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn options(&self, responder: Responder) {
+        let highest = match self.client.here.door.cluster() {
+            Cluster::Known { version, .. } => version,
+            Cluster::Unknown => Version::MAX,
+        };
+        let versions = names_up_to(highest);
+        let options: [(&str, &[&str]); 3] =
+            [("CQL_VERSION", &[CQL_VERSION]), ("COMPRESSION", &[]), ("PROTOCOL_VERSIONS", &versions)];
+        responder.reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| encode_supported(&options, out));
+    }
+
+    async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
+        if let Err(error) = negotiate::check_startup(startup) {
+            return responder.protocol_error(&error);
+        }
+        let version = envelope.header.version;
+        let authentication = match self.wait_for_database().await {
+            Cluster::Known { version: highest, authentication } if version <= highest => authentication,
+            Cluster::Known { .. } => {
+                // It became known while this client waited.
+                let _ = self.check_version(version);
+                return self.client.out.finish();
+            }
+            Cluster::Unknown => {
+                let text = "Afterglow cannot reach the database yet, try again";
+                return responder.error(&ErrorBody::new(ErrorCode::IsBootstrapping, text));
+            }
+        };
+        if authentication {
+            return self.startup_dedicated(envelope, responder).await;
+        }
+        responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
+        self.started(version, Stage::Ready);
+    }
+
+    async fn wait_for_database(&self) -> Cluster {
+        let deadline = Instant::now() + WAIT_FOR_DATABASE;
+        loop {
+            let cluster = self.client.here.door.cluster();
+            if cluster != Cluster::Unknown || Instant::now() > deadline || self.client.out.is_closed() {
+                return cluster;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The answer to STARTUP is on its way: from now on the connection has a version and, in v5, segments.
+    fn started(&mut self, version: Version, stage: Stage) {
+        self.client.stage.set(stage);
+        self.client.version.set(Some(version));
+        self.decoder.pin_version(version);
+        if version.has_segments() {
+            self.decoder.switch_to_segments();
+            self.client.out.switch_to_segments();
+        }
+    }
+
+    /// The database wants to know who the client is: it gets a connection of its own, and both talk to each other.
+    async fn startup_dedicated(&mut self, envelope: &Envelope, responder: Responder) {
+        let here = self.client.here.clone();
+        let version = envelope.header.version;
+        let mut failed = CallError::NotSent("no backend is configured".into());
+        for target in &here.door.config.backends {
+            let opened = Backend::open(target, version, None, None, here.backend_metrics.clone()).await;
+            let backend = match opened {
+                Ok(backend) => backend,
+                Err(error) => {
+                    failed = CallError::NotSent(error.to_string().into());
+                    continue;
+                }
+            };
+            let answer = backend.call(Opcode::Startup, envelope.header.flags, envelope.body.clone()).await;
+            match answer {
+                Ok(answer) => {
+                    let stage = match answer.header.opcode {
+                        Opcode::Ready => Some(Stage::Ready),
+                        Opcode::Authenticate => Some(Stage::Authenticating),
+                        _ => None,
+                    };
+                    responder.relay(&answer, Path::Pass);
+                    if let Some(stage) = stage {
+                        self.client.dedicated.replace(Some(backend));
+                        self.started(version, stage);
+                    }
+                    return;
+                }
+                Err(error) => failed = error,
+            }
+        }
+        responder.call_error(&failed, None);
+    }
+
+    async fn auth_response(&mut self, envelope: &Envelope, responder: Responder) {
+        let dedicated = self.client.dedicated.borrow().clone();
+        let Some(backend) = dedicated.filter(|_| self.client.stage.get() == Stage::Authenticating) else {
+            let error = ProtocolError::new("Unexpected message AUTH_RESPONSE, nobody asked for it");
+            return responder.protocol_error(&error);
+        };
+        match backend.call(Opcode::AuthResponse, envelope.header.flags, envelope.body.clone()).await {
+            Ok(answer) => {
+                if answer.header.opcode == Opcode::AuthSuccess {
+                    self.client.stage.set(Stage::Ready);
+                }
+                responder.relay(&answer, Path::Pass);
+            }
+            Err(error) => responder.call_error(&error, None),
+        }
+    }
+}
+
+fn names_up_to(highest: Version) -> Vec<&'static str> {
+    Version::ALL.iter().filter(|version| **version <= highest).map(|version| version.name()).collect()
+}

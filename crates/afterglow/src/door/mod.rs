@@ -1,0 +1,3 @@
+//! Doors: what clients talk to.
+
+pub mod cql;
