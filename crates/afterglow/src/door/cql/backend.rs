@@ -95,6 +95,17 @@ pub enum Waiter {
     Heartbeat,
 }
 
+impl Waiter {
+    fn fail(self, error: &CallError) {
+        match self {
+            Waiter::Relay(relay) => relay.fail(error),
+            // A task that was dropped does not want it.
+            Waiter::Call(answer) => drop(answer.send(Err(error.clone()))),
+            Waiter::Heartbeat => {}
+        }
+    }
+}
+
 /// A connection to the database. All clones of the `Rc` are on one reactor.
 pub struct Backend {
     out: Outbox,
@@ -104,6 +115,8 @@ pub struct Backend {
     waiters: RefCell<Waiters>,
     last_heard: Cell<Instant>,
     events: Option<mpsc::UnboundedSender<Envelope>>,
+    /// Requests of several clients travel on it.
+    shared: bool,
     metrics: Arc<BackendMetrics>,
 }
 
@@ -139,15 +152,24 @@ impl Waiters {
 }
 
 impl Backend {
-    /// Connects without a handshake, which the caller makes with [`Backend::call`]. `events` gets what the server pushes.
+    /// Connects for one client alone, without a handshake: that is made with [`Backend::call`].
     ///
     /// # Errors
     /// [`ConnectError::Unreachable`] and [`ConnectError::Timeout`].
-    pub async fn open(
+    pub async fn dedicated(
+        target: &HostPort,
+        version: Version,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<Rc<Self>, ConnectError> {
+        Self::open(target, version, None, None, false, metrics.clone()).await
+    }
+
+    async fn open(
         target: &HostPort,
         version: Version,
         keyspace: Option<Rc<str>>,
         events: Option<mpsc::UnboundedSender<Envelope>>,
+        shared: bool,
         metrics: Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
         let address: Rc<str> = format!("{}:{}", target.host, target.port).into();
@@ -169,6 +191,7 @@ impl Backend {
             waiters: RefCell::default(),
             last_heard: Cell::new(Instant::now()),
             events,
+            shared,
             metrics,
         });
         backend.metrics.ready.inc();
@@ -189,7 +212,8 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Connects and makes an unauthenticated handshake, into `keyspace` if given; tries the targets in turn.
+    /// Connects and makes an unauthenticated handshake, into `keyspace` if given; tries the targets in turn. `events` gets what
+    /// the server pushes.
     ///
     /// # Errors
     /// What the last target said.
@@ -200,7 +224,8 @@ impl Backend {
         events: Option<mpsc::UnboundedSender<Envelope>>,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        let mut last = ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
+        let mut last =
+            ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
         for target in targets {
             metrics.connecting.inc();
             let result = Self::connect_one(target, version, keyspace.clone(), events.clone(), metrics).await;
@@ -223,7 +248,7 @@ impl Backend {
         events: Option<mpsc::UnboundedSender<Envelope>>,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        let backend = Self::open(target, version, keyspace, events, metrics.clone()).await?;
+        let backend = Self::open(target, version, keyspace, events, true, metrics.clone()).await?;
         let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake()).await {
             Ok(result) => result,
             Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
@@ -236,8 +261,11 @@ impl Backend {
 
     async fn handshake(&self) -> Result<(), ConnectError> {
         let mut startup = Vec::new();
-        let options =
-            [("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "Afterglow"), ("DRIVER_VERSION", env!("CARGO_PKG_VERSION"))];
+        let options = [
+            ("CQL_VERSION", "3.0.0"),
+            ("DRIVER_NAME", "Afterglow"),
+            ("DRIVER_VERSION", env!("CARGO_PKG_VERSION")),
+        ];
         Startup::encode(&options, &mut startup);
         let answer = self.call_or_unreachable(Opcode::Startup, startup).await?;
         match answer.header.opcode {
@@ -268,7 +296,9 @@ impl Backend {
             .and_then(|(_, message)| ErrorBody::parse(answer.header.version, message))
             .map(|error| (error.code, Rc::<str>::from(error.message)));
         match error {
-            Ok((ErrorCode::Protocol, text)) if text.contains("version") => ConnectError::Version(self.version),
+            Ok((ErrorCode::Protocol, text)) if text.contains("version") => {
+                ConnectError::Version(self.version)
+            }
             Ok((_, message)) => ConnectError::Refused { message, answer },
             Err(_) => ConnectError::Refused { message: answer.header.opcode.name().into(), answer },
         }
@@ -299,22 +329,13 @@ impl Backend {
         self.out.abort();
     }
 
-    /// Sends a request; the waiter hears of the answer or of the loss.
-    ///
-    /// # Errors
-    /// Gives the waiter back when the request was not sent.
-    pub fn send(
-        &self,
-        opcode: Opcode,
-        flags: Flags,
-        body: &[u8],
-        waiter: Waiter,
-    ) -> Result<(), (CallError, Waiter)> {
+    /// Sends a request; the waiter hears of the answer, of the loss of the connection, or that the request was not sent.
+    pub fn send(&self, opcode: Opcode, flags: Flags, body: &[u8], waiter: Waiter) {
         if self.is_closed() {
-            return Err((CallError::NotSent("the connection was just lost".into()), waiter));
+            return waiter.fail(&CallError::NotSent("the connection was just lost".into()));
         }
         let Some(stream) = self.waiters.borrow_mut().reserve() else {
-            return Err((CallError::Overloaded, waiter));
+            return waiter.fail(&CallError::Overloaded);
         };
         if self.in_flight() == 1 {
             // Silence counts from the first question on.
@@ -324,7 +345,6 @@ impl Backend {
         self.metrics.in_flight.inc();
         self.metrics.requests.inc();
         self.out.push(&Header { version: self.version, flags, stream, opcode }, body);
-        Ok(())
     }
 
     /// Sends a request and waits for the answer.
@@ -333,7 +353,7 @@ impl Backend {
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&self, opcode: Opcode, flags: Flags, body: Bytes) -> Result<Envelope, CallError> {
         let (answer, result) = oneshot::channel();
-        self.send(opcode, flags, &body, Waiter::Call(answer)).map_err(|(error, _)| error)?;
+        self.send(opcode, flags, &body, Waiter::Call(answer));
         result.await.unwrap_or(Err(CallError::Lost))
     }
 
@@ -383,6 +403,7 @@ impl Backend {
             return;
         };
         self.metrics.in_flight.dec();
+        self.guard_keyspace(&envelope);
         match waiter {
             Waiter::Relay(relay) => relay.answer(self, envelope),
             Waiter::Call(answer) => drop(answer.send(Ok(envelope))),
@@ -390,20 +411,35 @@ impl Backend {
         }
     }
 
+    /// Nobody may have moved a shared connection to another keyspace: text that the parser does not take for USE and the server
+    /// does would. Then no further request must use it.
+    fn guard_keyspace(&self, answer: &Envelope) {
+        if result_kind(answer) == Some(ResultKind::SetKeyspace)
+            && let Some(Response::Result(response::ResultBody::SetKeyspace(now))) = parsed(answer)
+            && self.shared
+            && Some(now) != self.keyspace.as_deref()
+        {
+            tracing::warn!(
+                keyspace = now,
+                "a shared connection was moved to another keyspace and is given up"
+            );
+            self.close();
+        }
+    }
+
     /// The connection is over: tells everybody who waits.
     fn end(&self, failure: ConnectFailure) {
         self.out.abort();
+        if let Some(events) = &self.events {
+            events.close_channel();
+        }
         self.metrics.ready.dec();
         self.metrics.failures.inc(failure);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         for waiter in waiters.slots.into_iter().flatten() {
             self.metrics.in_flight.dec();
             self.metrics.unanswered.inc();
-            match waiter {
-                Waiter::Relay(relay) => relay.fail(&CallError::Lost),
-                Waiter::Call(answer) => drop(answer.send(Err(CallError::Lost))),
-                Waiter::Heartbeat => {}
-            }
+            waiter.fail(&CallError::Lost);
         }
     }
 
@@ -414,7 +450,7 @@ impl Backend {
             self.close();
         } else if self.in_flight() == 0 && silence > SILENCE {
             // Keeps firewalls from forgetting the connection, and finds out when they have.
-            let _ = self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat);
+            self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat);
         }
     }
 }

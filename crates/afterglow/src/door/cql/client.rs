@@ -133,8 +133,7 @@ impl Responder {
     /// Answers with an error of our own.
     pub fn error(self, error: &ErrorBody<'_>) {
         self.client.here.metrics.errors.inc();
-        let version = self.version;
-        self.reply_with(Opcode::Error, Flags::NONE, Path::Local, |out| error.encode(version, out));
+        self.reply_with(Opcode::Error, Flags::NONE, Path::Local, |out| error.encode(out));
     }
 
     /// Answers what breaks the protocol.
@@ -175,7 +174,7 @@ impl Drop for Responder {
             let header = Header::new(self.version, self.stream, Opcode::Error);
             client.here.metrics.errors.inc();
             client.out.push_with(&header, |out| {
-                ErrorBody::new(ErrorCode::Server, "Afterglow gave up on this request").encode(self.version, out);
+                ErrorBody::new(ErrorCode::Server, "Afterglow gave up on this request").encode(out);
             });
         }
         client.in_flight.set(client.in_flight.get() - 1);

@@ -125,7 +125,8 @@ async fn serve(door: &Arc<Door>) -> Served {
     let mut version = Version::MAX;
     let backend = loop {
         let targets = &door.config.backends;
-        let attempt = Backend::connect(targets, version, None, Some(pushed.clone()), &here.backend_metrics).await;
+        let attempt =
+            Backend::connect(targets, version, None, Some(pushed.clone()), &here.backend_metrics).await;
         match attempt {
             Ok(backend) => break backend,
             Err(ConnectError::Version(Version::V5)) => version = Version::V4,

@@ -63,9 +63,11 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
             let plan = prepared.plan(&client.here.schema());
             Asked::Execute(prepared, plan)
         }
-        Message::Batch(batch) => {
-            Asked::Batch(statements(client, &batch, session_keyspace(batch.params.keyspace, session.as_deref()))?)
-        }
+        Message::Batch(batch) => Asked::Batch(statements(
+            client,
+            &batch,
+            session_keyspace(batch.params.keyspace, session.as_deref()),
+        )?),
         _ => Asked::Prepare,
     })
 }

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use afterglow_cql::response::SchemaChange;
 use afterglow_cql::plan::Plan;
+use afterglow_cql::response::SchemaChange;
 
 use super::request::{Asked, Request};
 use crate::metrics::Path;

@@ -40,7 +40,10 @@ impl Fetched {
 
     /// As a table of `system`.
     pub fn into_table(self) -> Table {
-        let column = |(name, type_bytes): (String, Vec<u8>)| SystemColumn { name, type_option: TypeOption::new(type_bytes) };
+        let column = |(name, type_bytes): (String, Vec<u8>)| SystemColumn {
+            name,
+            type_option: TypeOption::new(type_bytes),
+        };
         Table { columns: self.columns.into_iter().map(column).collect(), rows: self.rows }
     }
 }

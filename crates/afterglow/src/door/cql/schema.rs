@@ -8,7 +8,7 @@ use afterglow_cql::plan::{Column, SchemaView, TableSchema};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::rows::{Fetched, text_set, text_map};
+use super::rows::{Fetched, text_map, text_set};
 
 /// One snapshot.
 #[derive(Debug, Default)]
@@ -114,7 +114,8 @@ pub fn build(sources: &Sources) -> Schema {
         let has = |flag: &str| flags.iter().any(|f| f == flag);
         table.counter = has("counter");
         table.compact = !has("compound") || has("dense") || has("super");
-        table.default_ttl = row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        table.default_ttl =
+            row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
     }
     for row in sources.views.rows() {
@@ -161,8 +162,12 @@ fn is_system(keyspace: &str) -> bool {
 }
 
 fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSchema>) {
-    let masked: std::collections::HashSet<_> =
-        sources.masks.iter().flat_map(Fetched::rows).filter_map(|row| Some((row.table()?, row.text("column_name")?))).collect();
+    let masked: std::collections::HashSet<_> = sources
+        .masks
+        .iter()
+        .flat_map(Fetched::rows)
+        .filter_map(|row| Some((row.table()?, row.text("column_name")?)))
+        .collect();
     let mut columns: Vec<_> = sources
         .columns
         .rows()

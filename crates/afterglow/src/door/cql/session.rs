@@ -166,7 +166,8 @@ impl Session {
         let versions = names_up_to(highest);
         let options: [(&str, &[&str]); 3] =
             [("CQL_VERSION", &[CQL_VERSION]), ("COMPRESSION", &[]), ("PROTOCOL_VERSIONS", &versions)];
-        responder.reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| encode_supported(&options, out));
+        responder
+            .reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| encode_supported(&options, out));
     }
 
     async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
@@ -221,7 +222,7 @@ impl Session {
         let version = envelope.header.version;
         let mut failed = CallError::NotSent("no backend is configured".into());
         for target in &here.door.config.backends {
-            let opened = Backend::open(target, version, None, None, here.backend_metrics.clone()).await;
+            let opened = Backend::dedicated(target, version, &here.backend_metrics).await;
             let backend = match opened {
                 Ok(backend) => backend,
                 Err(error) => {
