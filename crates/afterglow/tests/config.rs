@@ -36,8 +36,16 @@ fn a_fault_in_the_file_has_its_line_and_column_and_says_what_to_write() {
         ("admin = \"0.0.0.0:9180\"", "a.toml:3:9", "`--admin-allow-remote`"),
         ("admin = \"127.0.0.1:9043\"", "a.toml:3:9", "already: choose another port"),
         ("table-policy = [\"a.b=exclusive\", \"a.c=forever\"]", "a.toml:3:34", "`forever` is not a policy"),
-        ("table-policy = [\"a.b=exclusive\", 7]", "a.toml:3:34", "write it as in `table-policy = [\"shop.*=exclusive\"]`"),
-        ("table-policy = [\n  \"a.b=exclusive\",\n  \"shop=off\",\n]", "a.toml:5:3", "`shop.*` for every table"),
+        (
+            "table-policy = [\"a.b=exclusive\", 7]",
+            "a.toml:3:34",
+            "write it as in `table-policy = [\"shop.*=exclusive\"]`",
+        ),
+        (
+            "table-policy = [\n  \"a.b=exclusive\",\n  \"shop=off\",\n]",
+            "a.toml:5:3",
+            "`shop.*` for every table",
+        ),
         ("restart-grace = \"60\"", "a.toml:3:17", "`60s` or `60ms`"),
         ("io = \"io_uring\"", "a.toml:3:6", "`auto`, `uring`, `pread`"),
         ("log-level = \"loud\"", "a.toml:3:13", "`debug`"),
@@ -107,13 +115,16 @@ fn an_empty_variable_is_as_good_as_none() {
 #[test]
 fn a_misspelt_variable_is_noted_and_those_of_the_platform_are_not() {
     let mut inputs = file(DOOR);
-    for name in ["AFTERGLOW_FLASHSIZE", "AFTERGLOW_SERVICE_HOST", "AFTERGLOW_PORT", "AFTERGLOW_PORT_9043_TCP"] {
+    for name in ["AFTERGLOW_FLASHSIZE", "AFTERGLOW_SERVICE_HOST", "AFTERGLOW_PORT", "AFTERGLOW_PORT_9043_TCP"]
+    {
         inputs.environment.push((name.into(), "tcp://10.0.0.1:9043".into()));
     }
     let loaded = load(&inputs).unwrap();
     let about: Vec<_> = loaded.notes.iter().filter(|note| note.contains("AFTERGLOW_")).collect();
     assert_eq!(about.len(), 1, "{about:?}");
-    assert!(about[0].contains("AFTERGLOW_FLASHSIZE") && about[0].contains("did you mean AFTERGLOW_FLASH_SIZE?"));
+    assert!(
+        about[0].contains("AFTERGLOW_FLASHSIZE") && about[0].contains("did you mean AFTERGLOW_FLASH_SIZE?")
+    );
 }
 
 #[test]
@@ -145,7 +156,10 @@ fn the_admin_pages_leave_the_machine_only_when_that_is_said() {
 #[test]
 fn what_is_allowed_but_perhaps_not_meant_is_noted() {
     for (lines, note) in [
-        ("table-policy = [\"a.*=off\", \"a.b=exclusive\"]", "`a.b=exclusive` never holds: `a.*=off` before it"),
+        (
+            "table-policy = [\"a.*=off\", \"a.b=exclusive\"]",
+            "`a.b=exclusive` never holds: `a.*=off` before it",
+        ),
         ("flash-size = \"1GiB\"\nflash = [\"/a:1GiB\"]", "flash-size has no effect"),
         ("flash-size = \"1GiB\"\nmemory = \"2GiB\"", "flash (1GiB) is smaller than memory (2GiB)"),
         ("", "no table is `exclusive`"),

@@ -31,7 +31,8 @@ fn example() -> String {
             let _ = write!(text, "\n# ---- {} ----\n", key.group.heading());
         }
         let defaults = (key.get)(&Config::default());
-        let _ = writeln!(text, "\n# {}", key.help);
+        text.push('\n');
+        comment(&mut text, "# ", key.help);
         let _ = match defaults.is_empty() {
             true => writeln!(text, "# {}", key.toml(&[key.example.into()])),
             false => writeln!(text, "{}", key.toml(&defaults)),
@@ -63,7 +64,7 @@ fn explain(loaded: &Loaded) -> String {
         text.push_str("\n# Notes:\n");
     }
     for note in &loaded.notes {
-        let _ = writeln!(text, "#   - {note}");
+        comment(&mut text, "#   ", note);
     }
     let reload: Vec<_> = KEYS.iter().filter(|key| key.live).map(|key| key.name).collect();
     let _ = writeln!(
@@ -75,5 +76,41 @@ fn explain(loaded: &Loaded) -> String {
 }
 
 fn policy(text: &mut String, tables: &str, policy: TablePolicy) {
-    let _ = writeln!(text, "#   {tables}: {policy}\n#       {}", policy.explain());
+    let _ = writeln!(text, "#   {tables}: {policy}");
+    comment(text, "#       ", &policy.explain());
+}
+
+/// Adds a sentence in lines of at most 100 columns, each behind `prefix`.
+fn comment(text: &mut String, prefix: &str, sentence: &str) {
+    let mut width = usize::MAX;
+    for word in sentence.split_whitespace() {
+        if width.saturating_add(1 + word.len()) > 100 {
+            if width != usize::MAX {
+                text.push('\n');
+            }
+            text.push_str(prefix);
+            width = prefix.len();
+        } else {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += word.len();
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sentences_become_several_lines_of_comment() {
+        let sentence = "word ".repeat(50);
+        let mut text = String::new();
+        comment(&mut text, "#   ", &sentence);
+        assert!(text.lines().all(|line| line.starts_with("#   word") && line.len() <= 100), "{text}");
+        assert_eq!(text.matches("word").count(), 50);
+        assert!(text.ends_with("word\n") && text.lines().count() == 3, "{text}");
+    }
 }

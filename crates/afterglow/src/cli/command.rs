@@ -17,12 +17,33 @@ const MAIN_HELP: &str = "\
 Examples:
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
-  afterglow inspect /var/lib/afterglow
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
+const SERVE_HELP: &str = "\
+Every option is also a key of the file (flash-size = \"4GiB\", table-policy = [\"shop.*=exclusive\"]) and an \
+environment variable (AFTERGLOW_FLASH_SIZE=4GiB, lists separated by commas). A flag beats the environment, which \
+beats the file. Sizes have a unit (256MiB, 4GiB, 100GB), durations too (250ms, 60s, 3h). \
+`afterglow check-config --example` prints a file with every key, `afterglow check-config FILE` explains one.
+
+SIGTERM and SIGINT finish what is in flight, write the cache out and end; a second one ends at once. \
+SIGHUP reads the file again and puts table-policy and log-level in force.
+
+Once it listens, one line on standard output says where, as in `ports cql=127.0.0.1:9043 admin=127.0.0.1:9180`. \
+The log goes to standard error.
+
+Examples:
+  Try it beside a Cassandra on this machine, then point a driver at 127.0.0.1:9043:
+    afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
+
+  Keep all of keyspace shop cached, on 400 GiB of a drive of its own:
+    afterglow serve --cql 10.0.0.5:9042 --backend 10.0.0.1 --backend 10.0.0.2 \\
+      --data-dir /var/lib/afterglow --flash /mnt/nvme/afterglow:400GiB \\
+      --memory 8GiB --table-policy 'shop.*=exclusive'";
+
 const CHECK_HELP: &str = "\
-Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what would run.
+Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what \
+would run.
 
 Exit status: 0 a server could start with it, 2 it could not.";
 
@@ -35,7 +56,16 @@ pub(super) fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .max_term_width(120)
+        .subcommand(serve())
         .subcommand(check_config())
+}
+
+fn serve() -> Command {
+    Command::new("serve")
+        .about("Run the cache and its doors")
+        .after_help(SERVE_HELP)
+        .arg(config_file())
+        .args(KEYS.iter().map(argument))
 }
 
 fn check_config() -> Command {
@@ -50,6 +80,15 @@ fn check_config() -> Command {
                 .help("Print a commented file with every key instead"),
         )
         .args(KEYS.iter().map(|key| argument(key).hide(true)))
+}
+
+fn config_file() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("AFTERGLOW_CONFIG")
+        .hide_env_values(true)
+        .help("Read settings from this TOML file")
 }
 
 fn argument(key: &'static Key) -> Arg {

@@ -3,6 +3,7 @@
 mod check_config;
 mod command;
 mod inputs;
+mod serve;
 
 use std::{io::Write, process::ExitCode};
 
@@ -36,6 +37,7 @@ impl Failure {
 pub fn run() -> ExitCode {
     let matches = command::command().get_matches();
     let outcome = match matches.subcommand() {
+        Some(("serve", arguments)) => serve::run(arguments),
         Some(("check-config", arguments)) => check_config::run(arguments),
         _ => unreachable!("clap requires one of the subcommands above"),
     };

@@ -1,0 +1,32 @@
+//! `afterglow serve`.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+
+use super::{Failure, inputs};
+use crate::{
+    config::{Config, load},
+    logging::Logging,
+    serve::{self, Reload},
+};
+
+pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
+    let file = arguments.get_one::<String>("config").map(PathBuf::from);
+    let given = inputs::gather(arguments, file.as_deref())?;
+    let loaded = load(&given).map_err(Failure::usage)?;
+    let logging = Logging::start(&loaded.config);
+    for note in &loaded.notes {
+        tracing::warn!("configuration: {note}");
+    }
+    // Flags and environment cannot change any more; only the file is read again.
+    let reload = move || read_again(&given, file.as_deref());
+    serve::run(loaded.config, &logging, &reload as &Reload<'_>)
+        .map_err(|e| Failure::failed(format!("error: {e}")))
+}
+
+fn read_again(given: &crate::config::Inputs, file: Option<&Path>) -> Result<Config, String> {
+    let file = file.map(inputs::read).transpose().map_err(|failure| failure.message)?;
+    let again = crate::config::Inputs { file, ..given.clone() };
+    load(&again).map(|loaded| loaded.config).map_err(|faults| faults.to_string())
+}

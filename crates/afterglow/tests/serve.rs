@@ -1,0 +1,195 @@
+//! The running server as an operator meets it: start, signals, and what it says when it cannot start.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+};
+
+/// A running `afterglow serve`; killed when dropped, whatever the test made of it.
+struct Server {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    said: String,
+    cql: SocketAddr,
+    admin: SocketAddr,
+}
+
+fn command(data_dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
+    {
+        command.env_remove(name);
+    }
+    // Port 9 of this machine: nobody is there, so the database is down for these tests.
+    command.args(["serve", "--cql", "127.0.0.1:0", "--backend", "127.0.0.1:9", "--admin", "127.0.0.1:0"]);
+    command.args(["--memory", "64MiB", "--flash-size", "64MiB", "--reactors", "1"]);
+    command.arg("--data-dir").arg(data_dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Server {
+    fn start(data_dir: &Path, more: &[&str]) -> Server {
+        let mut child = command(data_dir).args(more).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut ports = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ports).unwrap();
+        let port = |name: &str| {
+            let word = ports.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
+            word.and_then(|address| address.parse().ok())
+        };
+        let (Some(cql), Some(admin)) = (port("cql"), port("admin")) else {
+            let _ = child.kill();
+            let mut said = String::new();
+            let _ = log.read_to_string(&mut said);
+            panic!("no ports in `{ports}`:\n{said}");
+        };
+        Server { child, log, said: String::new(), cql, admin }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Reads the log until a line holds `wanted`.
+    fn until(&mut self, wanted: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.log.read_line(&mut line).unwrap(),
+                0,
+                "the log ended before `{wanted}`:\n{}",
+                self.said
+            );
+            self.said.push_str(&line);
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for the end; the whole log and the status.
+    fn end(mut self) -> (ExitStatus, String) {
+        self.log.read_to_string(&mut self.said).unwrap();
+        let status = self.child.wait().unwrap();
+        (status, std::mem::take(&mut self.said))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.into())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const TERM: rustix::process::Signal = rustix::process::Signal::TERM;
+
+/// Runs a server that cannot start; its exit status and what it said.
+fn refused(mut command: Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn it_says_where_it_listens_serves_its_pages_and_ends_cleanly() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let server = Server::start(&data, &["--table-policy", "shop.*=exclusive"]);
+    TcpStream::connect(server.cql).unwrap();
+    assert_eq!(server.get("/healthz").0, 200);
+    let (status, body) = server.get("/readyz");
+    assert!(status == 503 && body.contains("database was not reached"), "{body}");
+    let (_, metrics) = server.get("/metrics");
+    for name in ["afterglow_hits_total{door=\"cql\",tier=\"flash\"} 0", "afterglow_build_info{"] {
+        assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
+    }
+    assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.file_name());
+    }
+    let (cql, admin) = (server.cql, server.admin);
+    server.signal(TERM);
+    let (status, log) = server.end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    for said in [
+        env!("CARGO_PKG_VERSION"),
+        "64MiB",
+        "shop.*: exclusive",
+        "every writer comes through Afterglow",
+        &cql.to_string(),
+        &admin.to_string(),
+    ] {
+        assert!(log.contains(said), "{said} is missing in\n{log}");
+    }
+    assert!(TcpStream::connect(cql).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn hangup_puts_policies_in_force_and_names_what_needs_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    std::fs::write(&file, "table-policy = [\"a.*=off\"]\n").unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &["--config", file.to_str().unwrap()]);
+    std::fs::write(&file, "table-policy = [\"a.*=exclusive\"]\nrestart-grace = \"5m\"\n").unwrap();
+    server.signal(rustix::process::Signal::HUP);
+    server.until("table-policy is now a.*=exclusive (was a.*=off)");
+    server.until("restart-grace stays 60s until a restart");
+    std::fs::write(&file, "table-policy = [\"a.*=exclusif\"]\n").unwrap();
+    server.signal(rustix::process::Signal::HUP);
+    server.until("the configuration stays as it was");
+    server.until("a.toml:1:17: table-policy: `exclusif` is not a policy");
+    server.signal(TERM);
+    assert!(server.end().0.success());
+}
+
+#[test]
+fn a_port_in_use_is_said_with_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (flag, name) in [("--cql", "cql"), ("--admin", "admin")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+        command.args([
+            "serve",
+            "--backend",
+            "127.0.0.1:9",
+            "--flash-size",
+            "64MiB",
+            "--memory",
+            "64MiB",
+            flag,
+            &address,
+        ]);
+        command.args(if name == "cql" { ["--admin", "off"] } else { ["--cql", "127.0.0.1:0"] });
+        let (status, said) = refused({
+            command.arg("--data-dir").arg(dir.path());
+            command
+        });
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(&address), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_is_a_file_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let path: PathBuf = dir.path().join("file");
+    std::fs::write(&path, "").unwrap();
+    let (status, said) = refused(command(&path));
+    assert!(status == Some(1) && said.contains("--data-dir") && said.contains("file"), "{said}");
+}
