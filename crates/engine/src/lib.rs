@@ -4,3 +4,6 @@ pub mod disk;
 pub mod dram;
 pub mod index;
 pub mod media;
+
+#[cfg(test)]
+mod testing;

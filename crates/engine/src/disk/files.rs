@@ -355,3 +355,31 @@ pub(super) fn advance(
     }
     Ok(whole)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_goes_on_from_whole_steps_and_never_in_circles() {
+        let stuck = io::ErrorKind::UnexpectedEof;
+        let kind = |result: io::Result<usize>| result.map_err(|e| e.kind());
+        assert_eq!(kind(advance(0, 8192, 8192, 512, stuck)), Ok(8192));
+        assert_eq!(kind(advance(0, 700, 8192, 512, stuck)), Ok(512), "the partial step is transferred again");
+        assert_eq!(kind(advance(512, 512, 8192, 512, stuck)), Ok(1024));
+        assert_eq!(kind(advance(512, 0, 8192, 512, stuck)), Err(stuck));
+        assert_eq!(kind(advance(512, 100, 8192, 512, stuck)), Err(stuck));
+    }
+
+    #[test]
+    fn without_fallocate_files_are_filled_with_zeros() {
+        let dir = crate::testing::TempDir::new();
+        let path = dir.path().join("flash");
+        std::fs::write(&path, [7; 100]).expect("written");
+        let file = OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+        write_zeros(&file, 100, 3 << 20).expect("filled");
+        let content = std::fs::read(&path).expect("readable");
+        assert_eq!(content.len(), 3 << 20);
+        assert!(content[..100].iter().all(|&byte| byte == 7) && content[100..].iter().all(|&byte| byte == 0));
+    }
+}

@@ -209,3 +209,6 @@ fn check_io(infos: &[DeviceInfo], io: &Io) -> io::Result<()> {
         IoKind::Sync => check(infos, io.device, 0, 0),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,12 +26,15 @@ pub const SLOTS_PER_LINE: usize = 8;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
 
+/// Slots moved at most to make room for one.
+const MOVES: usize = 2;
+
 /// What [`IndexWriter::insert`] did besides storing the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inserted {
     /// The slot the new one took the place of: the same key's older one, or that of a key of equal tag and lines.
     pub replaced: Option<Slot>,
-    /// Another key's slot that had to go because both lines and those reachable by one move were full.
+    /// Another key's slot that had to go because both lines and those reachable by two moves were full.
     pub evicted: Option<Slot>,
 }
 
@@ -152,8 +155,8 @@ impl IndexWriter {
         self.index.clone()
     }
 
-    /// Stores where a key is now, in place of its older slot if it has one; otherwise in a free slot, making room by one
-    /// move, and when that fails by evicting the least used slot of the two lines (clock over frequency).
+    /// Stores where a key is now, in place of its older slot if it has one; otherwise in a free slot, making room by at
+    /// most two moves, and when that fails by evicting the least used slot of the two lines (clock over frequency).
     pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
         let table = &self.index.table;
         if let Some((place, old)) = table.find(hash) {
@@ -163,7 +166,7 @@ impl IndexWriter {
         }
         let new = Slot::new(hash, location, class, 0);
         let lines = table.lines_of(hash);
-        if let Some(place) = table.free_place(lines).or_else(|| table.make_room(lines)) {
+        if let Some(place) = table.free_place(lines).or_else(|| table.make_room(&lines, MOVES - 1)) {
             table.set(place, Some(new));
             return Inserted::default();
         }
@@ -243,3 +246,6 @@ impl Deref for IndexWriter {
         &self.index
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,18 +133,28 @@ impl Table {
         self.free_in(line)
     }
 
-    /// Writer only: frees a slot in one of two full lines by moving a slot to its other line, if one of those has room.
-    pub(super) fn make_room(&self, lines: [usize; 2]) -> Option<Place> {
-        lines.into_iter().flat_map(Self::places).find_map(|from| {
-            let slot = self.load(from)?;
-            let [_, other] = self.pair(from.line, slot.tag());
-            let to = self.free_in(other)?;
-            self.set(to, Some(slot));
-            // Between copy and clear: see the head of this file.
-            self.moves.fetch_add(1, Ordering::Release);
-            self.set(from, None);
-            Some(from)
-        })
+    /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If none of those has room and
+    /// `depth` allows, room is made there first: in the end `depth + 1` slots have moved, after looking at 8 times more lines
+    /// per step of depth.
+    pub(super) fn make_room(&self, lines: &[usize], depth: usize) -> Option<Place> {
+        let places = || lines.iter().flat_map(|&line| Self::places(line));
+        let other = |from: Place| Some(self.pair(from.line, self.load(from)?.tag())[1]);
+        let near = places().find_map(|from| Some((from, self.free_in(other(from)?)?)));
+        let (from, to) = match near {
+            None if depth == 0 => return None,
+            None => places().find_map(|from| Some((from, self.make_room(&[other(from)?], depth - 1)?)))?,
+            Some(found) => found,
+        };
+        self.move_slot(from, to);
+        Some(from)
+    }
+
+    /// Writer only: copy, count, clear; see the head of this file.
+    fn move_slot(&self, from: Place, to: Place) {
+        let slot = self.load(from);
+        self.set(to, slot);
+        self.moves.fetch_add(1, Ordering::Release);
+        self.set(from, None);
     }
 
     /// Writer only: the least used slot of two full lines, found as a clock would by going round from `hand` and taking one

@@ -76,7 +76,9 @@ fn create(path: &Path, len: u64) -> Result<File, MediaError> {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{len} bytes are not whole pages of {PAGE}"));
         return Err(fail("create")(why));
     }
-    let temporary = path.with_extension("new");
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
     let made = fill(&temporary, len).and_then(|file| {
         std::fs::rename(&temporary, path)?;
         sync_dir(parent(path))?;

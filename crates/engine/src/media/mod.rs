@@ -76,3 +76,6 @@ fn check(len: u64, offset: u64, bytes: usize) -> io::Result<()> {
     let why = format!("{bytes} bytes at {offset} are not whole 8-byte words within {len} bytes");
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! The index against a plain model, at high fill, and under concurrent readers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use super::slot::tag_of;
+use super::*;
+
+/// A hash as spread out as a real one.
+fn hash(key: u64) -> u64 {
+    let mut x = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A location that tells from which key and round it is.
+fn location(n: u64) -> Location {
+    Location { segment: (n >> 18) as u32 & (MAX_SEGMENTS - 1), offset_units: n as u32 & ((1 << 18) - 1) }
+}
+
+const CLASS: SizeClass = SizeClass(5);
+
+/// What makes two keys share a slot: tag and lines.
+fn identity(index: &Index, hash: u64) -> (u16, [usize; 2]) {
+    let mut lines = index.lines_of(hash);
+    lines.sort_unstable();
+    (tag_of(hash), lines)
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert(u64),
+    Remove(u64),
+    RemoveIf(u64, bool),
+    ReplaceIf(u64, bool),
+    Lookup(u64),
+    Clear,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..400u64;
+    prop_oneof![
+        120 => key.clone().prop_map(Op::Insert),
+        20 => key.clone().prop_map(Op::Remove),
+        20 => (key.clone(), any::<bool>()).prop_map(|(key, right)| Op::RemoveIf(key, right)),
+        20 => (key.clone(), any::<bool>()).prop_map(|(key, right)| Op::ReplaceIf(key, right)),
+        40 => key.prop_map(Op::Lookup),
+        1 => Just(Op::Clear),
+    ]
+}
+
+proptest! {
+    /// Every slot there ever was is present, replaced, removed or evicted: none is lost silently, none comes back.
+    #[test]
+    fn the_index_is_a_map_that_tells_what_it_drops(lines in 1..40usize, ops in prop::collection::vec(op(), 1..500)) {
+        let mut writer = IndexWriter::with_lines(lines);
+        let mut model = HashMap::new();
+        for (n, op) in ops.into_iter().enumerate() {
+            let (new, elsewhere) = (location(n as u64), location(1 << 30));
+            match op {
+                Op::Insert(key) => {
+                    let done = writer.insert(hash(key), new, CLASS);
+                    let before = model.insert(identity(&writer, hash(key)), new);
+                    prop_assert_eq!(done.replaced.map(Slot::location), before);
+                    if let Some(evicted) = done.evicted {
+                        let known = model.iter().find(|(_, at)| **at == evicted.location()).map(|(who, _)| *who);
+                        prop_assert!(known.is_some_and(|who| who.0 == evicted.tag()), "evicted what was not there");
+                        model.remove(&known.unwrap());
+                    }
+                }
+                Op::Remove(key) => {
+                    prop_assert_eq!(writer.remove(hash(key)).map(Slot::location), model.remove(&identity(&writer, hash(key))));
+                }
+                Op::RemoveIf(key, right) => {
+                    let who = identity(&writer, hash(key));
+                    let expected = if right { model.get(&who).copied().unwrap_or(elsewhere) } else { elsewhere };
+                    let done = writer.remove_if(hash(key), expected);
+                    prop_assert_eq!(done, right && model.contains_key(&who));
+                    if done {
+                        model.remove(&who);
+                    }
+                }
+                Op::ReplaceIf(key, right) => {
+                    let who = identity(&writer, hash(key));
+                    let expected = if right { model.get(&who).copied().unwrap_or(elsewhere) } else { elsewhere };
+                    let done = writer.replace_if(hash(key), expected, new, CLASS);
+                    prop_assert_eq!(done, right && model.contains_key(&who));
+                    if done {
+                        model.insert(who, new);
+                    }
+                }
+                Op::Lookup(key) => {
+                    let found = writer.lookup(hash(key));
+                    prop_assert_eq!(found.map(Slot::location), model.get(&identity(&writer, hash(key))).copied());
+                    prop_assert_eq!(writer.peek(hash(key)).map(Slot::location), found.map(Slot::location));
+                }
+                Op::Clear => {
+                    writer.clear();
+                    model.clear();
+                }
+            }
+            prop_assert_eq!(writer.len(), model.len());
+        }
+        let words: Vec<_> = writer.line_words(0..lines).flatten().filter_map(Slot::from_word).collect();
+        prop_assert_eq!(words.len(), model.len(), "at most one slot per tag over both lines");
+    }
+
+    #[test]
+    fn the_other_line_of_the_other_line_is_the_line(lines in 1..5000usize, key: u64) {
+        let index = IndexWriter::with_lines(lines).reader();
+        let [first, other] = index.lines_of(key);
+        prop_assert!(first < lines && other < lines);
+        prop_assert_eq!(index.table.pair(other, tag_of(key)), [other, first]);
+    }
+
+    /// What a checkpoint holds comes back, except where the key was written meanwhile.
+    #[test]
+    fn a_loaded_line_never_goes_over_what_happened_meanwhile(keys in 1..300u64, meanwhile in prop::collection::vec(0..300u64, 0..60)) {
+        let lines = 97;
+        let mut old = IndexWriter::with_lines(lines);
+        (0..keys).for_each(|key| { old.insert(hash(key), location(key), CLASS); });
+        let mut new = IndexWriter::with_lines(lines);
+        meanwhile.iter().for_each(|&key| { new.insert(hash(key), location(1000 + key), CLASS); });
+        let mut total = LineLoaded::default();
+        for (line, words) in old.line_words(0..lines).enumerate() {
+            let done = new.load_line(line, words);
+            total = LineLoaded { loaded: total.loaded + done.loaded, kept: total.kept + done.kept, dropped: total.dropped + done.dropped };
+        }
+        prop_assert_eq!(total.loaded + total.kept + total.dropped, old.len());
+        prop_assert_eq!(total.dropped, 0, "there is room for all of these");
+        for key in 0..keys {
+            let written = meanwhile.iter().rev().find(|&&other| identity(&new, hash(other)) == identity(&new, hash(key)));
+            let expected = written.map_or(old.peek(hash(key)).unwrap().location(), |&other| location(1000 + other));
+            prop_assert_eq!(new.peek(hash(key)).map(Slot::location), Some(expected));
+        }
+    }
+}
+
+/// The memory target: at most 8.9 bytes per object at 90 % fill. Eviction must not start before that.
+#[test]
+fn the_table_fills_to_nine_tenths_without_evicting() {
+    let mut writer = IndexWriter::with_memory(1 << 20);
+    let slots = writer.slots();
+    let target = slots * 9 / 10;
+    let mut key = 0;
+    let mut evicted = 0;
+    while writer.len() < target {
+        let done = writer.insert(hash(key), location(key), CLASS);
+        evicted += usize::from(done.evicted.is_some());
+        key += 1;
+    }
+    assert_eq!(evicted, 0, "evicted below 90 % fill");
+    assert!((slots * 8) as f64 / writer.len() as f64 <= 8.9);
+    let mut full = 0;
+    while evicted == 0 {
+        evicted += usize::from(writer.insert(hash(key), location(key), CLASS).evicted.is_some());
+        full = writer.len();
+        key += 1;
+    }
+    assert!(full * 100 / slots >= 93, "the first eviction came at {} %", full * 100 / slots);
+}
+
+#[test]
+fn false_hits_are_rare() {
+    let mut writer = IndexWriter::with_memory(1 << 20);
+    let mut key = 0;
+    while writer.len() < writer.slots() * 9 / 10 {
+        writer.insert(hash(key), location(key), CLASS);
+        key += 1;
+    }
+    let found = (key..key + 1_000_000).filter(|&other| writer.peek(hash(other)).is_some()).count();
+    // 16 slots of which 9 in 10 are taken, 65535 tags: 0.022 %.
+    assert!((100..400).contains(&found), "{found} false hits in a million");
+}
+
+#[test]
+fn what_is_looked_up_outlives_what_is_not() {
+    let mut writer = IndexWriter::with_lines(64);
+    let kept: Vec<u64> = (0..100).collect();
+    kept.iter().for_each(|&key| {
+        writer.insert(hash(key), location(key), CLASS);
+    });
+    for key in 1000..5000 {
+        writer.insert(hash(key), location(key), CLASS);
+        if key % 20 == 0 {
+            kept.iter().for_each(|&key| {
+                let _ = writer.lookup(hash(key));
+            });
+        }
+    }
+    let left = kept
+        .iter()
+        .filter(|&&key| writer.peek(hash(key)).is_some_and(|slot| slot.location() == location(key)))
+        .count();
+    assert!(left >= 95, "{left} of 100 keys in use are left");
+}
+
+#[test]
+fn an_update_keeps_the_popularity() {
+    let mut writer = IndexWriter::with_lines(4);
+    writer.insert(hash(1), location(1), CLASS);
+    (0..9).for_each(|_| {
+        let _ = writer.lookup(hash(1));
+    });
+    assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(3), "it saturates");
+    assert_eq!(writer.insert(hash(1), location(2), CLASS).replaced.map(Slot::freq), Some(3));
+    assert_eq!(writer.peek(hash(1)).map(|slot| (slot.freq(), slot.location())), Some((3, location(2))));
+}
+
+/// Readers beside a writer that inserts, moves, replaces and removes: a key that is there all the time is always found, with
+/// a location it really had, and never one older than a reader has been told of.
+#[test]
+fn readers_see_every_slot_old_or_new() {
+    const STABLE: u64 = 200;
+    const ROUNDS: u64 = 30_000;
+    let mut writer = IndexWriter::with_lines(60);
+    // Locations carry key and round.
+    let at = |key: u64, round: u64| location(key << 24 | (round & 0xff_ffff));
+    (0..STABLE).for_each(|key| {
+        writer.insert(hash(key), at(key, 0), CLASS);
+    });
+    let index = writer.reader();
+    let (stop, floor) = (AtomicBool::new(false), AtomicU64::new(0));
+    let check = || {
+        let mut looks = 0u64;
+        while !stop.load(Ordering::Acquire) || looks == 0 {
+            for key in 0..STABLE {
+                let told = floor.load(Ordering::Acquire);
+                let slot = index.lookup(hash(key)).expect("a key that is never removed");
+                let Location { segment, offset_units } = slot.location();
+                let word = u64::from(segment) << 18 | u64::from(offset_units);
+                assert_eq!((word >> 24, slot.size_class()), (key, CLASS));
+                assert!(word & 0xff_ffff >= told, "a location older than one already published");
+                looks += 1;
+            }
+        }
+        looks
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(check)).collect();
+        for round in 1..=ROUNDS {
+            // Keys that come and go force moves; few enough that nothing is evicted.
+            let passing = 10_000 + round % 500;
+            if identity_is_free(&writer, passing, STABLE) {
+                let done = writer.insert(hash(passing), at(passing, round), CLASS);
+                assert_eq!(done.evicted, None);
+            }
+            writer.remove(hash(10_000 + (round + 300) % 500));
+            if round % 100 == 0 {
+                (0..STABLE).for_each(|key| {
+                    writer.insert(hash(key), at(key, round), CLASS);
+                });
+                floor.store(round, Ordering::Release);
+            }
+        }
+        stop.store(true, Ordering::Release);
+        assert!(readers.into_iter().all(|reader| reader.join().expect("no reader saw anything wrong") > 0));
+    });
+}
+
+/// Whether a key shares its slot with none of the stable ones.
+fn identity_is_free(index: &Index, key: u64, stable: u64) -> bool {
+    (0..stable).all(|other| identity(index, hash(other)) != identity(index, hash(key)))
+}
