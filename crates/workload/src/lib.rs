@@ -3,6 +3,7 @@
 
 pub mod cpu;
 pub mod cql;
+pub mod fake_backend;
 pub mod flat;
 pub mod history;
 pub mod latency;

@@ -20,6 +20,8 @@ enum Command {
     LoadCql(commands::load_cql::Options),
     /// Measure reads and updates of a loaded table.
     RunCql(Box<commands::run_cql::Options>),
+    /// Serve CQL from memory, with faults on purpose: to test against without a database.
+    FakeBackend(commands::fake_backend::Options),
     /// Compare our YCSB generators with histograms drawn from the real site.ycsb:core.
     YcsbCheck(commands::ycsb_check::Options),
 }
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::LoadCql(options) => commands::load_cql::run(options),
         Command::RunCql(options) => commands::run_cql::run(*options),
+        Command::FakeBackend(options) => commands::fake_backend::run(&options),
         Command::YcsbCheck(options) => commands::ycsb_check::run(&options),
     };
     match outcome {

@@ -1,0 +1,31 @@
+//! A small in-memory CQL server to test against without a database: one node, tables of plain columns, last write wins by timestamp, lightweight
+//! transactions, the system tables drivers and Afterglow read. It can delay, fail, drop connections and lie on purpose.
+//!
+//! It is not a Cassandra: no paging, no consistency levels, no clustering ranges, no collections beyond those of the system tables. What it does not
+//! understand it refuses with an Invalid error, never with a guess.
+
+mod exec;
+mod parse;
+mod server;
+mod store;
+mod system;
+mod term;
+
+use std::time::Duration;
+
+pub use server::FakeBackend;
+
+/// What goes wrong on purpose. It never touches the schema, the system tables or the keyspace `afterglow`.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// Statements take up to twice this long (uniformly). One connection answers one after the other.
+    pub delay: Duration,
+    /// Fraction of writes answered with a write timeout; half of them have happened all the same.
+    pub write_timeouts: f64,
+    /// Fraction of statements that end their connection instead of being answered; half of the writes among them have happened.
+    pub drops: f64,
+    /// Fraction of reads that return what was there before the last write: a check that sees nothing then is worth nothing.
+    pub stale_reads: f64,
+    /// Seed of these choices.
+    pub seed: u64,
+}

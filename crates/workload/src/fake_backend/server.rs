@@ -1,0 +1,512 @@
+//! Sockets and protocol: a thread per connection.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+
+use afterglow_cql::frame::notation::Put;
+use afterglow_cql::{
+    error::ErrorCode,
+    frame::{Decoder, Encoder, Envelope, Header, Opcode, Version, notation::Value},
+    message::{self, QueryParams, Request, StatementRef},
+    negotiate,
+    response::{
+        self, ColumnSpec, ErrorBody, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
+        encode_rows_start,
+    },
+};
+
+use super::{
+    Faults,
+    exec::{self, Context, Description, Reply},
+    parse::{Refusal, Statement, parse},
+    store::Store,
+    system::Identity,
+    term::{Bound, type_bytes},
+};
+use crate::rng::{Rng, mix};
+
+/// The running server. Dropping it closes all connections and joins its threads.
+pub struct FakeBackend {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    identity: Identity,
+    faults: Mutex<Faults>,
+    store: Mutex<Store>,
+    prepared: Mutex<HashMap<Vec<u8>, Arc<Prepared>>>,
+    stopping: AtomicBool,
+    /// The connections that want events, by number, with the version they speak.
+    listeners: Mutex<HashMap<u64, Listener>>,
+    connections: AtomicU64,
+    statements: AtomicU64,
+}
+
+/// Where to send events, and how they are framed there.
+type Listener = (Arc<Mutex<TcpStream>>, Version);
+
+struct Prepared {
+    statement: Statement,
+    keyspace: Option<String>,
+    description: Description,
+}
+
+/// Locks even if another thread panicked: the fake's state stays usable for the test that will report the panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl FakeBackend {
+    /// Listens on `address` (port 0: any free one) and serves.
+    pub fn start(address: SocketAddr, faults: Faults) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let identity = Identity {
+            address: listener.local_addr()?,
+            cluster: "Fake Cluster".to_owned(),
+            release: "5.0.5".to_owned(),
+            host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, 1],
+        };
+        let shared = Arc::new(Shared {
+            identity,
+            faults: Mutex::new(faults),
+            store: Mutex::default(),
+            prepared: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            listeners: Mutex::default(),
+            connections: AtomicU64::new(0),
+            statements: AtomicU64::new(0),
+        });
+        let acceptor = {
+            let shared = shared.clone();
+            thread::spawn(move || accept(&listener, &shared))
+        };
+        Ok(Self { shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.identity.address
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        *lock(&self.shared.faults) = faults;
+    }
+
+    /// Statements executed so far (not counting those of batches apart).
+    pub fn statements(&self) -> u64 {
+        self.shared.statements.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for FakeBackend {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Wakes the acceptor, which then sees that it is over.
+        let _ = TcpStream::connect_timeout(&self.address(), Duration::from_secs(1));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads = Vec::new();
+    let mut handles = Vec::new();
+    for stream in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            break;
+        }
+        let Ok(stream) = stream else { continue };
+        if let Ok(handle) = stream.try_clone() {
+            handles.push(handle);
+        }
+        let shared = shared.clone();
+        threads.push(thread::spawn(move || {
+            // A connection that breaks is the client's business.
+            let _ = Session::serve(stream, &shared);
+        }));
+    }
+    for handle in handles {
+        let _ = handle.shutdown(std::net::Shutdown::Both);
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    number: u64,
+    stream: Arc<Mutex<TcpStream>>,
+    encoder: Encoder,
+    keyspace: Option<String>,
+    rng: Rng,
+}
+
+/// What becomes of a statement.
+enum Fate {
+    Answer { lie: bool },
+    Timeout { happens: bool },
+    Drop { happens: bool },
+}
+
+impl<'a> Session<'a> {
+    fn serve(mut stream: TcpStream, shared: &'a Shared) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
+        let mut session = Session {
+            shared,
+            number,
+            stream: Arc::new(Mutex::new(stream.try_clone()?)),
+            encoder: Encoder::new(),
+            keyspace: None,
+            rng: Rng::new(lock(&shared.faults).seed ^ mix(number + 1)),
+        };
+        let outcome = session.run(&mut stream);
+        lock(&shared.listeners).remove(&number);
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        outcome
+    }
+
+    fn run(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+        let mut decoder = Decoder::for_requests();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            loop {
+                match decoder.next_envelope() {
+                    Ok(Some(envelope)) => {
+                        if !self.answer(&envelope)? {
+                            return Ok(());
+                        }
+                        let v5 = envelope.header.version.has_segments();
+                        if envelope.header.opcode == Opcode::Startup && v5 && !self.encoder.has_segments() {
+                            self.flush()?;
+                            decoder.switch_to_segments();
+                            self.encoder.switch_to_segments();
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        lock(&self.stream).write_all(&error.reply())?;
+                        if error.fatal {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            self.flush()?;
+            match stream.read(&mut buffer)? {
+                0 => return Ok(()),
+                n => decoder.feed(&buffer[..n]),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.encoder.is_empty() {
+            return Ok(());
+        }
+        lock(&self.stream).write_all(&self.encoder.take())
+    }
+
+    /// Answers one request. False: close the connection instead.
+    fn answer(&mut self, envelope: &Envelope) -> io::Result<bool> {
+        let header = envelope.header;
+        let reply = |opcode| negotiate::answer_to(&header, opcode);
+        let request = match message::parse(&header, &envelope.body) {
+            Ok((_, request)) => request,
+            Err(error) => {
+                let body = ErrorBody::new(error.code, &error.message);
+                self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
+                return Ok(true);
+            }
+        };
+        let outcome = match request {
+            Request::Startup(_) => {
+                self.encoder.push(&reply(Opcode::Ready), &[]);
+                return Ok(true);
+            }
+            Request::Options => {
+                self.encoder.push_with(&reply(Opcode::Supported), |out| negotiate::supported("3.4.7", out));
+                return Ok(true);
+            }
+            Request::Register(_) => {
+                let listener = (self.stream.clone(), header.version);
+                lock(&self.shared.listeners).insert(self.number, listener);
+                self.encoder.push(&reply(Opcode::Ready), &[]);
+                return Ok(true);
+            }
+            Request::Prepare(prepare) => self.prepare(prepare.text, header.version),
+            Request::Query(query) => match parse(query.text) {
+                Ok(statement) => match self.run_statement(&statement, &query.params, None, header.version) {
+                    Some(outcome) => outcome,
+                    None => return Ok(false),
+                },
+                Err(refusal) => Err(refusal),
+            },
+            Request::Execute(execute) => {
+                let prepared = lock(&self.shared.prepared).get(execute.id).cloned();
+                match prepared {
+                    None => {
+                        let body = ErrorBody::unprepared("Prepared query with that ID not found", execute.id);
+                        self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
+                        return Ok(true);
+                    }
+                    Some(p) => {
+                        match self.run_statement(&p.statement, &execute.params, Some(&p), header.version) {
+                            Some(outcome) => outcome,
+                            None => return Ok(false),
+                        }
+                    }
+                }
+            }
+            Request::Batch(batch) => self.batch(&batch, header.version),
+            Request::AuthResponse(_) => Err(Refusal::invalid("no authentication is required")),
+        };
+        match outcome {
+            Ok(body) => self.encoder.push(&reply(Opcode::Result), &body),
+            Err(refusal) => {
+                let body = error_body(&refusal);
+                self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
+            }
+        }
+        // Whoever pipelines gets answers in batches of at most this.
+        if self.encoder.len() > 64 * 1024 {
+            self.flush()?;
+        }
+        Ok(true)
+    }
+
+    fn fate(&mut self, statement: &Statement) -> Fate {
+        let name = match statement {
+            Statement::Select { table, .. } => table,
+            Statement::Modify(m) => &m.table,
+            _ => return Fate::Answer { lie: false },
+        };
+        let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref()).unwrap_or_default();
+        if keyspace.starts_with("system") || keyspace == "afterglow" {
+            return Fate::Answer { lie: false };
+        }
+        let faults = lock(&self.shared.faults).clone();
+        if !faults.delay.is_zero() {
+            thread::sleep(faults.delay.mul_f64(2.0 * self.rng.next_f64()));
+        }
+        let write = matches!(statement, Statement::Modify(_));
+        let happens = self.rng.below(2) == 0;
+        if self.rng.next_f64() < faults.drops {
+            Fate::Drop { happens }
+        } else if write && self.rng.next_f64() < faults.write_timeouts {
+            Fate::Timeout { happens }
+        } else {
+            Fate::Answer { lie: !write && self.rng.next_f64() < faults.stale_reads }
+        }
+    }
+
+    /// `None`: the connection is to be dropped.
+    fn run_statement(
+        &mut self,
+        statement: &Statement,
+        params: &QueryParams<'_>,
+        prepared: Option<&Prepared>,
+        version: Version,
+    ) -> Option<Result<Vec<u8>, Refusal>> {
+        let fate = self.fate(statement);
+        let names = prepared.map_or(&[][..], |p| &p.description.bound);
+        let values = bound(params, names);
+        let lie = matches!(fate, Fate::Answer { lie: true });
+        let keyspace = prepared.and_then(|p| p.keyspace.clone()).or_else(|| self.keyspace.clone());
+        let run = || {
+            let mut store = lock(&self.shared.store);
+            let context = self.context(keyspace.as_deref(), &values, params.timestamp, lie);
+            exec::execute(&mut store, statement, &context)
+        };
+        self.shared.statements.fetch_add(1, Ordering::Relaxed);
+        let outcome = match fate {
+            Fate::Answer { .. } => run(),
+            Fate::Drop { happens } => {
+                if happens {
+                    let _ = run();
+                }
+                return None;
+            }
+            Fate::Timeout { happens } => {
+                if happens {
+                    let _ = run();
+                }
+                let message = "Operation timed out - received only 0 responses.".to_owned();
+                Err(Refusal { code: ErrorCode::WriteTimeout, message })
+            }
+        };
+        Some(outcome.map(|reply| self.encode(reply, params.skip_metadata, version)))
+    }
+
+    fn context<'c>(
+        &'c self,
+        keyspace: Option<&'c str>,
+        values: &'c [Bound],
+        timestamp: Option<i64>,
+        lie: bool,
+    ) -> Context<'c> {
+        let now =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
+        Context { identity: &self.shared.identity, keyspace, values, timestamp, now, lie }
+    }
+
+    fn batch(&mut self, batch: &message::Batch<'_>, version: Version) -> Result<Vec<u8>, Refusal> {
+        for item in batch.statements() {
+            let (statement, keyspace) = match item.statement {
+                StatementRef::Text(text) => (parse(text)?, self.keyspace.clone()),
+                StatementRef::Prepared(id) => {
+                    let prepared = lock(&self.shared.prepared).get(id).cloned();
+                    let prepared = prepared.ok_or_else(|| Refusal {
+                        code: ErrorCode::Unprepared,
+                        message: "Prepared query with that ID not found".to_owned(),
+                    })?;
+                    (prepared.statement.clone(), prepared.keyspace.clone().or_else(|| self.keyspace.clone()))
+                }
+            };
+            let values: Vec<Bound> = item.values.iter().map(|(_, v)| own(v)).collect();
+            let context = self.context(keyspace.as_deref(), &values, batch.params.timestamp, false);
+            exec::execute(&mut lock(&self.shared.store), &statement, &context)?;
+        }
+        self.shared.statements.fetch_add(1, Ordering::Relaxed);
+        Ok(self.encode(Reply::Void, false, version))
+    }
+
+    fn prepare(&mut self, text: &str, version: Version) -> Result<Vec<u8>, Refusal> {
+        let statement = parse(text)?;
+        let keyspace = self.keyspace.clone();
+        let description = {
+            let context = self.context(keyspace.as_deref(), &[], None, false);
+            exec::describe(&lock(&self.shared.store), &statement, &context)?
+        };
+        let id = digest(&format!("{}\0{text}", keyspace.as_deref().unwrap_or_default()));
+        let metadata_id = digest(&format!("{:?}", description.result));
+        let mut out = Vec::new();
+        let types: Vec<Vec<u8>> = description.bound.iter().map(|(_, t)| type_bytes(t)).collect();
+        let bound = specs(&description.keyspace, &description.table, &description.bound, &types);
+        let result_types: Vec<Vec<u8>> = description.result.iter().map(|(_, t)| type_bytes(t)).collect();
+        let result = specs(&description.keyspace, &description.table, &description.result, &result_types);
+        let metadata = MetadataOut::of_table(&result);
+        encode_prepared(
+            version,
+            &id,
+            Some(&metadata_id),
+            &description.partition,
+            &bound,
+            &metadata,
+            &mut out,
+        );
+        let prepared = Prepared { statement, keyspace, description };
+        lock(&self.shared.prepared).insert(id, Arc::new(prepared));
+        Ok(out)
+    }
+
+    fn encode(&mut self, reply: Reply, skip_metadata: bool, version: Version) -> Vec<u8> {
+        let mut out = Vec::new();
+        match reply {
+            Reply::Void => response::encode_void(&mut out),
+            Reply::SetKeyspace(name) => {
+                response::encode_set_keyspace(&name, &mut out);
+                self.keyspace = Some(name);
+            }
+            Reply::SchemaChange { change, keyspace, table } => {
+                let target = table.as_deref().map_or(SchemaTarget::Keyspace, SchemaTarget::Table);
+                let change = SchemaChange { change, keyspace: &keyspace, target };
+                response::encode_schema_change(&change, &mut out);
+                self.announce(&change);
+            }
+            Reply::Rows { keyspace, table, columns, rows } => {
+                let types: Vec<Vec<u8>> = columns.iter().map(|(_, t)| type_bytes(t)).collect();
+                let specs = specs(&keyspace, &table, &columns, &types);
+                let metadata = MetadataOut { skip: skip_metadata, ..MetadataOut::of_table(&specs) };
+                encode_rows_start(version, &metadata, rows.len(), &mut out);
+                for cell in rows.iter().flatten() {
+                    out.put_value(cell.as_deref().map_or(Value::Null, Value::Bytes));
+                }
+            }
+        }
+        out
+    }
+
+    /// Tells every registered connection of a change of the schema.
+    fn announce(&self, change: &SchemaChange<'_>) {
+        let listeners: Vec<_> = lock(&self.shared.listeners).values().cloned().collect();
+        for (socket, version) in listeners {
+            let mut encoder = Encoder::new();
+            if version.has_segments() {
+                encoder.switch_to_segments();
+            }
+            let header = Header::new(version, -1, Opcode::Event);
+            encoder.push_with(&header, |out| response::Event::Schema(change.clone()).encode(out));
+            // A dead one is found out by its own thread.
+            let _ = lock(&socket).write_all(&encoder.take());
+        }
+    }
+}
+
+fn specs<'s>(
+    keyspace: &'s str,
+    table: &'s str,
+    columns: &'s [(String, response::CqlType)],
+    types: &'s [Vec<u8>],
+) -> Vec<ColumnSpec<'s>> {
+    let spec = |((name, _), bytes): (&'s (String, _), &'s Vec<u8>)| ColumnSpec {
+        keyspace,
+        table,
+        name,
+        type_bytes: bytes,
+    };
+    columns.iter().zip(types).map(spec).collect()
+}
+
+fn own(value: Value<'_>) -> Bound {
+    match value {
+        Value::Bytes(bytes) => Bound::Bytes(bytes.to_vec()),
+        Value::Null => Bound::Null,
+        Value::Unset => Bound::Unset,
+    }
+}
+
+/// The bound values in the order of the markers, whose names are known for prepared statements.
+fn bound(params: &QueryParams<'_>, names: &[(String, response::CqlType)]) -> Vec<Bound> {
+    if params.values.are_named() && !names.is_empty() {
+        return names.iter().map(|(name, _)| params.values.by_name(name).map_or(Bound::Unset, own)).collect();
+    }
+    params.values.iter().map(|(_, value)| own(value)).collect()
+}
+
+fn error_body(refusal: &Refusal) -> ErrorBody<'_> {
+    let mut body = ErrorBody::new(refusal.code, &refusal.message);
+    if refusal.code == ErrorCode::WriteTimeout {
+        body.detail = response::ErrorDetail::WriteTimeout {
+            consistency: message::Consistency::LocalQuorum,
+            received: 0,
+            block_for: 1,
+            write_type: "SIMPLE",
+            contentions: None,
+        };
+    }
+    body
+}
+
+/// 16 bytes that stand for a text. Not MD5, which a client must not rely on anyway.
+fn digest(text: &str) -> Vec<u8> {
+    let (mut a, mut b) = (0x243F_6A88_85A3_08D3u64, 0x1319_8A2E_0370_7344u64);
+    for byte in text.bytes() {
+        a = mix(a ^ u64::from(byte));
+        b = mix(b.wrapping_add(a));
+    }
+    [a.to_be_bytes(), b.to_be_bytes()].concat()
+}

@@ -1,0 +1,290 @@
+//! The system tables, made from the present schema whenever they are asked for.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use super::{
+    store::{Cell, Column, ColumnKind, Row, Store, Table},
+    term::type_named,
+};
+
+/// Who the fake says it is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub address: SocketAddr,
+    pub cluster: String,
+    pub release: String,
+    pub host_id: [u8; 16],
+}
+
+/// Name and type of a column; `*` before the name of those of the key.
+type Columns = &'static [(&'static str, &'static str)];
+
+const LOCAL: Columns = &[
+    ("*key", "text"),
+    ("bootstrapped", "text"),
+    ("broadcast_address", "inet"),
+    ("broadcast_port", "int"),
+    ("cluster_name", "text"),
+    ("cql_version", "text"),
+    ("data_center", "text"),
+    ("gossip_generation", "int"),
+    ("host_id", "uuid"),
+    ("listen_address", "inet"),
+    ("listen_port", "int"),
+    ("native_protocol_version", "text"),
+    ("partitioner", "text"),
+    ("rack", "text"),
+    ("release_version", "text"),
+    ("rpc_address", "inet"),
+    ("rpc_port", "int"),
+    ("schema_version", "uuid"),
+    ("tokens", "set<text>"),
+];
+const PEERS: Columns = &[
+    ("*peer", "inet"),
+    ("data_center", "text"),
+    ("host_id", "uuid"),
+    ("preferred_ip", "inet"),
+    ("rack", "text"),
+    ("release_version", "text"),
+    ("rpc_address", "inet"),
+    ("schema_version", "uuid"),
+    ("tokens", "set<text>"),
+];
+const PEERS_V2: Columns = &[
+    ("*peer", "inet"),
+    ("*peer_port", "int"),
+    ("data_center", "text"),
+    ("host_id", "uuid"),
+    ("native_address", "inet"),
+    ("native_port", "int"),
+    ("preferred_ip", "inet"),
+    ("preferred_port", "int"),
+    ("rack", "text"),
+    ("release_version", "text"),
+    ("schema_version", "uuid"),
+    ("tokens", "set<text>"),
+];
+const KEYSPACES: Columns =
+    &[("*keyspace_name", "text"), ("durable_writes", "boolean"), ("replication", "frozen<map<text, text>>")];
+const TABLES: Columns = &[
+    ("*keyspace_name", "text"),
+    ("*table_name", "text"),
+    ("comment", "text"),
+    ("default_time_to_live", "int"),
+    ("flags", "frozen<set<text>>"),
+    ("id", "uuid"),
+];
+const COLUMNS: Columns = &[
+    ("*keyspace_name", "text"),
+    ("*table_name", "text"),
+    ("*column_name", "text"),
+    ("clustering_order", "text"),
+    ("column_name_bytes", "blob"),
+    ("kind", "text"),
+    ("position", "int"),
+    ("type", "text"),
+];
+/// Tables that are always empty here.
+const EMPTY: &[(&str, Columns)] = &[
+    (
+        "views",
+        &[("*keyspace_name", "text"), ("*view_name", "text"), ("base_table_name", "text"), ("id", "uuid")],
+    ),
+    (
+        "indexes",
+        &[
+            ("*keyspace_name", "text"),
+            ("*table_name", "text"),
+            ("*index_name", "text"),
+            ("kind", "text"),
+            ("options", "frozen<map<text, text>>"),
+        ],
+    ),
+    (
+        "types",
+        &[
+            ("*keyspace_name", "text"),
+            ("*type_name", "text"),
+            ("field_names", "frozen<list<text>>"),
+            ("field_types", "frozen<list<text>>"),
+        ],
+    ),
+    (
+        "functions",
+        &[("*keyspace_name", "text"), ("*function_name", "text"), ("argument_types", "frozen<list<text>>")],
+    ),
+    (
+        "aggregates",
+        &[("*keyspace_name", "text"), ("*aggregate_name", "text"), ("argument_types", "frozen<list<text>>")],
+    ),
+    (
+        "triggers",
+        &[
+            ("*keyspace_name", "text"),
+            ("*table_name", "text"),
+            ("*trigger_name", "text"),
+            ("options", "frozen<map<text, text>>"),
+        ],
+    ),
+    ("column_masks", &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")]),
+    ("dropped_columns", &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")]),
+];
+
+/// The system table with this name, filled.
+pub fn table(store: &Store, identity: &Identity, keyspace: &str, name: &str) -> Option<Table> {
+    match (keyspace, name) {
+        ("system", "local") => Some(filled(LOCAL, vec![local(store, identity)])),
+        ("system", "peers") => Some(filled(PEERS, Vec::new())),
+        ("system", "peers_v2") => Some(filled(PEERS_V2, Vec::new())),
+        ("system_schema", "keyspaces") => Some(filled(KEYSPACES, keyspaces(store))),
+        ("system_schema", "tables") => Some(filled(TABLES, tables(store))),
+        ("system_schema", "columns") => Some(filled(COLUMNS, columns(store))),
+        ("system_schema", other) => {
+            EMPTY.iter().find(|(n, _)| *n == other).map(|(_, columns)| filled(columns, Vec::new()))
+        }
+        _ => None,
+    }
+}
+
+type Values = Vec<Option<Vec<u8>>>;
+
+fn local(store: &Store, id: &Identity) -> Values {
+    let (ip, port) = (inet(id.address.ip()), int(i32::from(id.address.port())));
+    let mut version = [0; 16];
+    version[8..].copy_from_slice(&store.schema_version.to_be_bytes());
+    version[6] = 0x40;
+    vec![
+        text("local"),
+        text("COMPLETED"),
+        ip.clone(),
+        int(7000),
+        text(&id.cluster),
+        text("3.4.7"),
+        text("datacenter1"),
+        int(1),
+        Some(id.host_id.to_vec()),
+        ip.clone(),
+        int(7000),
+        text("5"),
+        text("org.apache.cassandra.dht.Murmur3Partitioner"),
+        text("rack1"),
+        text(&id.release),
+        ip,
+        port,
+        Some(version.to_vec()),
+        Some(collection(1, &["0"])),
+    ]
+}
+
+fn keyspaces(store: &Store) -> Vec<Values> {
+    let row = |(name, keyspace): (&String, &super::store::Keyspace)| {
+        let options: Vec<&str> =
+            keyspace.replication.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]).collect();
+        vec![text(name), Some(vec![1]), Some(collection(options.len() / 2, &options))]
+    };
+    store.keyspaces.iter().map(row).collect()
+}
+
+fn tables(store: &Store) -> Vec<Values> {
+    all_tables(store)
+        .map(|(keyspace, name, table)| {
+            vec![
+                text(keyspace),
+                text(name),
+                text(""),
+                int(0),
+                Some(collection(1, &["compound"])),
+                Some(table.id.to_vec()),
+            ]
+        })
+        .collect()
+}
+
+fn columns(store: &Store) -> Vec<Values> {
+    all_tables(store)
+        .flat_map(|(keyspace, name, table)| table.columns.iter().map(move |c| (keyspace, name, c)))
+        .map(|(keyspace, name, column)| {
+            let (kind, order) = match column.kind {
+                ColumnKind::Partition => ("partition_key", "none"),
+                ColumnKind::Clustering => ("clustering", "asc"),
+                ColumnKind::Regular => ("regular", "none"),
+            };
+            vec![
+                text(keyspace),
+                text(name),
+                text(&column.name),
+                text(order),
+                text(&column.name),
+                text(kind),
+                int(column.position),
+                text(&column.type_name),
+            ]
+        })
+        .collect()
+}
+
+fn all_tables(store: &Store) -> impl Iterator<Item = (&String, &String, &Table)> {
+    store.keyspaces.iter().flat_map(|(keyspace, k)| k.tables.iter().map(move |(name, t)| (keyspace, name, t)))
+}
+
+fn text(value: &str) -> Option<Vec<u8>> {
+    Some(value.as_bytes().to_vec())
+}
+
+fn int(value: i32) -> Option<Vec<u8>> {
+    Some(value.to_be_bytes().to_vec())
+}
+
+fn inet(address: IpAddr) -> Option<Vec<u8>> {
+    Some(match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    })
+}
+
+/// A set or list of texts, or a map with its keys and values in turn.
+fn collection(count: usize, elements: &[&str]) -> Vec<u8> {
+    let mut out = (count as i32).to_be_bytes().to_vec();
+    for element in elements {
+        out.extend((element.len() as i32).to_be_bytes());
+        out.extend(element.as_bytes());
+    }
+    out
+}
+
+fn filled(columns: Columns, rows: Vec<Values>) -> Table {
+    let columns: Vec<Column> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, (name, type_name))| {
+            let key = name.starts_with('*');
+            let kind = match (key, i) {
+                (true, 0) => ColumnKind::Partition,
+                (true, _) => ColumnKind::Clustering,
+                (false, _) => ColumnKind::Regular,
+            };
+            let position = if key { i as i32 } else { -1 };
+            let cql = type_named(type_name).expect("the types above are known");
+            let name = name.trim_start_matches('*').to_owned();
+            Column { name, kind, position, type_name: (*type_name).to_owned(), cql }
+        })
+        .collect();
+    let key_len = columns.iter().filter(|c| c.kind != ColumnKind::Regular).count();
+    let mut map = BTreeMap::new();
+    for values in rows {
+        let mut row = Row::default();
+        row.mark(0, None);
+        row.write(
+            values[key_len..]
+                .iter()
+                .enumerate()
+                .map(|(i, value)| (key_len + i, Cell { value: value.clone(), timestamp: 0, expires: None })),
+        );
+        map.insert(values[..key_len].iter().map(|v| v.clone().unwrap_or_default()).collect(), row);
+    }
+    Table { id: [0; 16], columns, key_len, rows: map }
+}
