@@ -1,10 +1,13 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: demo test unit e2e lint killtest soak build release tools
+.PHONY: demo demo-stop test unit e2e lint killtest soak build release tools
 export PYTHONPATH := e2e
 
-# Stock Cassandra, 400 MB of rows, and the same reads directly and through Afterglow; KEEP=1 leaves both running.
+# Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
 demo: tools release
 	.venv/bin/python -m demo $(if $(KEEP),--keep)
+
+demo-stop:
+	.venv/bin/python -m demo --stop
 
 test: unit e2e
 

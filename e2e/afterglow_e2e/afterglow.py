@@ -4,14 +4,12 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from .process import Child, Failure, free_port
+from .process import ROOT, Child, Failure, free_port, scratch
 
-ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -67,15 +65,16 @@ class Afterglow:
         extra=(),
         profile=None,
         wrapper=(),
+        detached=False,
     ):
         self.temporary = folder is None
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="afterglow-")).resolve()
+        self.folder = Path(folder or scratch("afterglow-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.data = self.folder / "data"
         self.log = self.folder / "afterglow.log"
         self.backend, self.flash, self.memory, self.policies = backend, flash, memory, policies
         self.address, self.port, self.admin = "127.0.0.1", free_port(), free_port()
-        self.extra, self.profile, self.wrapper = extra, profile, wrapper
+        self.extra, self.profile, self.wrapper, self.detached = extra, profile, wrapper, detached
         self.child = None
 
     @property
@@ -103,7 +102,7 @@ class Afterglow:
 
     def launch(self):
         """Start the process without waiting for it."""
-        self.child = Child(f"afterglow at {self.contact}", self.command(), self.log)
+        self.child = Child(f"afterglow at {self.contact}", self.command(), self.log, detached=self.detached)
         return self
 
     def start(self, seconds=30):

@@ -17,12 +17,10 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from .process import Child, Failure, alive, free_port, stop_pid
+from .process import ROOT, Child, Failure, alive, free_port, scratch, stop_pid
 
-ROOT = Path(__file__).resolve().parents[2]
 STOCK = ROOT / "cassandra" / "stock"
 LIB = STOCK / "target" / "lib"
 BOOT_SECONDS = 180
@@ -111,7 +109,7 @@ class Cassandra:
 
     def __init__(self, folder=None, address=None, port=None, heap="1G", auth=False, settings=None, detached=False):
         self.temporary = folder is None
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="afterglow-cassandra-")).resolve()
+        self.folder = Path(folder or scratch("cassandra-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         # 127.0.0.2 and up are loopback too; an address of its own makes it visible when a driver goes round a proxy.
         self.address = address or f"127.0.0.{random.randint(10, 250)}"

@@ -1,15 +1,18 @@
 """Child processes that never outlive us, and conditions polled with a deadline. Standard library only."""
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Failure(RuntimeError):
@@ -27,6 +30,20 @@ def poll(what, condition, seconds, every=0.05, check=lambda: None):
         if time.monotonic() > deadline:
             raise Failure(f"gave up after {seconds:g} s waiting for {what}")
         time.sleep(every)
+
+
+def scratch(prefix):
+    """A new folder under target/: /tmp may be in memory, and flash should be on a disk."""
+    parent = ROOT / "target" / "scratch"
+    parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.mkdtemp(prefix=prefix, dir=parent)
+
+
+def pin(pid, cpus):
+    """Keep every thread of a process, and those it will make, on these CPUs."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), cpus)
 
 
 def free_port(address="127.0.0.1"):

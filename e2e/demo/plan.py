@@ -1,0 +1,18 @@
+"""What the demo does, in figures. Everything is a constant, so that two runs are the same run."""
+
+RECORDS, FIELDS, FIELD_BYTES = 100_000, 10, 400
+DATA_BYTES = RECORDS * FIELDS * FIELD_BYTES
+
+HEAP = "2G"  # Cassandra's
+MEMORY = "96MiB"  # all of Afterglow: index, write buffers and a DRAM tier of at most a fifth of the data
+FLASH = "1GiB"
+POLICY = "ycsb.*=exclusive"
+
+CONNECTIONS, IN_FLIGHT = 4, 16
+PAIRS = 3
+MEASURE_SECONDS = 6
+WARM_SECONDS = 60  # at most, for each side
+CRASH_SECONDS = 9
+
+DIRECT, THROUGH = "Cassandra directly", "through Afterglow"
+FLAT_OUT, HALF = "flat out", "half of Cassandra's maximum"
