@@ -11,7 +11,9 @@ POLICY = "ycsb.*=exclusive"
 CONNECTIONS, IN_FLIGHT = 4, 16
 PAIRS = 3
 MEASURE_SECONDS = 6
-WARM_SECONDS = 60  # at most, for each side
+# A JVM climbs for most of a minute, with plateaus that look flat: so long at least, and so long at most after that.
+JVM_SECONDS = 45
+WARM_SECONDS = 50
 CRASH_SECONDS = 9
 
 DIRECT, THROUGH = "Cassandra directly", "through Afterglow"
