@@ -157,6 +157,43 @@ fn hangup_puts_policies_in_force_and_names_what_needs_a_restart() {
     assert!(server.end().0.success());
 }
 
+/// A client with requests that are in flight for minutes: each STARTUP waits seconds for the database, which is down.
+fn stuck_client(server: &Server) -> TcpStream {
+    const STARTUP: &[u8] = b"\x04\x00\x00\x00\x01\x00\x00\x00\x16\x00\x01\x00\x0bCQL_VERSION\x00\x053.4.7";
+    let mut stream = TcpStream::connect(server.cql).unwrap();
+    stream.write_all(&STARTUP.repeat(200)).unwrap();
+    let begun =
+        |metrics: String| !metrics.contains("afterglow_requests_total{door=\"cql\",request=\"session\"} 0");
+    while !begun(server.get("/metrics").1) {
+        std::thread::yield_now();
+    }
+    stream
+}
+
+#[test]
+fn requests_in_flight_get_the_drain_timeout_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--drain-timeout", "1ms"]);
+    let client = stuck_client(&server);
+    server.signal(TERM);
+    let (status, log) = server.end();
+    assert!(status.success() && log.contains("still in flight after 1ms"), "{log}");
+    drop(client);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &["--drain-timeout", "1d"]);
+    let client = stuck_client(&server);
+    server.signal(TERM);
+    server.until("SIGTERM: finishing what is in flight");
+    server.signal(TERM);
+    let (status, log) = server.end();
+    assert!(status.code() == Some(1) && log.contains("SIGTERM again: ending at once"), "{log}");
+    drop(client);
+}
+
 #[test]
 fn a_port_in_use_is_said_with_the_way_out() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
