@@ -15,8 +15,12 @@ pub struct Wake {
 impl Wake {
     /// Has the waiter look again.
     pub fn wake(&self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+        match self.waker.take() {
+            // The runtime ends the process when a panicking thread wakes a task. Destructors of a task that panics come here,
+            // and one faulty request must not take everybody else's connections with it.
+            Some(waker) if std::thread::panicking() => drop(std::thread::spawn(move || waker.wake())),
+            Some(waker) => waker.wake(),
+            None => {}
         }
     }
 

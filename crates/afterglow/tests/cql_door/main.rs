@@ -1,0 +1,564 @@
+//! The CQL door between a client that sees every byte and a database that does what a test says.
+
+mod fake;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use afterglow::config::HostPort;
+use afterglow::door::cql::{Asked, CqlDoor, CqlDoorConfig, Later, PassThrough, Request, Router};
+use afterglow::metrics::Metrics;
+use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::{AuthResponse, Register};
+use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
+use fake::{Ask, Client, Fake, TEXT, error_of, prepared, text_of};
+
+/// A door on its own reactors; drained at the end.
+struct Proxy {
+    door: CqlDoor,
+    reactors: Reactors,
+}
+
+impl Proxy {
+    fn before(backend: SocketAddr) -> Self {
+        Self::with(backend, Driver::Auto)
+    }
+
+    fn with(backend: SocketAddr, driver: Driver) -> Self {
+        Self::routed(backend, driver, Arc::new(PassThrough))
+    }
+
+    fn routed(backend: SocketAddr, driver: Driver, router: Arc<dyn Router>) -> Self {
+        let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver }).unwrap();
+        let config = CqlDoorConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            backends: vec![HostPort { host: backend.ip().to_string(), port: backend.port() }],
+            advertise: None,
+            host_id: Some(uuid::Uuid::from_u128(42)),
+            metrics: Arc::<Metrics>::default(),
+            router,
+        };
+        let door = CqlDoor::start(config, &reactors).unwrap();
+        Self { door, reactors }
+    }
+
+    fn client(&self, version: Version) -> Client {
+        Client::start(self.door.address(), version)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The runtime ends the process when a panicking thread wakes a task, and the message would be lost.
+            return;
+        }
+        self.door.drain(Duration::from_secs(1));
+        self.reactors.shutdown();
+    }
+}
+
+/// Echoes the text of queries of tables of users.
+fn echo(ask: &Arc<Ask>) -> bool {
+    let echoes = ask.opcode() == Opcode::Query && ask.text.contains("FROM ks.");
+    if echoes {
+        ask.text_row(&ask.text);
+    }
+    echoes
+}
+
+#[test]
+fn requests_may_be_cut_anywhere_or_come_many_at_once() {
+    let fake = Fake::start(Version::V5, echo);
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let proxy = Proxy::with(fake.address, driver);
+        for version in [Version::V4, Version::V5] {
+            let mut client = proxy.client(version);
+            let body = client.query_body("SELECT v FROM ks.cut");
+            for byte in client.encode(3, Opcode::Query, &body) {
+                client.stream.write_all(&[byte]).unwrap();
+            }
+            assert_eq!(text_of(&client.receive()), "SELECT v FROM ks.cut");
+
+            let mut burst = Vec::new();
+            for stream in 0..50 {
+                let body = client.query_body(&format!("SELECT v FROM ks.burst{stream}"));
+                burst.extend(client.encode(stream, Opcode::Query, &body));
+            }
+            client.stream.write_all(&burst).unwrap();
+            let mut seen: Vec<_> = (0..50).map(|_| client.receive()).collect();
+            seen.sort_by_key(|answer| answer.header.stream);
+            for (stream, answer) in seen.iter().enumerate() {
+                assert_eq!(text_of(answer), format!("SELECT v FROM ks.burst{stream}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_larger_than_a_segment_arrives_whole_in_v5() {
+    let long = "x".repeat(1_000_000);
+    let text = long.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        let large = ask.text.contains("FROM ks.large");
+        if large {
+            ask.text_row(&text);
+        }
+        large || echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V5);
+    assert_eq!(client.ask("SELECT v FROM ks.large"), long);
+    let query = format!("SELECT v FROM ks.t WHERE k = '{long}'");
+    assert_eq!(client.ask(&query), query);
+}
+
+#[test]
+fn answers_find_their_clients_in_any_order_over_one_connection() {
+    let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
+    let (holder, (full, wait)) = (held.clone(), mpsc::channel());
+    let fake = Fake::start(Version::V5, move |ask| {
+        let hold = ask.text.contains("FROM ks.");
+        if hold {
+            let mut held = holder.lock().unwrap();
+            held.push(ask.clone());
+            if held.len() == 8 {
+                full.send(()).unwrap();
+            }
+        }
+        hold
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut clients: Vec<_> = (0..4).map(|_| proxy.client(Version::V4)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        // All use the same two streams.
+        client.query(1, &format!("SELECT v FROM ks.client{number}a"));
+        client.query(2, &format!("SELECT v FROM ks.client{number}b"));
+    }
+    wait.recv().unwrap();
+    let held = std::mem::take(&mut *held.lock().unwrap());
+    held.iter().rev().for_each(|ask| ask.text_row(&ask.text));
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut answers = [client.receive(), client.receive()];
+        answers.sort_by_key(|answer| answer.header.stream);
+        assert_eq!(
+            answers.each_ref().map(text_of),
+            [format!("SELECT v FROM ks.client{number}a"), format!("SELECT v FROM ks.client{number}b")]
+        );
+    }
+    // Four clients on two reactors: one connection each, beside the control connection.
+    let used: std::collections::HashSet<_> = held.iter().map(|ask| ask.connection).collect();
+    assert_eq!((used.len(), fake.connections()), (2, 3));
+}
+
+#[test]
+fn a_lost_backend_costs_errors_and_not_the_clients_connection() {
+    let (asked, hears) = mpsc::channel();
+    let asked = Mutex::new(asked);
+    let silent = Arc::new(AtomicBool::new(true));
+    let gone = silent.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.text.contains("FROM ks.") && gone.load(Ordering::SeqCst) {
+            asked.lock().unwrap().send(()).unwrap();
+            return true;
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V5);
+    client.query(1, "SELECT v FROM ks.lost");
+    hears.recv().unwrap();
+    fake.cut();
+    let (code, text) = error_of(&client.receive());
+    assert_eq!(code, ErrorCode::Server, "{text}");
+    silent.store(false, Ordering::SeqCst);
+    assert_eq!(client.ask("SELECT v FROM ks.again"), "SELECT v FROM ks.again");
+}
+
+#[test]
+fn a_database_that_is_down_is_unavailable_until_it_is_back() {
+    let refuse = Arc::new(AtomicBool::new(false));
+    let refusing = refuse.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if refusing.load(Ordering::SeqCst) {
+            ask.hang_up();
+            return true;
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V5);
+    client.ask("SELECT v FROM ks.up");
+    refuse.store(true, Ordering::SeqCst);
+    fake.cut();
+    // The first may still have been on its way; then nothing can be sent.
+    loop {
+        client.query(1, "SELECT v FROM ks.down");
+        match error_of(&client.receive()) {
+            (ErrorCode::Unavailable, _) => break,
+            (ErrorCode::Server, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // Drivers that come now find the cluster described as it was.
+    let mut late = proxy.client(Version::V5);
+    assert_eq!(late.ask("SELECT cluster_name FROM system.local"), "fake");
+    refuse.store(false, Ordering::SeqCst);
+    loop {
+        client.query(1, "SELECT v FROM ks.back");
+        let answer = client.receive();
+        if answer.header.opcode == Opcode::Result {
+            break assert_eq!(text_of(&answer), "SELECT v FROM ks.back");
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_statement_the_database_forgot_is_prepared_again_unseen() {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counter = executions.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.opcode() == Opcode::Execute {
+            let id = b"SELECT v FROM ks.t WHERE k = 1";
+            match counter.fetch_add(1, Ordering::SeqCst) {
+                0 => ask.error(&ErrorBody::unprepared("forgotten", id)),
+                _ => ask.text_row("one"),
+            }
+            return true;
+        }
+        false
+    });
+    let proxy = Proxy::before(fake.address);
+    for version in [Version::V4, Version::V5] {
+        executions.store(0, Ordering::SeqCst);
+        let mut client = proxy.client(version);
+        let answer = client.prepare("SELECT v FROM ks.t WHERE k = 1");
+        assert_eq!(answer.header.opcode, Opcode::Result);
+        client.execute(9, b"SELECT v FROM ks.t WHERE k = 1");
+        let answer = client.receive();
+        assert_eq!((answer.header.stream, text_of(&answer)), (9, "one".to_owned()));
+        assert_eq!(executions.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[test]
+fn a_v4_client_hears_unprepared_when_the_columns_have_changed() {
+    let prepares = AtomicUsize::new(0);
+    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
+        Opcode::Execute => {
+            ask.error(&ErrorBody::unprepared("forgotten", b"id"));
+            true
+        }
+        Opcode::Prepare => {
+            let columns: &[(&str, &[u8])] = match prepares.fetch_add(1, Ordering::SeqCst) {
+                0 => &[("v", TEXT)],
+                _ => &[("v", TEXT), ("w", TEXT)],
+            };
+            ask.reply(Opcode::Result, &prepared(ask.version(), b"id", columns));
+            true
+        }
+        _ => false,
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    client.prepare("SELECT * FROM ks.t WHERE k = 1");
+    client.execute(1, b"id");
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared);
+}
+
+#[test]
+fn an_unknown_prepared_id_never_reaches_the_database() {
+    let reached = Arc::new(AtomicBool::new(false));
+    let flag = reached.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.opcode() == Opcode::Execute {
+            flag.store(true, Ordering::SeqCst);
+        }
+        false
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    client.execute(1, b"\xde\xad");
+    let (code, text) = error_of(&client.receive());
+    assert_eq!(code, ErrorCode::Unprepared);
+    assert!(text.contains("ID dead not found"), "{text}");
+    assert!(!reached.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_bounded_and_in_nobodys_way() {
+    const ANSWER: usize = 64 * 1024;
+    const REQUESTS: usize = 4000;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.text.contains("FROM ks.big") {
+            counter.fetch_add(1, Ordering::SeqCst);
+            ask.text_row(&"y".repeat(ANSWER));
+            return true;
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut slow = proxy.client(Version::V4);
+    let body = slow.query_body("SELECT v FROM ks.big");
+    let mut requests = Vec::new();
+    for request in 0..REQUESTS {
+        requests.extend(slow.encode((request % 30_000) as i16, Opcode::Query, &body));
+    }
+    let mut sending = slow.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || sending.write_all(&requests).unwrap());
+    // Others on both reactors are served all the while.
+    for _ in 0..4 {
+        let mut other = proxy.client(Version::V4);
+        assert_eq!(other.ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
+    }
+    assert!(asked.load(Ordering::SeqCst) < REQUESTS, "reading went on although nobody took the answers");
+    for _ in 0..REQUESTS {
+        assert_eq!(text_of(&slow.receive()).len(), ANSWER);
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_client_slow_in_the_database_does_not_hold_up_others() {
+    let held = Arc::new(Mutex::new(None));
+    let (holder, (holds, wait)) = (held.clone(), mpsc::channel());
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.text.contains("FROM ks.slow") {
+            holder.lock().unwrap().replace(ask.clone());
+            holds.send(()).unwrap();
+            return true;
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V5);
+    client.query(1, "SELECT v FROM ks.slow");
+    wait.recv().unwrap();
+    assert_eq!(client.ask("SELECT v FROM ks.quick"), "SELECT v FROM ks.quick");
+    held.lock().unwrap().take().unwrap().text_row("slow");
+    assert_eq!(client.receive().header.stream, 1);
+}
+
+#[test]
+fn use_moves_the_session_and_no_shared_connection() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.text.contains("\"missing\"") || ask.text.contains("USE missing") {
+            ask.error(&ErrorBody::new(ErrorCode::Invalid, "Keyspace 'missing' does not exist"));
+            return true;
+        }
+        if ask.text.contains("FROM t") || ask.text.starts_with("USE") {
+            log.lock().unwrap().push((ask.connection, ask.text.clone()));
+        }
+        if ask.text.contains("FROM t") {
+            ask.text_row("row");
+            return true;
+        }
+        false
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    assert_eq!(client.ask("SELECT v FROM t"), "row");
+    client.query(1, "USE Ks1");
+    assert_eq!(client.receive().header.opcode, Opcode::Result);
+    assert_eq!(client.ask("SELECT v FROM t"), "row");
+    client.query(1, "USE missing");
+    assert_eq!(error_of(&client.receive()), (ErrorCode::Invalid, "Keyspace 'missing' does not exist".into()));
+    assert_eq!(client.ask("SELECT v FROM t"), "row");
+    let seen = seen.lock().unwrap();
+    let connections: Vec<_> =
+        seen.iter().filter(|(_, text)| text.contains("FROM")).map(|(c, _)| *c).collect();
+    let moved: Vec<_> = seen.iter().filter(|(_, text)| text.starts_with("USE")).map(|(c, _)| *c).collect();
+    assert_ne!(connections[0], connections[1], "another keyspace, another connection");
+    assert_eq!(connections[1], connections[2], "a refused USE changes nothing");
+    assert!(!moved.contains(&connections[0]), "the connection without keyspace stays so: {seen:?}");
+}
+
+#[test]
+fn credentials_are_relayed_over_a_connection_of_the_clients_own() {
+    let users = Arc::new(Mutex::new(Vec::new()));
+    let log = users.clone();
+    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
+        Opcode::Startup => {
+            let mut body = Vec::new();
+            afterglow_cql::response::encode_authenticate("PasswordAuthenticator", &mut body);
+            ask.reply(Opcode::Authenticate, &body);
+            true
+        }
+        Opcode::AuthResponse => {
+            let good = ask.envelope.body.ends_with(b"secret");
+            log.lock().unwrap().push(ask.connection);
+            match good {
+                true => ask.reply(Opcode::AuthSuccess, &[0xff; 4]),
+                false => ask.error(&ErrorBody::new(ErrorCode::BadCredentials, "wrong")),
+            }
+            true
+        }
+        _ => echo(ask),
+    });
+    let proxy = Proxy::before(fake.address);
+    let log_in = |user: &str, password: &str, version| {
+        let mut client = Client::connect(proxy.door.address(), version);
+        assert_eq!(client.startup().header.opcode, Opcode::Authenticate);
+        let mut body = Vec::new();
+        AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
+        client.send(1, Opcode::AuthResponse, &body);
+        (client.receive(), client)
+    };
+    for version in [Version::V4, Version::V5] {
+        let (answer, mut alice) = log_in("alice", "secret", version);
+        assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
+        assert_eq!(alice.ask("SELECT v FROM ks.hers"), "SELECT v FROM ks.hers");
+        assert_eq!(alice.ask("SELECT cluster_name FROM system.local"), "fake");
+        let (answer, mut mallory) = log_in("mallory", "guess", version);
+        assert_eq!(error_of(&answer).0, ErrorCode::BadCredentials);
+        mallory.query(2, "SELECT v FROM ks.hers");
+        assert_eq!(error_of(&mallory.receive()).0, ErrorCode::Protocol);
+    }
+    let mut connections = users.lock().unwrap().clone();
+    connections.dedup();
+    assert_eq!(connections.len(), 4, "each client has its own connection");
+}
+
+#[test]
+fn schema_events_reach_those_who_registered_and_node_events_nobody() {
+    let control = Arc::new(Mutex::new(None));
+    let keeper = control.clone();
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.opcode() == Opcode::Register {
+            keeper.lock().unwrap().replace(ask.clone());
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut listening = proxy.client(Version::V4);
+    let mut deaf = proxy.client(Version::V5);
+    let mut body = Vec::new();
+    Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE"], &mut body);
+    listening.send(1, Opcode::Register, &body);
+    assert_eq!(listening.receive().header.opcode, Opcode::Ready);
+    let control = control.lock().unwrap().take().unwrap();
+    let (mut status, mut schema) = (Vec::new(), Vec::new());
+    Event::Status { change: "DOWN", address: "10.0.0.1".parse().unwrap(), port: 9042 }.encode(&mut status);
+    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    Event::Schema(change).encode(&mut schema);
+    control.event(&status);
+    control.event(&schema);
+    let event = listening.receive();
+    assert_eq!((event.header.stream, event.header.opcode, &event.body[..]), (-1, Opcode::Event, &schema[..]));
+    assert_eq!(deaf.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+}
+
+#[test]
+fn drivers_are_shown_this_proxy_and_no_other_node() {
+    let fake = Fake::start(Version::V5, |_| false);
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    client.query(1, "SELECT rpc_address, rpc_port, host_id FROM system.local WHERE key='local'");
+    let answer = client.receive();
+    let port = u32::from(proxy.door.address().port()).to_be_bytes();
+    let cells = [&[0, 0, 0, 4, 127, 0, 0, 1, 0, 0, 0, 4][..], &port, &[0, 0, 0, 16], &42u128.to_be_bytes()];
+    assert!(answer.body.ends_with(&cells.concat()), "{:?}", answer.body);
+    for table in ["peers", "peers_v2"] {
+        client.query(1, &format!("SELECT peer FROM system.{table}"));
+        assert!(client.receive().body.ends_with(&[0; 4]), "no rows in {table}");
+    }
+}
+
+#[test]
+fn versions_beyond_the_database_are_refused_in_its_words() {
+    let fake = Fake::start(Version::V4, echo);
+    let proxy = Proxy::before(fake.address);
+    // Started after the database is known.
+    let mut old = proxy.client(Version::V4);
+    assert_eq!(old.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+    let mut new = Client::connect(proxy.door.address(), Version::V5);
+    let (code, text) = error_of(&new.startup());
+    assert_eq!(code, ErrorCode::Protocol);
+    assert_eq!(text, "Invalid or unsupported protocol version (5); supported versions are (4/v4)");
+    assert!(new.try_receive().is_none(), "the connection is closed, as a server does");
+}
+
+#[test]
+fn misuse_is_answered_and_the_connection_lives() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut client = Client::connect(proxy.door.address(), Version::V4);
+    client.query(1, "SELECT v FROM ks.early");
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Protocol);
+    assert_eq!(client.startup().header.opcode, Opcode::Ready);
+    assert_eq!(error_of(&client.startup()).0, ErrorCode::Protocol);
+    client.send(5, Opcode::Query, b"garbage");
+    let answer = client.receive();
+    assert_eq!((answer.header.stream, error_of(&answer).0), (5, ErrorCode::Protocol));
+    assert_eq!(client.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+}
+
+#[test]
+fn draining_finishes_what_is_under_way() {
+    let held = Arc::new(Mutex::new(None));
+    let (holder, (holds, wait)) = (held.clone(), mpsc::channel());
+    let fake = Fake::start(Version::V5, move |ask| {
+        let hold = ask.text.contains("FROM ks.held");
+        if hold {
+            holder.lock().unwrap().replace(ask.clone());
+            holds.send(()).unwrap();
+        }
+        hold
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V5);
+    client.query(3, "SELECT v FROM ks.held");
+    wait.recv().unwrap();
+    let address = proxy.door.address();
+    let draining = std::thread::spawn(move || (proxy.door.drain(Duration::from_secs(20)), proxy));
+    while std::net::TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    held.lock().unwrap().take().unwrap().text_row("done");
+    assert_eq!(text_of(&client.receive()), "done");
+    assert!(client.try_receive().is_none(), "closed after the last answer");
+    assert!(draining.join().unwrap().0, "nothing had to be cut off");
+}
+
+/// Panics where the cache would be.
+struct Faulty;
+
+impl Router for Faulty {
+    fn route(&self, request: Request) -> Option<Later> {
+        let Asked::Query(_) = request.asked else { return PassThrough.route(request) };
+        if request.body.windows(4).any(|bytes| bytes == b"oops") {
+            panic!("a bug, on purpose");
+        }
+        if request.body.windows(5).any(|bytes| bytes == b"later") {
+            return Some(Box::pin(async move {
+                let answer = request.call().await;
+                panic!("a bug in a task, on purpose: {answer:?}");
+            }));
+        }
+        PassThrough.route(request)
+    }
+}
+
+#[test]
+fn a_bug_costs_one_request_and_nobody_elses_connection() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::routed(fake.address, Driver::Auto, Arc::new(Faulty));
+    let mut other = proxy.client(Version::V4);
+    let mut client = proxy.client(Version::V4);
+    client.query(1, "SELECT v FROM ks.later");
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Server);
+    client.query(2, "SELECT v FROM ks.oops");
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Server);
+    assert_eq!(client.ask("SELECT v FROM ks.fine"), "SELECT v FROM ks.fine");
+    assert_eq!(other.ask("SELECT v FROM ks.fine"), "SELECT v FROM ks.fine");
+}
