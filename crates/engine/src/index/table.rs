@@ -150,7 +150,7 @@ impl Table {
     }
 
     /// Writer only: copy, count, clear; see the head of this file.
-    fn move_slot(&self, from: Place, to: Place) {
+    pub(super) fn move_slot(&self, from: Place, to: Place) {
         let slot = self.load(from);
         self.set(to, slot);
         self.moves.fetch_add(1, Ordering::Release);
