@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Parsed {
 pub fn parse_bytes(text: &[u8]) -> Parsed {
     match std::str::from_utf8(text) {
         Ok(text) => parse(text),
-        Err(_) => Parsed { statement: Statement::Unknown(Unknown::write(None)), markers: Vec::new() },
+        Err(_) => Parsed::new(Statement::Unknown(Unknown::write(None)), Vec::new()),
     }
 }
 
@@ -29,14 +29,26 @@ pub struct Parsed {
     pub statement: Statement,
     /// One per marker, its name when it is `:name`.
     pub markers: Vec<Option<String>>,
+    binds_doubted: bool,
 }
 
 impl Parsed {
-    /// Whether a marker name occurs twice. Cassandra gives each occurrence its own bind index, newer ScyllaDB
-    /// gives them one, so indexes are then not certain.
-    pub fn repeats_marker_name(&self) -> bool {
+    pub(crate) fn new(statement: Statement, markers: Vec<Option<String>>) -> Parsed {
+        Parsed { statement, markers, binds_doubted: false }
+    }
+
+    /// Tells how many bind variables the server counts in the statement (from its answer to the PREPARE). If they are not as
+    /// many as the markers here, no plan will take a key from a bound value.
+    pub fn expect_binds(&mut self, count: usize) {
+        self.binds_doubted |= count != self.markers.len();
+    }
+
+    /// Whether a marker's position is its bind index for sure. Where a marker name occurs twice, Cassandra gives each occurrence
+    /// its own bind index, newer ScyllaDB gives them one.
+    pub fn binds_are_certain(&self) -> bool {
         let named: Vec<&String> = self.markers.iter().flatten().collect();
-        named.iter().enumerate().any(|(i, name)| named[..i].contains(name))
+        let repeated = named.iter().enumerate().any(|(i, name)| named[..i].contains(name));
+        !repeated && !self.binds_doubted
     }
 }
 

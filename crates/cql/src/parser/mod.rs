@@ -29,10 +29,10 @@ pub(crate) fn parse(text: &str) -> Parsed {
     if rest.is_empty() {
         let mut parser = Parser::new(&tokens);
         if let Ok(statement) = parser.whole_statement() {
-            return Parsed { statement, markers: parser.markers };
+            return Parsed::new(statement, parser.markers);
         }
     }
-    Parsed { statement: Statement::Unknown(unknown::judge(&tokens, rest)), markers: Vec::new() }
+    Parsed::new(Statement::Unknown(unknown::judge(&tokens, rest)), Vec::new())
 }
 
 /// Words that no column, table or keyspace can be called without quotes.

@@ -23,7 +23,7 @@ pub(super) enum Rows {
 type Values = Option<Vec<Slot>>;
 
 pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certain: bool) -> Rows {
-    if !binds_certain {
+    if !binds_certain || !table.partition_is_bytes() {
         return Rows::Table;
     }
     let Some(partitions) = combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)

@@ -49,7 +49,7 @@ pub enum Plan {
 /// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names one; for an
 /// EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
 pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
-    let context = Context { schema, session_keyspace, binds_certain: !parsed.repeats_marker_name() };
+    let context = Context { schema, session_keyspace, binds_certain: parsed.binds_are_certain() };
     match &parsed.statement {
         Statement::Select(select) => read::plan(select, &context),
         Statement::Modification(modification) => Plan::Write(write::modification(modification, &context)),

@@ -60,8 +60,8 @@ pub enum PassReason {
     Clause,
     /// `BYPASS CACHE` or `USING TIMEOUT`.
     Bypass,
-    /// A marker name occurs twice, so bind positions are not certain.
-    RepeatedMarker,
+    /// Bind positions are not certain ([`crate::statement::Parsed::binds_are_certain`]).
+    UncertainBinds,
 }
 
 impl PassReason {
@@ -81,7 +81,7 @@ impl PassReason {
             PassReason::Distinct => "distinct",
             PassReason::Clause => "clause",
             PassReason::Bypass => "bypass",
-            PassReason::RepeatedMarker => "repeated-marker",
+            PassReason::UncertainBinds => "uncertain-binds",
         }
     }
 }
@@ -103,7 +103,7 @@ fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
     table.cacheable().map_err(PassReason::NotCacheable)?;
     if !context.binds_certain {
-        return Err(PassReason::RepeatedMarker);
+        return Err(PassReason::UncertainBinds);
     }
     let projection = project(&select.selectors, &table)?;
     let equal = equalities(&select.relations)?;

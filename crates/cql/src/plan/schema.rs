@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::read::Projected;
+
 /// A view of the schema at one moment. Plans made from it must be thrown away when the schema changes.
 pub trait SchemaView {
     /// The table or view `keyspace.table` (names as stored, already folded), if there is one.
@@ -28,7 +30,7 @@ impl Column {
     }
 
     /// Whether the type is a collection or user type that is not frozen: no single cell, no single write time.
-    /// `user_types` are the names of the keyspace's user types (any type name that is not native counts as one).
+    /// Any type that is neither native nor frozen counts as one.
     pub fn is_multi_cell(&self) -> bool {
         let name = self.cql_type.trim();
         if name.starts_with("frozen<") || name.starts_with("tuple<") || name.starts_with("vector<") {
@@ -116,15 +118,31 @@ impl TableSchema {
         if self.partition_key.iter().chain(&self.clustering).chain(&self.regulars).any(|c| c.masked) {
             return Err(NotCacheable::MaskedColumn);
         }
-        if self.partition_key.is_empty()
-            || self.clustering.iter().any(|c| !crate::plan::types::has_one_form(&c.cql_type))
-        {
+        let one_form = |c: &Column| crate::plan::types::has_one_form(&c.cql_type);
+        if !self.partition_is_bytes() || !self.clustering.iter().all(one_form) {
             return Err(NotCacheable::KeyType);
         }
         if self.regulars.len() > usize::from(u16::MAX) {
             return Err(NotCacheable::TooManyColumns);
         }
         Ok(())
+    }
+
+    /// Name of a column of a projection, for comparing with the metadata that a server gives.
+    pub fn name_of(&self, column: Projected) -> Option<&str> {
+        let keys = || self.partition_key.iter().chain(&self.clustering);
+        let column = match column {
+            Projected::Key(at) => keys().nth(usize::from(at)),
+            Projected::Regular(at) => self.regulars.get(usize::from(at)),
+        };
+        column.map(|column| column.name.as_str())
+    }
+
+    /// Whether the bytes bound to the partition key are the key's own. Servers sort and rewrite bound collections, tuples and
+    /// user types, so that other bytes may name the same partition.
+    pub(crate) fn partition_is_bytes(&self) -> bool {
+        !self.partition_key.is_empty()
+            && self.partition_key.iter().all(|c| crate::plan::types::is_native(&c.cql_type))
     }
 
     /// Identifies table and row shape: a stored row with another fingerprint must not be read (FNV-1a over id, names and types).

@@ -65,6 +65,8 @@ impl SchemaView for Fixture {
             "dec" => table("dec", 9, "k int", "c decimal", "", "v int"),
             "Quoted" => table("Quoted", 10, "K int", "", "", "from int;a\"b int"),
             "blobs" => table("blobs", 11, "k blob", "c uuid", "", "v int"),
+            "sets" => table("sets", 14, "k frozen<set<int>>", "", "", "v int"),
+            "nested" => table("nested", 15, "k int", "c frozen<set<int>>", "", "v int"),
             "masked" => {
                 let mut masked = table("masked", 12, "k int", "", "", "v int");
                 masked.regulars[0].masked = true;

@@ -62,6 +62,8 @@ fn the_fill_quotes_every_name_and_asks_for_times() {
 #[test]
 fn a_filled_row_answers_any_projection() {
     let (key, plan) = read("w, k, \"from\", c, \"K2\", w");
+    let names: Vec<_> = plan.projection.iter().map(|column| plan.table.name_of(*column).unwrap()).collect();
+    assert_eq!(names, ["w", "k", "from", "c", "K2", "w"]);
     let row = vec![
         Some(&ONE[..]),
         Some(b"p"),

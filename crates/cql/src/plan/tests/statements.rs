@@ -123,7 +123,7 @@ fn other_reads_pass_through() {
         ("SELECT v FROM t WHERE k = 1.5 AND c = 'x'", "pass uncertain-literal"),
         ("SELECT v FROM t WHERE k = '1' AND c = 'x'", "pass uncertain-literal"),
         ("SELECT v FROM t WHERE k = 99999999999 AND c = 'x'", "pass uncertain-literal"),
-        ("SELECT v FROM t WHERE k = :a AND c = :a", "pass repeated-marker"),
+        ("SELECT v FROM t WHERE k = :a AND c = :a", "pass uncertain-binds"),
         ("SELECT nope FROM t WHERE k = 1 AND c = 'x'", "pass unknown-column"),
         ("SELECT \"V\" FROM t WHERE k = 1 AND c = 'x'", "pass unknown-column"),
         ("SELECT v FROM t WHERE k = 1 AND nope = 'x'", "pass not-one-row"),
@@ -136,6 +136,8 @@ fn other_reads_pass_through() {
         ("SELECT * FROM mv WHERE v = 1 AND k = 1", "pass view"),
         ("SELECT * FROM dec WHERE k = 1 AND c = 1.0", "pass key-type"),
         ("SELECT * FROM masked WHERE k = 1", "pass masked-column"),
+        ("SELECT * FROM sets WHERE k = ?", "pass key-type"),
+        ("SELECT * FROM nested WHERE k = ? AND c = ?", "pass key-type"),
         ("LIST ROLES", "pass list"),
         ("LIST ALL PERMISSIONS OF alice", "pass list"),
         ("DESCRIBE KEYSPACE ks", "pass describe"),
@@ -266,6 +268,8 @@ fn updates_name_their_rows() {
         ("UPDATE t SET v = (int) 5, w = cast(3 AS text) WHERE k = 1 AND c = 'x'", "row 1:00000001/78"),
         ("UPDATE t SET v = -(int) ? + 3 * 2 WHERE k = 1 AND c = ?", "row 1:00000001/?1"),
         ("UPDATE t SET v = 1", "table ks.t"),
+        ("UPDATE sets SET v = 1 WHERE k = ?", "table ks.sets"),
+        ("UPDATE nested SET v = 1 WHERE k = 1 AND c = {1, 2}", "partition 15:00000001"),
         ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' WITH SPICE", "table ks.t"),
         ("UPDATE \"Quoted\" SET \"from\" = 1 WHERE \"K\" = 1", "row 10:00000001/"),
         ("UPDATE \"Quoted\" SET \"from\" = 1 WHERE K = 1", "table ks.Quoted"),
@@ -417,4 +421,16 @@ fn many_keys_widen_instead_of_growing() {
     assert_eq!(written(&planned(&text)), "partition 1:00000001");
     let text = format!("DELETE FROM t WHERE k IN ({})", list.join(","));
     assert_eq!(written(&planned(&text)), "table ks.t");
+}
+
+#[test]
+fn a_server_that_counts_other_binds_is_not_second_guessed() {
+    let plan = |text: &str, count: usize| {
+        let mut parsed = super::parse(text);
+        parsed.expect_binds(count);
+        written(&super::analyse(&parsed, &super::Fixture, Some("ks")))
+    };
+    assert_eq!(plan("UPDATE t SET v = ? WHERE k = ? AND c = ?", 3), "row 1:?1/?2");
+    assert_eq!(plan("UPDATE t SET v = ? WHERE k = ? AND c = ?", 2), "table ks.t");
+    assert_eq!(plan("SELECT v FROM t WHERE k = ? AND c = ?", 3), "pass uncertain-binds");
 }
