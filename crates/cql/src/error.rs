@@ -1,12 +1,15 @@
-//! Errors of the native protocol: the codes an ERROR response carries, and the error type of this crate's decoders.
+//! Errors of the native protocol: the codes an ERROR response carries, and the error type of this crate's
+//! decoders.
 //!
 //! Source: the "Error codes" section of `native_protocol_v4.spec` and `native_protocol_v5.spec`.
 
 use std::borrow::Cow;
 
-/// A request or response that cannot be decoded, or a request that a server refuses before it looks at its content.
+/// A request or response that cannot be decoded, or a request that a server refuses before it looks at its
+/// content.
 ///
-/// `code` and `message` are what the client gets in an ERROR response, see [`crate::response::ErrorBody::from`].
+/// `code` and `message` are what the client gets in an ERROR response, see
+/// [`crate::response::ErrorBody::from`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProtocolError {

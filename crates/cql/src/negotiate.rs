@@ -1,4 +1,5 @@
-//! What a server answers while a connection is being set up, with Cassandra's texts: OPTIONS, STARTUP, versions it does not speak, messages out of turn.
+//! What a server answers while a connection is being set up, with Cassandra's texts: OPTIONS, STARTUP,
+//! versions it does not speak, messages out of turn.
 
 use crate::error::ProtocolError;
 use crate::frame::notation::Put;
@@ -6,7 +7,8 @@ use crate::frame::{Direction, FrameError, Header, Opcode, Version};
 use crate::message::Startup;
 use crate::response::ErrorBody;
 
-/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at it.
+/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Before STARTUP.
@@ -37,7 +39,8 @@ impl Stage {
     }
 }
 
-/// Checks the options of a STARTUP. No compression is supported yet, so asking for any is refused as an unknown one is.
+/// Checks the options of a STARTUP. No compression is supported yet, so asking for any is refused as an
+/// unknown one is.
 pub fn check_startup(startup: &Startup<'_>) -> Result<(), ProtocolError> {
     let cql_version = startup
         .option("CQL_VERSION")
@@ -76,7 +79,8 @@ pub fn supported(cql_version: &str, out: &mut Vec<u8>) {
     crate::response::encode_supported(&options, out);
 }
 
-/// The answer to a version that is not spoken here: in that version if it is an older one, else in the highest spoken.
+/// The answer to a version that is not spoken here: in that version if it is an older one, else in the
+/// highest spoken.
 pub fn unsupported_version(number: u8) -> FrameError {
     let names: Vec<&str> = Version::ALL.iter().map(|v| v.name()).collect();
     let text = format!(

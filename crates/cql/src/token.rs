@@ -1,7 +1,7 @@
 //! Partition tokens of Murmur3Partitioner, and the bytes of a partition key they are made from.
 //!
-//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it: the bytes of the tail are sign-extended, which the original
-//! does not do, and only the first of the two words is used.
+//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it: the bytes of the
+//! tail are sign-extended, which the original does not do, and only the first of the two words is used.
 
 /// The token of a partition key: where it lies on the ring.
 ///
@@ -67,7 +67,8 @@ fn sign_extended(bytes: &[u8]) -> u64 {
 #[error("Key length of {0} is longer than maximum of 65535")]
 pub struct KeyTooLong(pub usize);
 
-/// Appends the serialized partition key: the value itself if it has one component, else every component behind its 2-byte length and before a zero byte.
+/// Appends the serialized partition key: the value itself if it has one component, else every component
+/// behind its 2-byte length and before a zero byte.
 ///
 /// Nothing is left in `out` on error.
 pub fn partition_key<'a>(
@@ -104,8 +105,8 @@ mod tests {
 
     #[test]
     fn tokens_are_those_other_clients_compute() {
-        // Computed by the Python driver 3.30, both by its C and by its Python code. Where bytes of the tail have their high bit set, the original
-        // MurmurHash3 gives something else.
+        // Computed by the Python driver 3.30, both by its C and by its Python code. Where bytes of the tail
+        // have their high bit set, the original MurmurHash3 gives something else.
         let vectors: [(Vec<u8>, i64); 10] = [
             (b"a".to_vec(), -8839064797231613815),
             (b"123".to_vec(), -7468325962851647638),

@@ -9,7 +9,8 @@ use super::refusal::{FrameError, Head, Rules, Skipping};
 use super::segment::{SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN, check_payload};
 use crate::negotiate;
 
-/// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the maximum length and what was fed last.
+/// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the maximum length
+/// and what was fed last.
 ///
 /// ```
 /// # use afterglow_cql::frame::*;
@@ -61,8 +62,8 @@ impl Decoder {
         self.rules.version = Some(version);
     }
 
-    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP was answered with READY or
-    /// AUTHENTICATE, before anything further is decoded.
+    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP
+    /// was answered with READY or AUTHENTICATE, before anything further is decoded.
     pub fn switch_to_segments(&mut self) {
         self.segments.get_or_insert_default();
     }

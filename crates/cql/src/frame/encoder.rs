@@ -6,8 +6,9 @@ use super::segment::{MAX_PAYLOAD, SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN
 /// Collects outgoing envelopes of one connection: as they are at first, in v5 segments after
 /// [`switch_to_segments`](Encoder::switch_to_segments).
 ///
-/// Small envelopes pushed between two [`take`](Encoder::take)s share segments, as the servers' own flushers do; an envelope that fills more
-/// than one segment gets its own. Nothing is bounded here: stop pushing while [`len`](Encoder::len) is more than the peer keeps up with.
+/// Small envelopes pushed between two [`take`](Encoder::take)s share segments, as the servers' own flushers
+/// do; an envelope that fills more than one segment gets its own. Nothing is bounded here: stop pushing while
+/// [`len`](Encoder::len) is more than the peer keeps up with.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -79,7 +80,8 @@ impl Encoder {
         std::mem::take(&mut self.out)
     }
 
-    /// Moves everything pushed since the last call to the end of `buffer`; keeps its own buffer for the next round.
+    /// Moves everything pushed since the last call to the end of `buffer`; keeps its own buffer for the next
+    /// round.
     pub fn take_into(&mut self, buffer: &mut Vec<u8>) {
         self.close();
         if buffer.is_empty() {

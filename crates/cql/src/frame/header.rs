@@ -244,7 +244,8 @@ impl Header {
     }
 }
 
-/// A whole envelope. The body shares the decoder's buffer: keep a copy, not the slice, of what must live long.
+/// A whole envelope. The body shares the decoder's buffer: keep a copy, not the slice, of what must live
+/// long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// The header.

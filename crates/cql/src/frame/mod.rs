@@ -1,9 +1,12 @@
-//! Framing of the native protocol: envelopes (the "frames" of v4) and, in v5, the checksummed segments around them.
+//! Framing of the native protocol: envelopes (the "frames" of v4) and, in v5, the checksummed segments around
+//! them.
 //!
-//! [`Decoder`] turns bytes of a connection into [`Envelope`]s, [`Encoder`] does the reverse; neither knows a socket. What is inside an
-//! envelope's body is the business of [`crate::message`] (requests) and [`crate::response`].
+//! [`Decoder`] turns bytes of a connection into [`Envelope`]s, [`Encoder`] does the reverse; neither knows a
+//! socket. What is inside an envelope's body is the business of [`crate::message`] (requests) and
+//! [`crate::response`].
 //!
-//! Relaying costs nothing but the nine header bytes: change [`Header::stream`] and push header and body into the other side's encoder.
+//! Relaying costs nothing but the nine header bytes: change [`Header::stream`] and push header and body into
+//! the other side's encoder.
 
 mod crc;
 mod decoder;
@@ -21,7 +24,8 @@ pub use header::{Direction, Envelope, Flags, HEADER_LEN, Header, Opcode, Version
 pub use refusal::FrameError;
 pub use segment::{MAX_PAYLOAD, SegmentHeader};
 
-/// How much an envelope, header included, may measure unless configured otherwise: Cassandra's `native_transport_max_frame_size`.
+/// How much an envelope, header included, may measure unless configured otherwise: Cassandra's
+/// `native_transport_max_frame_size`.
 pub const DEFAULT_MAX_ENVELOPE: usize = 256 * 1024 * 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The notations of the protocol ("\[int\]", "\[string\]", "\[bytes\]", ...), section 3 of the specifications: a total reader over
-//! a byte slice, and the functions that append them to a buffer.
+//! The notations of the protocol ("\[int\]", "\[string\]", "\[bytes\]", ...), section 3 of the
+//! specifications: a total reader over a byte slice, and the functions that append them to a buffer.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -48,8 +48,8 @@ pub fn range_of(outer: &[u8], inner: &[u8]) -> Range<usize> {
     start..start + inner.len()
 }
 
-/// Reads notations from the front of a slice. Every method returns an error, and leaves the position undefined, when the slice is too
-/// short or holds something else than asked for.
+/// Reads notations from the front of a slice. Every method returns an error, and leaves the position
+/// undefined, when the slice is too short or holds something else than asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -280,8 +280,8 @@ impl<'a> StringMap<'a> {
 
 /// Appends notations to a buffer.
 ///
-/// Lengths that the wire cannot hold are a mistake of the caller and panic: the callers of this crate pass names and values that came
-/// from the wire, or bound them themselves.
+/// Lengths that the wire cannot hold are a mistake of the caller and panic: the callers of this crate pass
+/// names and values that came from the wire, or bound them themselves.
 pub trait Put {
     /// Appends raw bytes.
     fn put_raw(&mut self, bytes: &[u8]);

@@ -5,7 +5,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::header::{Envelope, HEADER_LEN};
 use super::refusal::{FrameError, Head, Rules, Skipping, length_of};
 
-/// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that spans segments.
+/// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that
+/// spans segments.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     contained: Bytes,
@@ -23,7 +24,8 @@ impl Reassembly {
         self.contained.len() + self.spanning.len()
     }
 
-    /// Takes in the payload of a self-contained segment, once [`next_contained`](Self::next_contained) gave everything of the one before.
+    /// Takes in the payload of a self-contained segment, once [`next_contained`](Self::next_contained) gave
+    /// everything of the one before.
     pub fn contain(&mut self, payload: Bytes) {
         self.contained = payload;
         self.refused_in_a_row = 0;
@@ -54,8 +56,8 @@ impl Reassembly {
         Ok(Some(Envelope { header, body }))
     }
 
-    /// An envelope that is not acceptable is skipped; after two in a row the rest of the segment must be garbage too (Cassandra's
-    /// `consecutive_message_errors_threshold`).
+    /// An envelope that is not acceptable is skipped; after two in a row the rest of the segment must be
+    /// garbage too (Cassandra's `consecutive_message_errors_threshold`).
     fn refuse(&mut self, refusal: FrameError) -> FrameError {
         self.refused_in_a_row += 1;
         FrameError { fatal: self.refused_in_a_row > 1, ..refusal }

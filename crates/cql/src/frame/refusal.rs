@@ -16,7 +16,8 @@ pub struct FrameError {
     pub stream: i16,
     /// Version of the answer, a number that may be none of [`Version`]: an old client is answered in its own.
     pub version: u8,
-    /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the envelope was skipped and decoding goes on.
+    /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the envelope was
+    /// skipped and decoding goes on.
     pub fatal: bool,
 }
 
@@ -81,7 +82,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server does.
+    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server
+    /// does.
     pub fn accept(&self, head: &Head) -> Result<Header, FrameError> {
         let opcode = self.check(head).map_err(|error| head.refuse(error))?;
         Ok(Header { version: head.version, flags: head.flags, stream: head.stream, opcode })

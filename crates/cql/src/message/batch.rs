@@ -25,7 +25,8 @@ pub enum StatementRef<'a> {
     Prepared(&'a [u8]),
 }
 
-/// One statement of a batch. Its values are positional: the protocol's way to name them was never implemented.
+/// One statement of a batch. Its values are positional: the protocol's way to name them was never
+/// implemented.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchStatement<'a> {
     /// Which.

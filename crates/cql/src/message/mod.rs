@@ -1,10 +1,11 @@
 //! Requests: views over the bodies that clients send, and the same types as builders.
 //!
-//! A view borrows everything from the body: `bytes::Bytes::slice_ref` makes a shared slice from any part of it, and
-//! [`crate::frame::notation::range_of`] a range. Parsing checks everything, so accessors never fail; it does not allocate, but for [`Batch`]'s
-//! iterators which do not either.
+//! A view borrows everything from the body: `bytes::Bytes::slice_ref` makes a shared slice from any part of
+//! it, and [`crate::frame::notation::range_of`] a range. Parsing checks everything, so accessors never fail;
+//! it does not allocate, but for [`Batch`]'s iterators which do not either.
 //!
-//! Every type has `encode(version, &mut Vec<u8>)`, the inverse of `parse`, for the control connection, load clients and tests.
+//! Every type has `encode(version, &mut Vec<u8>)`, the inverse of `parse`, for the control connection, load
+//! clients and tests.
 
 mod batch;
 mod params;

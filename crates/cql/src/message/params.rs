@@ -1,4 +1,5 @@
-//! What a QUERY or EXECUTE carries besides its text or id: section 4.1.4 of the specifications ("query_parameters").
+//! What a QUERY or EXECUTE carries besides its text or id: section 4.1.4 of the specifications
+//! ("query_parameters").
 
 use crate::error::ProtocolError;
 use crate::frame::Version;
@@ -55,7 +56,8 @@ impl std::fmt::Display for Consistency {
     }
 }
 
-/// Flags of the query parameters: a \[byte\] in v4, an \[int\] in v5. Unknown bits are kept and ignored, as servers do.
+/// Flags of the query parameters: a \[byte\] in v4, an \[int\] in v5. Unknown bits are kept and ignored, as
+/// servers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct QueryFlags(pub u32);
 

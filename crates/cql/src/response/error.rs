@@ -22,7 +22,8 @@ pub struct ErrorBody<'a> {
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the specification")]
 pub enum ErrorDetail<'a> {
-    /// Nothing, or bytes that are not what the specification says: they are kept, and the code is still worth knowing.
+    /// Nothing, or bytes that are not what the specification says: they are kept, and the code is still worth
+    /// knowing.
     Other(&'a [u8]),
     Unavailable {
         consistency: Consistency,
@@ -94,7 +95,8 @@ impl<'a> Failures<'a> {
         Ok(Self { count, reasons })
     }
 
-    /// Failures as v4 knows them: their number. In v5 their nodes must be told too, so there it can only be 0.
+    /// Failures as v4 knows them: their number. In v5 their nodes must be told too, so there it can only be
+    /// 0.
     pub fn counted(count: u32) -> Self {
         Self { count, reasons: &[] }
     }

@@ -1,4 +1,5 @@
-//! Result metadata: flags, paging state, and the specification of every column; section 4.2.5.2 of the specifications.
+//! Result metadata: flags, paging state, and the specification of every column; section 4.2.5.2 of the
+//! specifications.
 
 use super::types::{CqlType, skip_type};
 use crate::frame::Version;
@@ -160,7 +161,8 @@ pub struct MetadataOut<'a> {
     pub skip: bool,
     /// Where the next page starts.
     pub paging_state: Option<&'a [u8]>,
-    /// Id of this metadata, to be told to a client that has another (v5). Such a client needs the columns too.
+    /// Id of this metadata, to be told to a client that has another (v5). Such a client needs the columns
+    /// too.
     pub new_metadata_id: Option<&'a [u8]>,
 }
 

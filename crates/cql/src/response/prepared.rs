@@ -35,7 +35,8 @@ impl<'a> Prepared<'a> {
         Ok(Self { id, result_metadata_id, bound_flags, bound, result, pk_indexes })
     }
 
-    /// For every component of the partition key, in its order, which bound variable it is. Empty when not all of them are bound.
+    /// For every component of the partition key, in its order, which bound variable it is. Empty when not all
+    /// of them are bound.
     pub fn pk_indexes(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
         self.pk_indexes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
     }
