@@ -1,5 +1,5 @@
-//! What a server answers while a connection is being set up, with Cassandra's texts: OPTIONS, STARTUP,
-//! versions it does not speak, messages out of turn.
+//! What a server answers while a connection is being set up: OPTIONS, STARTUP, versions it does not speak, messages
+//! out of turn. Texts, streams and versions of the answers are those that Cassandra 5.0 was seen to give.
 
 use crate::error::ProtocolError;
 use crate::frame::notation::Put;
@@ -7,12 +7,13 @@ use crate::frame::{Direction, FrameError, Header, Opcode, Version};
 use crate::message::Startup;
 use crate::response::ErrorBody;
 
-/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at
-/// it.
+/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Before STARTUP.
     Initial,
+    /// After a STARTUP that was answered with an error.
+    Refused,
     /// The server asked for credentials.
     Authenticating,
     /// READY or AUTH_SUCCESS was sent.
@@ -20,12 +21,13 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether a request is in turn; if not, the error to answer with. The connection lives on.
+    /// Whether a request is in turn; if not, the error to answer with, on [`answer_stream`](Stage::answer_stream). The
+    /// connection lives on.
     pub fn check(self, opcode: Opcode) -> Result<(), ProtocolError> {
         match (self, opcode) {
-            (Stage::Initial, Opcode::Startup | Opcode::Options)
+            (Stage::Initial | Stage::Refused, Opcode::Startup | Opcode::Options)
             | (Stage::Authenticating, Opcode::AuthResponse) => Ok(()),
-            (Stage::Initial, other) => {
+            (Stage::Initial | Stage::Refused, other) => {
                 Err(ProtocolError::new(format!("Unexpected message {other}, expecting STARTUP or OPTIONS")))
             }
             (Stage::Authenticating, other) => {
@@ -36,6 +38,11 @@ impl Stage {
             }
             (Stage::Ready, _) => Ok(()),
         }
+    }
+
+    /// The stream on which a request out of turn is answered: 0 before any STARTUP, else its own.
+    pub fn answer_stream(self, request: i16) -> i16 {
+        if self == Stage::Initial { 0 } else { request }
     }
 }
 
@@ -56,40 +63,61 @@ pub fn check_startup(startup: &Startup<'_>) -> Result<(), ProtocolError> {
 
 /// The binary protocol knows CQL 3 only.
 fn check_cql_version(text: &str) -> Result<(), ProtocolError> {
-    let release = text.split(['-', '+', '~']).next().unwrap_or_default();
-    let numbers: Option<Vec<u32>> = release.split('.').map(|n| n.parse().ok()).collect();
-    match numbers {
-        Some(n) if (2..=4).contains(&n.len()) => {
-            if (n[0], n[1]) < (2, 99) {
-                return Err(ProtocolError::new(format!(
-                    "CQL version {text} is not supported by the binary protocol (supported version are >= 3.0.0)"
-                )));
-            }
-            Ok(())
-        }
-        _ => Err(ProtocolError::new(format!("Invalid version value: {text}"))),
+    let Some((release, is_early)) = parse_cql_version(text) else {
+        return Err(ProtocolError::new(format!("Invalid version value: {text}")));
+    };
+    if release < [2, 99, 0] || release == [2, 99, 0] && is_early {
+        return Err(ProtocolError::new(format!(
+            "CQL version {text} is not supported by the binary protocol (supported version are >= 3.0.0)"
+        )));
     }
+    Ok(())
+}
+
+/// Major, minor and patch of a version, and whether it is one before that release (`-beta1`). At least two numbers,
+/// then possibly `-` or `+` and more.
+fn parse_cql_version(text: &str) -> Option<([u32; 3], bool)> {
+    let (release, suffix) = match text.find(['-', '+']) {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-+._".contains(c);
+    if suffix.len() == 1 || !suffix.chars().all(valid) {
+        return None;
+    }
+    let mut numbers = [0; 3];
+    let mut count = 0;
+    for (i, number) in release.split('.').enumerate() {
+        let parsed = number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok())??;
+        if let Some(place) = numbers.get_mut(i) {
+            *place = parsed;
+        }
+        count += 1;
+    }
+    (count >= 2).then_some((numbers, suffix.starts_with('-')))
 }
 
 /// Appends the body of SUPPORTED: nothing but what this server can do itself, whatever the database offers.
-pub fn supported(cql_version: &str, out: &mut Vec<u8>) {
-    let versions: Vec<&str> = Version::ALL.iter().map(|v| v.name()).collect();
+pub fn supported(cql_version: &str, highest: Version, out: &mut Vec<u8>) {
     let options: [(&str, &[&str]); 3] =
-        [("CQL_VERSION", &[cql_version]), ("COMPRESSION", &[]), ("PROTOCOL_VERSIONS", &versions)];
+        [("PROTOCOL_VERSIONS", &names_up_to(highest)), ("COMPRESSION", &[]), ("CQL_VERSION", &[cql_version])];
     crate::response::encode_supported(&options, out);
 }
 
-/// The answer to a version that is not spoken here: in that version if it is an older one, else in the
-/// highest spoken.
-pub fn unsupported_version(number: u8) -> FrameError {
-    let names: Vec<&str> = Version::ALL.iter().map(|v| v.name()).collect();
+fn names_up_to(highest: Version) -> Vec<&'static str> {
+    Version::ALL.iter().filter(|v| **v <= highest).map(|v| v.name()).collect()
+}
+
+/// The answer to a version that is not spoken here, or is above the `highest` that the database speaks: in that version
+/// if it is an older one, else in the highest. The connection lives on.
+pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
     let text = format!(
         "Invalid or unsupported protocol version ({number}); supported versions are ({})",
-        names.join(", ")
+        names_up_to(highest).join(", ")
     );
     let old = (1..Version::ALL[0].as_u8()).contains(&number);
-    let version = if old { number } else { Version::MAX.as_u8() };
-    FrameError { error: ProtocolError::new(text), stream: 0, version, fatal: true }
+    let version = if old { number } else { highest.as_u8() };
+    FrameError { error: ProtocolError::new(text), stream: 0, version, fatal: false }
 }
 
 /// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for these.
@@ -126,16 +154,37 @@ mod tests {
     #[test]
     fn startup_needs_a_cql_version_from_3_on() {
         assert_eq!(startup(&[]), Err("Missing value CQL_VERSION in STARTUP message".into()));
-        for good in ["3.0.0", "3.4.7", "3.0", "4.0.0-rc1", "2.99.0"] {
+        // What 5.0.x was seen to say to each of these.
+        for good in
+            ["3.0.0", "3.4.7", "3.0", "03.0", "4.0.0-rc1", "3.0-beta", "3.0.0+b", "3.0.0.0.0.0", "2.99.0"]
+        {
             assert_eq!(startup(&[("CQL_VERSION", good)]), Ok(()), "{good}");
         }
         assert_eq!(startup(&[("cql_version", "3.0.0")]), Ok(()), "names of options are taken in any case");
-        assert_eq!(
-            startup(&[("CQL_VERSION", "2.0.0")]),
-            Err("CQL version 2.0.0 is not supported by the binary protocol (supported version are >= 3.0.0)"
-                .into())
-        );
-        for bad in ["", "3", "x.y.z", "3.x", "99999999999.0.0", "1.2.3.4.5"] {
+        for old in ["2.0.0", "1.2.3.4.5", "2.98.99", "2.99.0-beta"] {
+            let text = "is not supported by the binary protocol (supported version are >= 3.0.0)";
+            assert_eq!(startup(&[("CQL_VERSION", old)]), Err(format!("CQL version {old} {text}")));
+        }
+        for bad in [
+            "",
+            "3",
+            "x",
+            "3.x",
+            "3.0.",
+            "3.0 ",
+            "99999999999.0.0",
+            "3.0.x",
+            "-3.0.0",
+            "3.0.0_x",
+            "3.0.0~x",
+            " 3.0",
+            "3.0x",
+            "3..0",
+            "3.0.0 x",
+            "3.0.0?",
+            "+3.+0",
+            "3.0-",
+        ] {
             assert_eq!(startup(&[("CQL_VERSION", bad)]), Err(format!("Invalid version value: {bad}")));
         }
     }
@@ -162,16 +211,25 @@ mod tests {
     #[test]
     fn supported_offers_what_this_server_does() {
         let mut body = Vec::new();
-        supported("3.4.7", &mut body);
+        supported("3.4.7", Version::V5, &mut body);
         let options = crate::frame::notation::Reader::new(&body).string_multimap().unwrap();
         let options: Vec<_> = options.iter().map(|(k, v)| (k, v.iter().collect::<Vec<_>>())).collect();
         assert_eq!(
             options,
             [
-                ("CQL_VERSION", vec!["3.4.7"]),
-                ("COMPRESSION", vec![]),
                 ("PROTOCOL_VERSIONS", vec!["4/v4", "5/v5"]),
+                ("COMPRESSION", vec![]),
+                ("CQL_VERSION", vec!["3.4.7"]),
             ]
+        );
+    }
+
+    #[test]
+    fn a_version_above_what_the_database_speaks_is_refused_in_its_highest() {
+        let refused = unsupported_version(5, Version::V4);
+        assert_eq!(
+            (refused.version, &*refused.error.message),
+            (4, "Invalid or unsupported protocol version (5); supported versions are (4/v4)")
         );
     }
 
@@ -184,6 +242,9 @@ mod tests {
             said(Stage::Initial, Opcode::Query),
             Err("Unexpected message QUERY, expecting STARTUP or OPTIONS".into())
         );
+        assert_eq!(said(Stage::Refused, Opcode::Startup), Ok(()), "one may try again");
+        assert_eq!((Stage::Initial.answer_stream(7), Stage::Refused.answer_stream(7)), (0, 7));
+        assert_eq!(said(Stage::Refused, Opcode::Query), said(Stage::Initial, Opcode::Query));
         assert_eq!(said(Stage::Authenticating, Opcode::AuthResponse), Ok(()));
         assert_eq!(
             said(Stage::Authenticating, Opcode::Options),

@@ -5,9 +5,8 @@ use bytes::{Buf, BytesMut};
 use super::DEFAULT_MAX_ENVELOPE;
 use super::header::{Direction, Envelope, HEADER_LEN, Version};
 use super::reassembly::Reassembly;
-use super::refusal::{FrameError, Head, Rules, Skipping};
+use super::refusal::{FrameError, Head, Rules, Skipping, version_of};
 use super::segment::{SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN, check_payload};
-use crate::negotiate;
 
 /// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the maximum length
 /// and what was fed last.
@@ -47,7 +46,7 @@ impl Decoder {
     }
 
     fn new(direction: Direction) -> Self {
-        let rules = Rules { direction, max_envelope: DEFAULT_MAX_ENVELOPE, version: None };
+        let rules = Rules { direction, max_envelope: DEFAULT_MAX_ENVELOPE, version: None, segments: false };
         Self { rules, input: BytesMut::new(), segments: None, skipping: None, failed: None }
     }
 
@@ -62,10 +61,12 @@ impl Decoder {
         self.rules.version = Some(version);
     }
 
-    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP
-    /// was answered with READY or AUTHENTICATE, before anything further is decoded.
+    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP was
+    /// answered, before anything further is decoded. (Cassandra does so even when the answer is an error, as seen with
+    /// 5.0.)
     pub fn switch_to_segments(&mut self) {
         self.segments.get_or_insert_default();
+        self.rules.segments = true;
     }
 
     /// Appends what the connection brought.
@@ -105,12 +106,14 @@ impl Decoder {
             return self.skip(skipping);
         }
         let Some(&first) = self.input.first() else { return Ok(None) };
-        // Version first: clients of v1 and v2 send shorter headers and would never be answered otherwise.
-        if Version::from_u8(first & 0x7f).is_none() {
-            return Err(negotiate::unsupported_version(first & 0x7f));
+        // Version first: clients of v1 and v2 send shorter headers and would never be answered otherwise. Nobody knows
+        // how long such an envelope is, so everything that came with it goes, and the connection stays, as in Cassandra.
+        if let Err(unsupported) = version_of(first) {
+            self.input.clear();
+            return Err(unsupported);
         }
         let Some(bytes) = self.input.first_chunk::<HEADER_LEN>() else { return Ok(None) };
-        let head = Head::read(bytes)?;
+        let head = Head::read(bytes);
         let header = match self.rules.accept(&head) {
             Ok(header) => header,
             Err(then) => return self.skip(Skipping { left: head.total(), then }),

@@ -94,7 +94,7 @@ pub struct Flags(pub u8);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// The body is compressed (v4; without meaning in v5).
+    /// The body is compressed, if that was negotiated (v4; without meaning in v5).
     pub const COMPRESSED: Flags = Flags(0x01);
     /// Request: trace it. Response: a tracing id precedes the message.
     pub const TRACING: Flags = Flags(0x02);

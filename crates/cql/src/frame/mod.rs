@@ -24,8 +24,8 @@ pub use header::{Direction, Envelope, Flags, HEADER_LEN, Header, Opcode, Version
 pub use refusal::FrameError;
 pub use segment::{MAX_PAYLOAD, SegmentHeader};
 
-/// How much an envelope, header included, may measure unless configured otherwise: Cassandra's
-/// `native_transport_max_frame_size`.
+/// How much an envelope, header included, may measure unless configured otherwise: the highest default of any database,
+/// Cassandra 3.11's. (5.0 refuses requests of more than 16 MiB; that is its business.)
 pub const DEFAULT_MAX_ENVELOPE: usize = 256 * 1024 * 1024;
 
 #[cfg(test)]

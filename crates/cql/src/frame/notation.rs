@@ -134,8 +134,9 @@ impl<'a> Reader<'a> {
 
     /// \[long string\]
     pub fn long_string(&mut self) -> Result<&'a str> {
-        let n = self.count("length of a [long string]")?;
-        utf8(self.take(n as usize, "an UTF8 serialized string preceded by its 4 bytes length")?)
+        // A negative length is more than there can be, and gets that answer.
+        let n = usize::try_from(self.int()?).unwrap_or(usize::MAX);
+        utf8(self.take(n, "an UTF8 serialized string preceded by its 4 bytes length")?)
     }
 
     /// \[short bytes\]

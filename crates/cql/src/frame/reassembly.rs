@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::header::{Envelope, HEADER_LEN};
-use super::refusal::{FrameError, Head, Rules, Skipping, length_of};
+use super::refusal::{FrameError, Head, Rules, Skipping};
 
 /// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that
 /// spans segments.
@@ -39,16 +39,11 @@ impl Reassembly {
         let Some(bytes) = self.contained.first_chunk::<HEADER_LEN>() else {
             return Err(rules.fatal("Segment ends within an envelope header"));
         };
-        let length = length_of(bytes);
-        let header = Head::read(bytes).and_then(|head| rules.accept(&head));
-        let Ok(length) = i32::try_from(length) else {
-            let signed = length as i32;
-            return Err(rules.fatal(format!("Invalid value for envelope header body length field: {signed}")));
-        };
-        let total = HEADER_LEN + length as usize;
-        let mut body = self.contained.split_to(total.min(self.contained.len()));
-        let header = header.map_err(|refusal| self.refuse(refusal))?;
-        if body.len() < total {
+        let head = Head::read(bytes);
+        rules.check_sign(&head)?;
+        let mut body = self.contained.split_to(head.total().min(self.contained.len()));
+        let header = rules.accept(&head).map_err(|refusal| self.refuse(refusal))?;
+        if body.len() < head.total() {
             return Err(rules.fatal("Self-contained segment ends within an envelope"));
         }
         self.refused_in_a_row = 0;
@@ -71,7 +66,8 @@ impl Reassembly {
         self.spanning.extend_from_slice(part);
         let have = self.spanning.len();
         let Some(bytes) = self.spanning.first_chunk::<HEADER_LEN>() else { return Ok(None) };
-        let head = Head::read(bytes).map_err(FrameError::fatal)?;
+        let head = Head::read(bytes);
+        rules.check_sign(&head)?;
         let header = match rules.accept(&head) {
             Ok(header) => header,
             Err(then) if rules.is_too_long(&head) => {

@@ -32,10 +32,10 @@ impl FrameError {
     }
 }
 
-/// What an envelope's first nine bytes say, before anything but the version is believed.
+/// What an envelope's first nine bytes say, before anything is believed.
 pub(super) struct Head {
-    version: Version,
-    direction: Direction,
+    /// The version byte: a number and the direction.
+    first: u8,
     flags: Flags,
     stream: i16,
     opcode: u8,
@@ -43,31 +43,23 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a header whose version is one spoken here.
-    pub fn read(bytes: &[u8; HEADER_LEN]) -> Result<Self, FrameError> {
-        let [first, flags, s1, s2, opcode, ..] = *bytes;
+    /// Reads a header as it has been since v3.
+    pub fn read(&[first, flags, s1, s2, opcode, l1, l2, l3, l4]: &[u8; HEADER_LEN]) -> Self {
         let stream = i16::from_be_bytes([s1, s2]);
-        let number = first & 0x7f;
-        let Some(version) = Version::from_u8(number) else {
-            return Err(FrameError { stream, ..negotiate::unsupported_version(number) });
-        };
-        let (direction, length) = (Direction::of(first), length_of(bytes));
-        Ok(Self { version, direction, flags: Flags(flags), stream, opcode, length })
+        let length = u32::from_be_bytes([l1, l2, l3, l4]);
+        Self { first, flags: Flags(flags), stream, opcode, length }
     }
 
     /// Length of the whole envelope.
     pub fn total(&self) -> usize {
         HEADER_LEN.saturating_add(self.length as usize)
     }
-
-    fn refuse(&self, error: ProtocolError) -> FrameError {
-        FrameError { error, stream: self.stream, version: self.version.as_u8(), fatal: false }
-    }
 }
 
-/// The body length of a header of any version since v3.
-pub(super) fn length_of(&[.., a, b, c, d]: &[u8; HEADER_LEN]) -> u32 {
-    u32::from_be_bytes([a, b, c, d])
+/// The protocol version a version byte tells.
+pub(super) fn version_of(first: u8) -> Result<Version, FrameError> {
+    let number = first & 0x7f;
+    Version::from_u8(number).ok_or_else(|| negotiate::unsupported_version(number, Version::MAX))
 }
 
 /// What envelopes a decoder takes.
@@ -79,43 +71,70 @@ pub(super) struct Rules {
     pub max_envelope: usize,
     /// The version they must have, once it is agreed upon.
     pub version: Option<Version>,
+    /// Whether they travel in segments.
+    pub segments: bool,
 }
 
 impl Rules {
-    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server
-    /// does.
+    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server does.
     pub fn accept(&self, head: &Head) -> Result<Header, FrameError> {
-        let opcode = self.check(head).map_err(|error| head.refuse(error))?;
-        Ok(Header { version: head.version, flags: head.flags, stream: head.stream, opcode })
+        let version = version_of(head.first).map_err(|e| FrameError { stream: head.stream, ..e })?;
+        let opcode = self.check(version, head).map_err(|error| self.refuse(head, error))?;
+        Ok(Header { version, flags: head.flags, stream: head.stream, opcode })
     }
 
-    /// Whether it is its length alone that makes an envelope unacceptable.
+    /// Whether an envelope is longer than allowed.
     pub fn is_too_long(&self, head: &Head) -> bool {
         head.total() > self.max_envelope
     }
 
-    fn check(&self, head: &Head) -> Result<Opcode, ProtocolError> {
-        let opcode = Opcode::decode(head.opcode, head.direction)?;
-        if opcode.direction() != self.direction {
+    /// In segments, a body length that is negative as an \[int\] ends the connection.
+    pub fn check_sign(&self, head: &Head) -> Result<(), FrameError> {
+        let signed = head.length as i32;
+        if signed >= 0 {
+            return Ok(());
+        }
+        let text = format!("Invalid value for envelope header body length field: {signed}");
+        Err(self.refuse(head, ProtocolError::new(text)).fatal())
+    }
+
+    /// The error for an envelope that is skipped. A connection without a version answers in the highest.
+    pub fn refuse(&self, head: &Head, error: ProtocolError) -> FrameError {
+        let version = self.version.unwrap_or(Version::MAX).as_u8();
+        FrameError { error, stream: head.stream, version, fatal: false }
+    }
+
+    fn check(&self, version: Version, head: &Head) -> Result<Opcode, ProtocolError> {
+        let direction = Direction::of(head.first);
+        let opcode = Opcode::decode(head.opcode, direction)?;
+        if direction != self.direction {
             return Err(opcode.wrong_direction(self.direction));
         }
         if self.is_too_long(head) {
-            let (total, max) = (head.total(), self.max_envelope);
-            return Err(ProtocolError::invalid(format!(
-                "Request is too big: length {total} exceeds maximum allowed length {max}."
-            )));
+            return Err(self.too_long(head));
         }
-        if let Some(agreed) = self.version.filter(|&agreed| agreed != head.version) {
-            let got = head.version;
+        if let Some(agreed) = self.version.filter(|&agreed| agreed != version) {
             return Err(ProtocolError::new(format!(
-                "Invalid message version. Got {got} but previous messages on this connection had version {agreed}"
+                "Invalid message version. Got {version} but previous messages on this connection had version {agreed}"
             )));
         }
-        // In v5 it is segments that are compressed, and the flag means nothing.
-        if !head.version.has_segments() && head.flags.contains(Flags::COMPRESSED) {
-            return Err(ProtocolError::new("Received a compressed frame, but no compression was negotiated"));
+        // Servers ignore the flag in requests as long as no compression was negotiated. In v5 it means nothing.
+        let compressed = head.flags.contains(Flags::COMPRESSED) && !version.has_segments();
+        if compressed && direction == Direction::Response {
+            return Err(ProtocolError::new(
+                "Received a compressed response, but no compression was negotiated",
+            ));
         }
         Ok(opcode)
+    }
+
+    fn too_long(&self, head: &Head) -> ProtocolError {
+        let max = self.max_envelope;
+        ProtocolError::invalid(if self.segments {
+            format!("CQL Message of size {} bytes exceeds allowed maximum of {max} bytes", head.length)
+        } else {
+            format!("Request is too big: length {} exceeds maximum allowed length {max}.", head.total())
+        })
     }
 
     /// An error of the connection rather than of an envelope.

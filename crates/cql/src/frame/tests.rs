@@ -240,7 +240,6 @@ fn unspoken_versions_are_answered_from_their_first_byte() {
         let mut decoder = server(false);
         decoder.feed(&[version]);
         let error = only_error(drain(&mut decoder));
-        assert!(error.fatal);
         let text = format!(
             "Invalid or unsupported protocol version ({version}); supported versions are (4/v4, 5/v5)"
         );
@@ -249,13 +248,24 @@ fn unspoken_versions_are_answered_from_their_first_byte() {
         reply.extend_from_slice(&[0, 0, 0, 10, 0, text.len() as u8]);
         reply.extend_from_slice(text.as_bytes());
         assert_eq!(error.reply(), reply, "version {version}");
+        // Seen with Cassandra: the client may go on with another version.
+        decoder.feed(b"\x04\0\0\x05\x05\0\0\0\0");
+        assert_eq!(good(drain(&mut decoder)).len(), 1);
     }
+}
+
+#[test]
+fn what_came_with_an_unspoken_version_is_dropped() {
+    let mut decoder = server(false);
+    decoder.feed(b"\x42\0\0\x05\x05\0\0\0\0\x04\0\0\x05\x05\0\0\0\0");
+    only_error(drain(&mut decoder));
+    assert_eq!(decoder.buffered(), 0);
 }
 
 #[test]
 fn refused_envelopes_are_skipped_and_answered_on_their_stream() {
     let options = b"\x04\0\0\x05\x05\0\0\0\0";
-    let refused: [(&[u8], &str); 5] = [
+    let refused: [(&[u8], &str); 4] = [
         (b"\x04\0\0\x07\x04\0\0\0\x02xx", "Unknown opcode 4"),
         (b"\x04\0\0\x07\xf0\0\0\0\0", "Unknown opcode -16"),
         (
@@ -266,21 +276,22 @@ fn refused_envelopes_are_skipped_and_answered_on_their_stream() {
             b"\x84\0\0\x07\x08\0\0\0\x01x",
             "Wrong protocol direction (expected RESPONSE, got REQUEST) for opcode 8 (RESULT)",
         ),
-        (
-            b"\x04\x01\0\x07\x07\0\0\0\x03abc",
-            "Received a compressed frame, but no compression was negotiated",
-        ),
     ];
     for (bytes, text) in refused {
         let all = [bytes, options].concat();
         for cut in 0..all.len() {
             let mut decoder = server(false);
+            if cut % 2 == 0 {
+                decoder.pin_version(Version::V4);
+            }
             decoder.feed(&all[..cut]);
             let mut got = drain(&mut decoder);
             decoder.feed(&all[cut..]);
             got.extend(drain(&mut decoder));
             let [Err(error), Ok(after)] = got.as_slice() else { panic!("{got:?}") };
-            assert_eq!((error.stream, error.version, error.fatal), (7, 4, false));
+            // A connection without a version is answered in the highest.
+            let version = if cut % 2 == 0 { 4 } else { 5 };
+            assert_eq!((error.stream, error.version, error.fatal), (7, version, false));
             assert_eq!(error.error.message, text);
             assert_eq!(after.header.opcode, Opcode::Options);
         }
@@ -288,9 +299,17 @@ fn refused_envelopes_are_skipped_and_answered_on_their_stream() {
 }
 
 #[test]
-fn the_compression_flag_means_nothing_in_v5() {
-    let mut decoder = server(false);
-    decoder.feed(b"\x05\x01\0\x07\x05\0\0\0\0");
+fn the_compression_flag_is_ignored_in_requests_and_in_v5_but_not_in_v4_responses() {
+    for bytes in [b"\x04\x01\0\x07\x05\0\0\0\0", b"\x05\x01\0\x07\x05\0\0\0\0"] {
+        let mut decoder = server(false);
+        decoder.feed(bytes);
+        assert_eq!(good(drain(&mut decoder))[0].header.flags, Flags::COMPRESSED);
+    }
+    let mut decoder = Decoder::for_responses();
+    decoder.feed(b"\x84\x01\0\x07\x08\0\0\0\x01x");
+    let error = only_error(drain(&mut decoder));
+    assert_eq!(error.error.message, "Received a compressed response, but no compression was negotiated");
+    decoder.feed(b"\x85\x01\0\x07\x08\0\0\0\x01x");
     assert_eq!(good(drain(&mut decoder)).len(), 1);
 }
 
@@ -325,7 +344,11 @@ fn envelopes_over_the_limit_are_skipped_without_being_kept() {
         let [Err(error), Ok(after)] = got.as_slice() else { panic!("{got:?}") };
         assert_eq!((error.stream, error.fatal), (6, false));
         assert_eq!(error.error.code, ErrorCode::Invalid);
-        let text = format!("Request is too big: length {} exceeds maximum allowed length 4096.", body + 9);
+        let text = if segments {
+            format!("CQL Message of size {body} bytes exceeds allowed maximum of 4096 bytes")
+        } else {
+            format!("Request is too big: length {} exceeds maximum allowed length 4096.", body + 9)
+        };
         assert_eq!(error.error.message, text);
         assert_eq!(*after, sent[1]);
     }

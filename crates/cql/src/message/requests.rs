@@ -157,9 +157,7 @@ impl<'a> Register<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self> {
         let events = Reader::new(body).string_list()?;
         match events.iter().find(|e| !Self::KNOWN.contains(&e.to_uppercase().as_str())) {
-            Some(unknown) => Err(ProtocolError::new(format!(
-                "Invalid value '{unknown}' for org.apache.cassandra.transport.Event$Type"
-            ))),
+            Some(unknown) => Err(ProtocolError::new(format!("Invalid value '{unknown}' for Type"))),
             None => Ok(Self { events }),
         }
     }
