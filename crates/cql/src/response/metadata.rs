@@ -175,9 +175,10 @@ impl<'a> MetadataOut<'a> {
     /// Appends the metadata. v4 has no metadata ids: there `new_metadata_id` is left out.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let new_id = self.new_metadata_id.filter(|_| version >= Version::V5);
-        let global = self.columns.first().filter(|_| self.one_table && !self.skip);
+        let global = self.one_table && !self.columns.is_empty();
         let mut flags = MetadataFlags::default();
-        flags.set(MetadataFlags::GLOBAL_TABLE, global.is_some());
+        // Cassandra sets it even where it leaves the table out.
+        flags.set(MetadataFlags::GLOBAL_TABLE, global);
         flags.set(MetadataFlags::HAS_MORE, self.paging_state.is_some());
         flags.set(MetadataFlags::NO_METADATA, self.skip);
         flags.set(MetadataFlags::METADATA_CHANGED, new_id.is_some());
@@ -190,7 +191,7 @@ impl<'a> MetadataOut<'a> {
             out.put_short_bytes(id);
         }
         if !self.skip {
-            encode_columns(global.is_some(), self.columns, out);
+            encode_columns(global, self.columns, out);
         }
     }
 }

@@ -100,7 +100,7 @@ fn skipped_metadata_is_two_numbers() {
     let metadata = MetadataOut { skip: true, ..MetadataOut::of_table(&columns) };
     let mut message = Vec::new();
     encode_rows_start(V4, &metadata, 1, &mut message);
-    assert_eq!(message, b"\0\0\0\x02\0\0\0\x04\0\0\0\x02\0\0\0\x01");
+    assert_eq!(message, b"\0\0\0\x02\0\0\0\x05\0\0\0\x02\0\0\0\x01");
     message.put_value(Value::Null);
     message.put_value(Value::Null);
     let rows = rows(V4, &message);

@@ -238,7 +238,9 @@ impl<'a> Session<'a> {
                 return Ok(true);
             }
             Request::Options => {
-                self.encoder.push_with(&reply(Opcode::Supported), |out| negotiate::supported("3.4.7", out));
+                self.encoder.push_with(&reply(Opcode::Supported), |out| {
+                    negotiate::supported("3.4.7", Version::MAX, out)
+                });
                 return Ok(true);
             }
             Request::Register(_) => {
