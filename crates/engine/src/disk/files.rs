@@ -189,11 +189,11 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError
 fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     let path = &config.path;
     let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
-    let is_block = match std::fs::metadata(path) {
-        Ok(found) if found.file_type().is_block_device() => true,
-        Ok(found) if found.is_file() => false,
+    let (is_block, is_new) = match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => (true, false),
+        Ok(found) if found.is_file() => (false, false),
         Ok(_) => return Err(OpenError::NotAFile { path: path.clone() }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (false, true),
         Err(e) => return Err(fail("inspect")(e)),
     };
     let file = open_direct(path, is_block).map_err(fail("open"))?;
@@ -210,7 +210,13 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     }
     if !is_block {
         keep_private(&file).map_err(fail("restrict"))?;
-        preallocate(&file, size).map_err(fail("preallocate"))?;
+        preallocate(&file, size).map_err(|e| {
+            if is_new {
+                // An empty file would only puzzle; the error to report is the one that came first.
+                let _ = std::fs::remove_file(path);
+            }
+            fail("preallocate")(e)
+        })?;
     }
     let alignment = alignment_of(&file);
     if alignment as usize > BUF_ALIGN {

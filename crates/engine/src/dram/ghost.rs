@@ -112,3 +112,52 @@ fn fingerprint(hash: u64) -> u32 {
 fn bucket_at(print: u32, buckets: usize) -> usize {
     ((u64::from(print) * buckets as u64) >> 31) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hash as spread out as a real one.
+    fn hash(key: u64) -> u64 {
+        (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+
+    #[test]
+    fn it_remembers_as_many_evictions_as_told_each_once() {
+        let mut ghost = Ghost::new();
+        ghost.set_limit(1000);
+        (0..3000).for_each(|key| ghost.remember(hash(key), Queue::Small));
+        let young = (2000..3000).filter(|&key| ghost.recall(hash(key)).is_some()).count();
+        assert!(young >= 970, "{young} of the last 1000 are remembered");
+        assert!((0..2000).all(|key| ghost.recall(hash(key)).is_none()), "older ones are forgotten");
+        assert!((2000..3000).all(|key| ghost.recall(hash(key)).is_none()), "a return is told once");
+    }
+
+    #[test]
+    fn it_tells_from_where_and_how_long_ago() {
+        let mut ghost = Ghost::new();
+        ghost.set_limit(100);
+        ghost.remember(hash(1), Queue::Main);
+        ghost.remember(hash(2), Queue::Small);
+        (10..15).for_each(|key| ghost.remember(hash(key), Queue::Small));
+        let told = |back: Option<Remembered>| back.map(|back| (back.from, back.age));
+        assert_eq!(told(ghost.recall(hash(1))), Some((Queue::Main, 0)), "each queue has its own age");
+        assert_eq!(told(ghost.recall(hash(2))), Some((Queue::Small, 5)));
+    }
+
+    #[test]
+    fn growing_and_shrinking_keeps_what_is_young() {
+        let mut ghost = Ghost::new();
+        ghost.set_limit(100);
+        (0..100).for_each(|key| ghost.remember(hash(key), Queue::Small));
+        let small = ghost.bytes();
+        ghost.set_limit(100_000);
+        assert!(ghost.bytes() > 100 * small && ghost.bytes() <= 100_000 * 13);
+        let kept = (0..50).filter(|&key| ghost.recall(hash(key)).is_some()).count();
+        assert!(kept >= 48, "{kept} of 50 survive growing");
+        ghost.set_limit(100);
+        assert!(ghost.bytes() <= 2 * small);
+        let kept = (50..100).filter(|&key| ghost.recall(hash(key)).is_some()).count();
+        assert!(kept >= 40, "{kept} of 50 survive shrinking");
+    }
+}

@@ -147,23 +147,23 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let key = 0..300u64;
+    let key = 0..900u64;
     prop_oneof![
         12 => (key.clone(), 0..600usize, any::<bool>()).prop_map(|(key, len, clean)| Op::Put { key, len, clean }),
         8 => key.clone().prop_map(|key| Op::Get { key }),
         3 => key.clone().prop_map(|key| Op::Remove { key }),
         3 => key.prop_map(|key| Op::Clean { key }),
         1 => any::<bool>().prop_map(|even| Op::Retain { even }),
-        1 => (0..60_000usize).prop_map(|bytes| Op::Budget { bytes }),
+        1 => (0..300_000usize).prop_map(|bytes| Op::Budget { bytes }),
     ]
 }
 
 proptest! {
     /// Nothing is lost without being handed over, nothing is returned that was not put last, and the budget holds.
     #[test]
-    fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..400)) {
+    fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..700)) {
         let at = Location { segment: 9, offset_units: 9 };
-        let mut tier = DramTier::new(budget(40_000));
+        let mut tier = DramTier::new(budget(200_000));
         let mut model: HashMap<u64, Entry> = HashMap::new();
         let mut version = 0;
         for op in ops {
