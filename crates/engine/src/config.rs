@@ -1,0 +1,112 @@
+//! How a cache and its namespaces are set up.
+
+use std::path::PathBuf;
+
+use crate::disk::{DeviceConfig, IoEngine};
+
+/// How to open a cache. Start from [`Config::new`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// Directory of journal, metadata and lock; created when missing.
+    pub data_dir: PathBuf,
+    /// Files or block devices that hold the objects.
+    pub devices: Vec<DeviceConfig>,
+    /// Bytes of memory for everything: index, DRAM tier, write buffers, epochs. Default 256 MiB, at least 16 MiB.
+    pub memory: u64,
+    /// Share of `memory` for the index; default: what the flash needs at 1 KiB per object, at most a quarter of `memory`.
+    pub index_memory: Option<u64>,
+    /// How to talk to the devices.
+    pub io: IoEngine,
+    /// Bytes per segment: a power of two from 64 KiB to 16 MiB. Default: 16 MiB, or smaller so that there are at least 256.
+    /// Fixed when the cache is created.
+    pub segment_size: Option<u32>,
+    /// Bytes of journal. Default 64 MiB. Fixed when the cache is created.
+    pub journal_size: u64,
+    /// Bytes per second that may be written to flash, averaged over a day; `None` for no limit.
+    pub write_budget: Option<u64>,
+    /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of all
+    /// record bytes written. Default 0.15, 0 switches it off.
+    pub reinsertion: f64,
+    /// Device reads that blocking callers may have in flight at once; more are misses ([`MissReason::Busy`](crate::MissReason)).
+    pub max_blocking_reads: u32,
+    /// Shards the key space is divided into: a power of two. Default 16.
+    pub shards: u32,
+}
+
+impl Config {
+    /// The defaults, for this directory and these devices.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>, devices: Vec<DeviceConfig>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            devices,
+            memory: 256 << 20,
+            index_memory: None,
+            io: IoEngine::Auto,
+            segment_size: None,
+            journal_size: 64 << 20,
+            write_budget: None,
+            reinsertion: 0.15,
+            max_blocking_reads: 256,
+            shards: 16,
+        }
+    }
+}
+
+/// Whether a key may get another value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mutability {
+    /// Values change: every put and remove is journalled so that no older value returns after a crash.
+    #[default]
+    Mutable,
+    /// A key has one value for ever (a chunk of an immutable file): puts need no journal.
+    Immutable,
+}
+
+/// After what the objects of a namespace are still served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Survives {
+    /// After a clean stop and after `kill -9`.
+    #[default]
+    Crash,
+    /// After a clean stop only: no journal, cold after a crash.
+    CleanStop,
+}
+
+/// When a put is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// At once; the copy on flash follows within 10 s.
+    #[default]
+    WriteBack,
+    /// At once, with the copy already on its way to flash.
+    WriteThrough,
+    /// Once its journal entry would survive power loss, so that the namespace is warm after power loss too.
+    Synced,
+}
+
+/// Options of a namespace. A namespace opened with another mutability or survival than before starts empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceOptions {
+    /// Whether a key may get another value.
+    pub mutability: Mutability,
+    /// After what objects are still served.
+    pub survives: Survives,
+    /// When a put is acknowledged.
+    pub durability: Durability,
+    /// Keep 2^20 partition epochs (8 MiB) for [`Namespace::bump_epoch`](crate::Namespace::bump_epoch).
+    pub partition_epochs: bool,
+}
+
+impl NamespaceOptions {
+    /// Whether every put must leave a journal entry before it is acknowledged.
+    pub(crate) fn journals_puts(&self) -> bool {
+        self.mutability == Mutability::Mutable && self.survives == Survives::Crash
+    }
+
+    /// Whether every remove must leave a journal entry before it is acknowledged.
+    pub(crate) fn journals_removes(&self) -> bool {
+        self.survives == Survives::Crash
+    }
+}

@@ -1,0 +1,387 @@
+//! A checkpoint: the index, the segment table and the kill tables, in one of two areas of device 0.
+//!
+//! ```text
+//!  0         4096                                         tables_at                      area
+//! +---------+---------+---------+-- ... --+-------------+----------------------+ - - - -+
+//! | header  | block 0 | block 1 |         | block n     | tables               | unused |
+//! +---------+---------+---------+-- ... --+-------------+----------------------+ - - - -+
+//! ```
+//! Blocks and tables are written and flushed first, the header last: a header that is whole means that everything was.
+//! Blocks and tables carry the checkpoint's sequence number in their checksum's seed, so that an area written over halfway
+//! is noticed. A block that does not hold costs its lines and nothing else.
+//!
+//! Header, 104 bytes:
+//! ```text
+//! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
+//! lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
+//! ```
+//! Block: header of 64 bytes (magic 8, sequence u64, shard u32, lines u32, first line u64, reserved 24, checksum u64 over the header's
+//! first 56 bytes and all lines), then 64-byte index lines.
+//!
+//! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 | bytes u32 | state u32`;
+//! then namespaces u32, for each `id u16 | reserved u16 | groups u32 | epochs u32 | kill version u64`, its groups
+//! `group u32, version u64` and epochs `slot u32, version u64`.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::state::Reader;
+use super::{BLOCK, FORMAT_VERSION, checksum, mix, round_up};
+
+/// Most lines in a block.
+pub const BLOCK_LINES: u64 = 1023;
+/// Bytes of a block's header.
+pub const BLOCK_HEADER: usize = 64;
+/// Offset of the first block.
+pub const BLOCKS_AT: u64 = BLOCK as u64;
+/// Bytes of a segment in the tables.
+pub const SEGMENT_ENTRY: usize = 32;
+
+const MAGIC: [u8; 8] = *b"aglowCKP";
+const BLOCK_MAGIC: [u8; 8] = *b"aglowIDX";
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 8],
+    format: U32,
+    shards: U32,
+    uuid: [u8; 16],
+    sequence: U64,
+    version_floor: U64,
+    journal_position: U64,
+    time: U64,
+    lines: U64,
+    segments: U32,
+    stride: U32,
+    tables_len: U64,
+    tables_checksum: U64,
+    checksum: U64,
+}
+
+const _: () = assert!(size_of::<RawHeader>() == 104);
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBlock {
+    magic: [u8; 8],
+    sequence: U64,
+    shard: U32,
+    lines: U32,
+    first: U64,
+    reserved: [u8; 24],
+    checksum: U64,
+}
+
+const _: () = assert!(size_of::<RawBlock>() == BLOCK_HEADER);
+
+/// A checkpoint's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// Counts checkpoints; the higher of two is newer.
+    pub sequence: u64,
+    /// Everything with a lower version had taken effect when the first line was captured.
+    pub version_floor: u64,
+    /// The journal must reach back to here for the checkpoint to be of use to Mutable namespaces.
+    pub journal_position: u64,
+    /// Highest Unix time seen.
+    pub time: u64,
+    /// Shards of the index.
+    pub shards: u32,
+    /// Index lines of each shard.
+    pub lines: u64,
+    /// Segments in the tables.
+    pub segments: u32,
+    /// Length of the tables.
+    pub tables_len: u64,
+    /// Their checksum.
+    pub tables_checksum: u64,
+}
+
+impl Header {
+    /// Blocks of each shard.
+    #[must_use]
+    pub fn blocks_per_shard(&self) -> u64 {
+        self.lines.div_ceil(BLOCK_LINES)
+    }
+
+    /// Offset in the area of block `block` of `shard`.
+    #[must_use]
+    pub fn block_at(&self, shard: u32, block: u64) -> u64 {
+        BLOCKS_AT + (u64::from(shard) * self.blocks_per_shard() + block) * stride(self.lines)
+    }
+
+    /// Offset in the area of the tables.
+    #[must_use]
+    pub fn tables_at(&self) -> u64 {
+        self.block_at(self.shards, 0)
+    }
+
+    /// The header's block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = RawHeader {
+            magic: MAGIC,
+            format: FORMAT_VERSION.into(),
+            shards: self.shards.into(),
+            uuid: self.uuid,
+            sequence: self.sequence.into(),
+            version_floor: self.version_floor.into(),
+            journal_position: self.journal_position.into(),
+            time: self.time.into(),
+            lines: self.lines.into(),
+            segments: self.segments.into(),
+            stride: (stride(self.lines) as u32).into(),
+            tables_len: self.tables_len.into(),
+            tables_checksum: self.tables_checksum.into(),
+            checksum: 0.into(),
+        };
+        raw.checksum = checksum(0, &raw.as_bytes()[..96]).into();
+        let mut out = vec![0; BLOCK as usize];
+        out[..104].copy_from_slice(raw.as_bytes());
+        out
+    }
+
+    /// The header in `bytes`, if it is whole, of this cache and fits an area of `area` bytes.
+    #[must_use]
+    pub fn decode(bytes: &[u8], uuid: &[u8; 16], area: u64) -> Option<Self> {
+        let (raw, _) = RawHeader::read_from_prefix(bytes).ok()?;
+        let whole = raw.magic == MAGIC
+            && raw.format.get() == FORMAT_VERSION
+            && raw.uuid == *uuid
+            && checksum(0, &raw.as_bytes()[..96]) == raw.checksum.get();
+        let header = Self {
+            uuid: raw.uuid,
+            sequence: raw.sequence.get(),
+            version_floor: raw.version_floor.get(),
+            journal_position: raw.journal_position.get(),
+            time: raw.time.get(),
+            shards: raw.shards.get(),
+            lines: raw.lines.get(),
+            segments: raw.segments.get(),
+            tables_len: raw.tables_len.get(),
+            tables_checksum: raw.tables_checksum.get(),
+        };
+        (whole && area_len(header.shards, header.lines, header.tables_len) <= area).then_some(header)
+    }
+}
+
+/// Bytes between the starts of two blocks, for shards of `lines` lines.
+#[must_use]
+pub fn stride(lines: u64) -> u64 {
+    round_up(BLOCK_HEADER as u64 + lines.min(BLOCK_LINES) * 64, u64::from(BLOCK))
+}
+
+/// Bytes a checkpoint takes in its area.
+#[must_use]
+pub fn area_len(shards: u32, lines: u64, tables: u64) -> u64 {
+    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
+    blocks.saturating_mul(stride(lines)).saturating_add(BLOCKS_AT + round_up(tables.min(1 << 40), u64::from(BLOCK)))
+}
+
+fn block_seed(uuid: &[u8; 16], sequence: u64) -> u64 {
+    mix(sequence ^ checksum(1, uuid))
+}
+
+/// Writes a block of `lines` into `out`, a zeroed buffer of a stride.
+pub fn encode_block(out: &mut [u8], uuid: &[u8; 16], sequence: u64, shard: u32, first: u64, lines: &[[u64; 8]]) {
+    let mut raw = RawBlock {
+        magic: BLOCK_MAGIC,
+        sequence: sequence.into(),
+        shard: shard.into(),
+        lines: (lines.len() as u32).into(),
+        first: first.into(),
+        reserved: [0; 24],
+        checksum: 0.into(),
+    };
+    let (head, body) = out.split_at_mut(BLOCK_HEADER);
+    for (word, to) in lines.as_flattened().iter().zip(body.chunks_exact_mut(8)) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    raw.checksum = block_sum(&raw, uuid, sequence, &body[..lines.len() * 64]).into();
+    head.copy_from_slice(raw.as_bytes());
+}
+
+fn block_sum(raw: &RawBlock, uuid: &[u8; 16], sequence: u64, lines: &[u8]) -> u64 {
+    checksum(checksum(block_seed(uuid, sequence), &raw.as_bytes()[..56]), lines)
+}
+
+/// The lines of a whole block that is where it belongs.
+#[must_use]
+pub fn decode_block(bytes: &[u8], uuid: &[u8; 16], sequence: u64, shard: u32, first: u64) -> Option<Vec<[u64; 8]>> {
+    let (raw, body) = RawBlock::read_from_prefix(bytes).ok()?;
+    let lines = body.get(..(raw.lines.get() as usize).checked_mul(64)?)?;
+    let placed = raw.magic == BLOCK_MAGIC
+        && raw.sequence.get() == sequence
+        && raw.shard.get() == shard
+        && raw.first.get() == first;
+    if !placed || block_sum(&raw, uuid, sequence, lines) != raw.checksum.get() {
+        return None;
+    }
+    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("chunks of 8"));
+    Some(lines.chunks_exact(64).map(|l| std::array::from_fn(|i| word(&l[i * 8..i * 8 + 8]))).collect())
+}
+
+/// A segment in the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentEntry {
+    /// Its generation; 0 when it was never used.
+    pub generation: u64,
+    /// Lowest version of its records.
+    pub min_version: u64,
+    /// Latest expiry of its records; `u32::MAX` when one never expires.
+    pub max_expiry: u32,
+    /// Records in it.
+    pub records: u32,
+    /// Bytes of records in it.
+    pub bytes: u32,
+    /// State: 0 free, 1 open, 2 sealed, 3 retired.
+    pub state: u32,
+}
+
+/// What kills objects of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamespaceKills {
+    /// Namespace id.
+    pub id: u16,
+    /// Lower versions of the whole namespace are dead.
+    pub kill: u64,
+    /// Removed groups and their versions.
+    pub groups: Vec<(u32, u64)>,
+    /// Bumped partition epochs and their versions.
+    pub epochs: Vec<(u32, u64)>,
+}
+
+/// The tables of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tables {
+    /// By logical segment.
+    pub segments: Vec<SegmentEntry>,
+    /// By namespace.
+    pub namespaces: Vec<NamespaceKills>,
+}
+
+impl Tables {
+    /// Length of [`Tables::encode`].
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let kills = |n: &NamespaceKills| 20 + 12 * (n.groups.len() + n.epochs.len());
+        self.segments.len() * SEGMENT_ENTRY + 4 + self.namespaces.iter().map(kills).sum::<usize>()
+    }
+
+    /// The bytes of the tables.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.encoded_len());
+        for s in &self.segments {
+            out.extend_from_slice(&s.generation.to_le_bytes());
+            out.extend_from_slice(&s.min_version.to_le_bytes());
+            for n in [s.max_expiry, s.records, s.bytes, s.state] {
+                out.extend_from_slice(&n.to_le_bytes());
+            }
+        }
+        out.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
+        for ns in &self.namespaces {
+            out.extend_from_slice(&u32::from(ns.id).to_le_bytes());
+            out.extend_from_slice(&(ns.groups.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(ns.epochs.len() as u32).to_le_bytes());
+            out.extend_from_slice(&ns.kill.to_le_bytes());
+            for (what, version) in ns.groups.iter().chain(&ns.epochs) {
+                out.extend_from_slice(&what.to_le_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Seed-bound checksum of encoded tables.
+    #[must_use]
+    pub fn sum(bytes: &[u8], uuid: &[u8; 16], sequence: u64) -> u64 {
+        checksum(block_seed(uuid, sequence) ^ 1, bytes)
+    }
+
+    /// The tables in `bytes`, for `segments` segments. The caller has compared their checksum.
+    #[must_use]
+    pub fn decode(bytes: &[u8], segments: u32) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        let mut tables = Self::default();
+        for _ in 0..segments {
+            tables.segments.push(SegmentEntry {
+                generation: r.u64()?,
+                min_version: r.u64()?,
+                max_expiry: r.u32()?,
+                records: r.u32()?,
+                bytes: r.u32()?,
+                state: r.u32()?,
+            });
+        }
+        for _ in 0..r.u32()? {
+            let (id, groups, epochs, kill) = (r.u32()? as u16, r.u32()?, r.u32()?, r.u64()?);
+            let mut pairs = |n: u32| (0..n).map(|_| Some((r.u32()?, r.u64()?))).collect::<Option<Vec<_>>>();
+            tables.namespaces.push(NamespaceKills { id, kill, groups: pairs(groups)?, epochs: pairs(epochs)? });
+        }
+        Some(tables)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_header_reads_back_and_must_fit_its_area() {
+        let header = Header {
+            uuid: [1; 16],
+            sequence: 2,
+            version_floor: 3,
+            journal_position: 4,
+            time: 5,
+            shards: 2,
+            lines: 1500,
+            segments: 6,
+            tables_len: 7,
+            tables_checksum: 8,
+        };
+        let area = area_len(2, 1500, 7);
+        assert_eq!(area, 4096 + 4 * 65536 + 4096);
+        assert_eq!(Header::decode(&header.encode(), &[1; 16], area), Some(header));
+        assert_eq!(Header::decode(&header.encode(), &[1; 16], area - 1), None);
+        assert_eq!(Header::decode(&header.encode(), &[2; 16], area), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_reads_back_in_its_place_only(lines in proptest::collection::vec(any::<[u64; 8]>(), 0..20), bit in 0usize..512) {
+            let mut out = vec![0; stride(lines.len() as u64) as usize];
+            encode_block(&mut out, &[1; 16], 9, 3, 1023, &lines);
+            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 1023), Some(lines));
+            prop_assert_eq!(decode_block(&out, &[1; 16], 8, 3, 1023), None);
+            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 2, 1023), None);
+            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 0), None);
+            out[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 1023), None);
+        }
+
+        #[test]
+        fn tables_read_back(groups in proptest::collection::vec(any::<(u32, u64)>(), 0..9), kill: u64, n in 0u32..5) {
+            let segment = SegmentEntry { generation: 1, min_version: 2, max_expiry: 3, records: 4, bytes: 5, state: 2 };
+            let namespaces = vec![NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups }];
+            let tables = Tables { segments: vec![segment; n as usize], namespaces };
+            let bytes = tables.encode();
+            prop_assert_eq!(bytes.len(), tables.encoded_len());
+            prop_assert_eq!(Tables::decode(&bytes, n), Some(tables));
+            prop_assert_eq!(Tables::decode(&bytes[..bytes.len() - 1], n), None);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), n in 0u32..9) {
+            prop_assert_eq!(Header::decode(&bytes, &[0; 16], 1 << 40), None);
+            prop_assert_eq!(decode_block(&bytes, &[0; 16], 0, 0, 0), None);
+            let _ = Tables::decode(&bytes, n);
+        }
+    }
+}

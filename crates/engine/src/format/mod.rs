@@ -1,0 +1,45 @@
+//! What is written to flash and to the data directory, byte by byte. `docs/format.md` draws all of it.
+//!
+//! All integers are little endian. Every structure carries a checksum whose seed names the place and the incarnation it
+//! belongs to, so that bytes of an older incarnation, or bytes that were written to a wrong place, are never believed.
+//! Changing any of this means raising [`FORMAT_VERSION`].
+
+pub mod checkpoint;
+pub mod footer;
+pub mod journal;
+pub mod record;
+pub mod state;
+pub mod superblock;
+
+use twox_hash::XxHash3_64;
+
+/// Version of everything in this module.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Unit of locations on flash: records start at multiples of it.
+pub const UNIT: u32 = 64;
+
+/// Alignment of every write to a device: enough for each device the engine opens.
+pub const BLOCK: u32 = 4096;
+
+/// XXH3-64 of `bytes` under `seed`.
+#[must_use]
+pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(seed, bytes)
+}
+
+/// Spreads the bits of `x` (the finaliser of MurmurHash3, a bijection).
+#[must_use]
+pub fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+/// `n` rounded up to a multiple of the power of two `to`.
+#[must_use]
+pub const fn round_up(n: u64, to: u64) -> u64 {
+    (n + to - 1) & !(to - 1)
+}

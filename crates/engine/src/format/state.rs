@@ -1,0 +1,216 @@
+//! The state file of the data directory: replaced atomically as a whole (write, fsync, rename, fsync of the directory).
+//!
+//! ```text
+//! magic 8 | format u32 | flags u32 (1 clean, 2 namespaces sound) | uuid 16 | generation u64 | boot id 16 |
+//! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
+//! namespaces u32 | { id u16, options u16, name len u16, name } ... | checksum u64
+//! ```
+//! `generation` counts openings: it is raised and made durable before an opened cache changes anything. No version at or
+//! above `version limit` has ever been used.
+
+use super::{FORMAT_VERSION, checksum};
+use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
+
+const MAGIC: [u8; 8] = *b"aglowSTA";
+
+/// A namespace, as remembered between openings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceRecord {
+    /// Its id in records.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Its options.
+    pub options: NamespaceOptions,
+}
+
+/// The state file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The cache was closed properly and nothing has happened since.
+    pub clean: bool,
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// How often it was opened.
+    pub generation: u64,
+    /// The kernel's boot id when it was opened; zeros when it could not be read.
+    pub boot_id: [u8; 16],
+    /// Versions from here on are unused.
+    pub version_limit: u64,
+    /// Highest Unix time seen.
+    pub time: u64,
+    /// Key of all hashes.
+    pub hash_seed: u64,
+    /// Incarnation of the set of devices.
+    pub set_epoch: u64,
+    /// The checkpoint written at a clean stop; 0 otherwise.
+    pub checkpoint: u64,
+    /// Namespaces ever opened.
+    pub namespaces: Vec<NamespaceRecord>,
+}
+
+/// Why a state file was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateError {
+    /// Written by another version.
+    OtherFormat(u32),
+    /// Not a state file, or damaged.
+    Damaged,
+}
+
+fn pack(o: &NamespaceOptions) -> u16 {
+    u16::from(o.mutability == Mutability::Immutable)
+        | u16::from(o.survives == Survives::CleanStop) << 1
+        | (o.durability as u16) << 2
+        | u16::from(o.partition_epochs) << 4
+}
+
+fn unpack(bits: u16) -> NamespaceOptions {
+    NamespaceOptions {
+        mutability: if bits & 1 == 0 { Mutability::Mutable } else { Mutability::Immutable },
+        survives: if bits & 2 == 0 { Survives::Crash } else { Survives::CleanStop },
+        durability: match (bits >> 2) & 3 {
+            0 => Durability::WriteBack,
+            1 => Durability::WriteThrough,
+            _ => Durability::Synced,
+        },
+        partition_epochs: bits & 16 != 0,
+    }
+}
+
+impl State {
+    /// The bytes of the file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.clean).to_le_bytes());
+        out.extend_from_slice(&self.uuid);
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.boot_id);
+        for n in [self.version_limit, self.time, self.hash_seed, self.set_epoch, self.checkpoint] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
+        for ns in &self.namespaces {
+            out.extend_from_slice(&ns.id.to_le_bytes());
+            out.extend_from_slice(&pack(&ns.options).to_le_bytes());
+            out.extend_from_slice(&(ns.name.len() as u16).to_le_bytes());
+            out.extend_from_slice(ns.name.as_bytes());
+        }
+        let sum = checksum(0, &out);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// The state in `bytes`.
+    ///
+    /// # Errors
+    /// [`StateError`] when it is of another format or damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        let mut r = Reader::new(bytes);
+        if r.array().ok_or(StateError::Damaged)? != MAGIC {
+            return Err(StateError::Damaged);
+        }
+        let format = r.u32().ok_or(StateError::Damaged)?;
+        if format != FORMAT_VERSION {
+            return Err(StateError::OtherFormat(format));
+        }
+        let body = bytes.len().checked_sub(8).ok_or(StateError::Damaged)?;
+        if checksum(0, &bytes[..body]).to_le_bytes() != bytes[body..] {
+            return Err(StateError::Damaged);
+        }
+        Self::decode_body(&mut r).ok_or(StateError::Damaged)
+    }
+
+    fn decode_body(r: &mut Reader<'_>) -> Option<Self> {
+        let mut state = Self {
+            clean: r.u32()? & 1 != 0,
+            uuid: r.array()?,
+            generation: r.u64()?,
+            boot_id: r.array()?,
+            version_limit: r.u64()?,
+            time: r.u64()?,
+            hash_seed: r.u64()?,
+            set_epoch: r.u64()?,
+            checkpoint: r.u64()?,
+            namespaces: Vec::new(),
+        };
+        for _ in 0..r.u32()? {
+            let (id, options, len) = (r.u16()?, unpack(r.u16()?), r.u16()?);
+            let name = String::from_utf8(r.bytes(usize::from(len))?.to_vec()).ok()?;
+            state.namespaces.push(NamespaceRecord { id, name, options });
+        }
+        Some(state)
+    }
+}
+
+/// Reads little-endian integers off the front of a slice; `None` at its end.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Reads from the start of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next `n` bytes.
+    pub fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    /// The next `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    /// The next u16.
+    pub fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.array()?))
+    }
+
+    /// The next u32.
+    pub fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
+    }
+
+    /// The next u64.
+    pub fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_state_reads_back_and_every_flipped_bit_is_noticed(
+            clean: bool, generation: u64, version_limit: u64, options in 0u16..32, name in "[a-z.]{0,40}",
+            flip: prop::sample::Index,
+        ) {
+            let options = unpack(if options & 12 == 12 { options & !4 } else { options });
+            let state = State {
+                clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
+                checkpoint: 8, namespaces: vec![NamespaceRecord { id: 1, name, options }],
+            };
+            let mut bytes = state.encode();
+            prop_assert_eq!(State::decode(&bytes), Ok(state));
+            let bit = flip.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(State::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(State::decode(&bytes).is_err());
+        }
+    }
+}
