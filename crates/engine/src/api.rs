@@ -64,6 +64,8 @@ reasons! {
         Moved = "moved",
         /// More reads were in flight than configured.
         Busy = "busy",
+        /// The caller dropped the [`FlashRead`] without finishing it.
+        Abandoned = "abandoned",
     }
 }
 

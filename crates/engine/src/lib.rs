@@ -1,9 +1,43 @@
-//! The Afterglow cache engine.
+//! The Afterglow cache engine: a persistent flash cache that is warm after `kill -9` and never serves a stale value.
+//!
+//! [`Cache::open`] gives a cache, [`Cache::namespace`] a [`Namespace`] with [`get`](Namespace::get), [`put`](Namespace::put)
+//! and [`remove`](Namespace::remove). Lookups come in two forms: blocking, and submitted ([`Lookup::Flash`]) for callers with
+//! an I/O ring of their own. Outcomes are types; nothing is dropped without a counter ([`Stats`]).
+//!
+//! Inside, the engine is a state machine over three seams, so that all of it runs under a deterministic simulation: devices
+//! ([`disk`]), small durable areas ([`media`]) and clocks ([`clock`]). Formats are in [`format`](mod@format).
 
+mod api;
+mod cache;
+pub mod clock;
+mod config;
+mod core;
 pub mod disk;
 pub mod dram;
+mod driver;
+mod error;
+pub mod format;
+mod geometry;
 pub mod index;
+mod journal;
 pub mod media;
+mod namespace;
+mod read;
+mod recovery;
+mod segment;
+mod shard;
+mod stats;
+mod version;
 
 #[cfg(test)]
 mod testing;
+
+pub use api::{
+    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier,
+};
+pub use cache::{Cache, Namespace};
+pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
+pub use disk::{DeviceConfig, DeviceId, IoEngine};
+pub use error::OpenError;
+pub use read::FlashRead;
+pub use stats::{EngineTotals, NamespaceStats, Stats};

@@ -10,10 +10,10 @@
 //! Blocks and tables carry the checkpoint's sequence number in their checksum's seed, so that an area written over halfway
 //! is noticed. A block that does not hold costs its lines and nothing else.
 //!
-//! Header, 104 bytes:
+//! Header, 112 bytes:
 //! ```text
 //! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
-//! lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
+//! journal epoch u64 | lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
 //! ```
 //! Block: header of 64 bytes (magic 8, sequence u64, shard u32, lines u32, first line u64, reserved 24, checksum u64 over the header's
 //! first 56 bytes and all lines), then 64-byte index lines.
@@ -51,6 +51,7 @@ struct RawHeader {
     version_floor: U64,
     journal_position: U64,
     time: U64,
+    journal_epoch: U64,
     lines: U64,
     segments: U32,
     stride: U32,
@@ -59,7 +60,7 @@ struct RawHeader {
     checksum: U64,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == 104);
+const _: () = assert!(size_of::<RawHeader>() == 112);
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -88,6 +89,8 @@ pub struct Header {
     pub journal_position: u64,
     /// Highest Unix time seen.
     pub time: u64,
+    /// Incarnation of the journal that goes with it.
+    pub journal_epoch: u64,
     /// Shards of the index.
     pub shards: u32,
     /// Index lines of each shard.
@@ -131,6 +134,7 @@ impl Header {
             version_floor: self.version_floor.into(),
             journal_position: self.journal_position.into(),
             time: self.time.into(),
+            journal_epoch: self.journal_epoch.into(),
             lines: self.lines.into(),
             segments: self.segments.into(),
             stride: (stride(self.lines) as u32).into(),
@@ -138,9 +142,9 @@ impl Header {
             tables_checksum: self.tables_checksum.into(),
             checksum: 0.into(),
         };
-        raw.checksum = checksum(0, &raw.as_bytes()[..96]).into();
+        raw.checksum = checksum(0, &raw.as_bytes()[..104]).into();
         let mut out = vec![0; BLOCK as usize];
-        out[..104].copy_from_slice(raw.as_bytes());
+        out[..112].copy_from_slice(raw.as_bytes());
         out
     }
 
@@ -151,13 +155,14 @@ impl Header {
         let whole = raw.magic == MAGIC
             && raw.format.get() == FORMAT_VERSION
             && raw.uuid == *uuid
-            && checksum(0, &raw.as_bytes()[..96]) == raw.checksum.get();
+            && checksum(0, &raw.as_bytes()[..104]) == raw.checksum.get();
         let header = Self {
             uuid: raw.uuid,
             sequence: raw.sequence.get(),
             version_floor: raw.version_floor.get(),
             journal_position: raw.journal_position.get(),
             time: raw.time.get(),
+            journal_epoch: raw.journal_epoch.get(),
             shards: raw.shards.get(),
             lines: raw.lines.get(),
             segments: raw.segments.get(),
@@ -340,6 +345,7 @@ mod tests {
             version_floor: 3,
             journal_position: 4,
             time: 5,
+            journal_epoch: 9,
             shards: 2,
             lines: 1500,
             segments: 6,

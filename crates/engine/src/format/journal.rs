@@ -7,7 +7,7 @@
 //! +------------+---------+---------+-- ... --+---------+
 //! ```
 //! Position p (counted from the creation of the journal) lives in slot p mod n; `lap` is p div n. Entries are independent:
-//! each carries its own checksum, seeded with the journal's uuid, so a hole left by a writer that died does not end
+//! each carries its own checksum, seeded with the cache's uuid and the journal's epoch, so a hole left by a writer that died does not end
 //! anything. Entry, 32 bytes:
 //! ```text
 //!  0       8          16     20      22       23        24     28           32
@@ -22,7 +22,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FORMAT_VERSION, checksum};
+use super::{FORMAT_VERSION, checksum, mix};
 
 /// Bytes before the first entry.
 pub const HEADER: u64 = 4096;
@@ -100,7 +100,7 @@ pub struct Entry {
 impl Entry {
     /// The bytes of the entry.
     #[must_use]
-    pub fn encode(&self, uuid_seed: u64) -> [u8; ENTRY as usize] {
+    pub fn encode(&self, seed: u64) -> [u8; ENTRY as usize] {
         let (kind, hash, ns, arg) = match self.event {
             Event::Kill { hash, ns } => (1, hash, ns, 0),
             Event::Group { ns, group } => (2, 0, ns, group),
@@ -118,15 +118,15 @@ impl Entry {
             lap: self.lap.into(),
             checksum: 0.into(),
         };
-        raw.checksum = (checksum(uuid_seed, &raw.as_bytes()[..28]) as u32).into();
+        raw.checksum = (checksum(seed, &raw.as_bytes()[..28]) as u32).into();
         zerocopy::transmute!(raw)
     }
 
     /// The entry in `bytes`, if it is whole and of this journal.
     #[must_use]
-    pub fn decode(bytes: &[u8], uuid_seed: u64) -> Option<Self> {
+    pub fn decode(bytes: &[u8], seed: u64) -> Option<Self> {
         let raw = RawEntry::ref_from_bytes(bytes).ok()?;
-        if raw.kind == 0 || checksum(uuid_seed, &bytes[..28]) as u32 != raw.checksum.get() {
+        if raw.kind == 0 || checksum(seed, &bytes[..28]) as u32 != raw.checksum.get() {
             return None;
         }
         let (ns, arg) = (raw.ns.get(), raw.arg.get());
@@ -142,10 +142,10 @@ impl Entry {
     }
 }
 
-/// Seed of the entries' checksums.
+/// Seed of the entries' checksums: entries of another cache or of an earlier epoch of the journal are not believed.
 #[must_use]
-pub fn uuid_seed(uuid: &[u8; 16]) -> u64 {
-    checksum(0x6a6f_7572_6e61_6c00, uuid)
+pub fn seed(uuid: &[u8; 16], epoch: u64) -> u64 {
+    checksum(mix(epoch), uuid)
 }
 
 /// The fixed part of the header.

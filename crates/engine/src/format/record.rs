@@ -118,6 +118,14 @@ pub fn encode(out: &mut [u8], seed: u64, meta: &Meta, key: &[u8], value: &[u8]) 
     len
 }
 
+/// Namespace, version and length that a header claims, not verified: for skipping quickly over what cannot be a record.
+#[must_use]
+pub fn claims(bytes: &[u8]) -> Option<(u16, u64, usize)> {
+    let (header, _) = RawHeader::ref_from_prefix(bytes).ok()?;
+    let len = len(usize::from(header.key_len.get()), from_u24(header.value_len) as usize);
+    Some((header.ns.get(), header.version.get(), len))
+}
+
 /// The record at the start of `bytes`, if it is whole under `seed`; bytes behind it are ignored.
 #[must_use]
 pub fn decode(bytes: &[u8], seed: u64) -> Option<Record<'_>> {

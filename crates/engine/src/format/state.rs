@@ -1,9 +1,9 @@
 //! The state file of the data directory: replaced atomically as a whole (write, fsync, rename, fsync of the directory).
 //!
 //! ```text
-//! magic 8 | format u32 | flags u32 (1 clean, 2 namespaces sound) | uuid 16 | generation u64 | boot id 16 |
+//! magic 8 | format u32 | flags u32 (1 = clean) | uuid 16 | generation u64 | boot id 16 |
 //! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
-//! namespaces u32 | { id u16, options u16, name len u16, name } ... | checksum u64
+//! journal epoch u64 | namespaces u32 | { id u16, options u16, name len u16, name } ... | checksum u64
 //! ```
 //! `generation` counts openings: it is raised and made durable before an opened cache changes anything. No version at or
 //! above `version limit` has ever been used.
@@ -45,6 +45,8 @@ pub struct State {
     pub set_epoch: u64,
     /// The checkpoint written at a clean stop; 0 otherwise.
     pub checkpoint: u64,
+    /// Incarnation of the journal; entries and checkpoints of another one are void.
+    pub journal_epoch: u64,
     /// Namespaces ever opened.
     pub namespaces: Vec<NamespaceRecord>,
 }
@@ -89,7 +91,7 @@ impl State {
         out.extend_from_slice(&self.uuid);
         out.extend_from_slice(&self.generation.to_le_bytes());
         out.extend_from_slice(&self.boot_id);
-        for n in [self.version_limit, self.time, self.hash_seed, self.set_epoch, self.checkpoint] {
+        for n in [self.version_limit, self.time, self.hash_seed, self.set_epoch, self.checkpoint, self.journal_epoch] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         out.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
@@ -135,6 +137,7 @@ impl State {
             hash_seed: r.u64()?,
             set_epoch: r.u64()?,
             checkpoint: r.u64()?,
+            journal_epoch: r.u64()?,
             namespaces: Vec::new(),
         };
         for _ in 0..r.u32()? {
@@ -199,7 +202,7 @@ mod tests {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = State {
                 clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
-                checkpoint: 8, namespaces: vec![NamespaceRecord { id: 1, name, options }],
+                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 1, name, options }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(State::decode(&bytes), Ok(state));

@@ -1,0 +1,306 @@
+//! The public face: a cache and its namespaces.
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::clock::SystemClock;
+use crate::config::{Config, NamespaceOptions};
+use crate::core::Core;
+use crate::disk::{self, DeviceId, Disk};
+use crate::driver::{Driver, THREAD};
+use crate::error::OpenError;
+use crate::format::journal::Event;
+use crate::format::state::NamespaceRecord;
+use crate::media::{DirLock, FileMetaStore, Media, MmapMedia, boot_id};
+use crate::namespace::{NamespaceState, epoch_slot};
+use crate::recovery::{self, Env};
+use crate::shard::Shard;
+use crate::stats::Stats;
+
+/// How long the background thread sleeps when nothing wakes it.
+const NAP: Duration = Duration::from_millis(100);
+/// Tries of a compare-and-put whose object moves between the tiers.
+const TRIES: usize = 4;
+
+/// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next opening recovers.
+pub struct Cache {
+    core: Arc<Core>,
+    shared: Arc<Shared>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+    /// Held for as long as the cache is open.
+    _lock: DirLock,
+}
+
+/// What the background thread is told.
+#[derive(Default)]
+struct Shared {
+    close: AtomicBool,
+    abandon: AtomicBool,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    /// Opens the cache of `config.data_dir`, creating it when there is none, and starts its background thread. What
+    /// survived is served at once, the index loads behind.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is wrong and what to do about it.
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        let lock = DirLock::acquire(&config.data_dir)?;
+        let opened = disk::open(&config.devices, config.io)?;
+        let path = config.data_dir.join("journal");
+        let journal = match MmapMedia::open(&path)? {
+            Some(media) if media.len() >= 8192 => media,
+            _ => MmapMedia::create(&path, config.journal_size.max(8192).next_multiple_of(4096))?,
+        };
+        let random = || uuid::Uuid::new_v4().as_u64_pair();
+        let ((a, b), (c, _)) = (random(), random());
+        let env = Env {
+            set: opened.set,
+            meta: Arc::new(FileMetaStore::new(&config.data_dir)),
+            journal: Arc::new(journal),
+            clock: Arc::new(SystemClock::default()),
+            boot_id: boot_id().ok().map(|id| id.0),
+            entropy: [a, b, c],
+        };
+        let mut disk = opened.disk;
+        let recovery::Opened { core, driver } = recovery::open(&config, env, &mut *disk)?;
+        let shared = Arc::new(Shared::default());
+        let worker = {
+            let (shared, core) = (shared.clone(), core.clone());
+            thread::Builder::new()
+                .name(THREAD.into())
+                .spawn(move || {
+                    core.streams.set_worker(thread::current());
+                    run(driver, &mut *disk, &shared);
+                })
+                .map_err(|source| OpenError::Thread { source })?
+        };
+        Ok(Self { core, shared, worker: Mutex::new(Some(worker)), _lock: lock })
+    }
+
+    /// Opens a namespace, creating it when there is none of that name. Handles are cheap to clone.
+    ///
+    /// With another mutability or survival than before, the namespace starts empty.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written, or the namespace is already open with other options.
+    pub fn namespace(&self, name: &str, options: NamespaceOptions) -> Result<Namespace, OpenError> {
+        open_namespace(&self.core, name, options)
+    }
+
+    /// Everything counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// The descriptor of a device for reads on the caller's own ring, opened with `O_DIRECT`; valid as long as the cache is
+    /// open.
+    #[must_use]
+    pub fn device_fd(&self, device: DeviceId) -> Option<RawFd> {
+        self.core.set.raw_fd(device)
+    }
+
+    /// Makes every journal entry so far survive power loss.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn sync(&self) -> std::io::Result<()> {
+        self.core.journal.sync()
+    }
+
+    /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and marks the cache clean.
+    /// Blocks until that is done. Calling it again does nothing.
+    pub fn close(&self) {
+        self.shared.close.store(true, Ordering::Release);
+        self.join();
+    }
+
+    fn join(&self) {
+        if let Some(worker) = self.worker.lock().take() {
+            worker.thread().unpark();
+            if worker.join().is_err() {
+                tracing::error!("the background thread died: the next start is as after a crash");
+            }
+        }
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.shared.abandon.store(true, Ordering::Release);
+        self.join();
+    }
+}
+
+/// The background thread.
+fn run(mut driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
+    let (mut ios, mut done) = (Vec::new(), Vec::new());
+    loop {
+        let abandoned = shared.abandon.load(Ordering::Acquire);
+        if shared.close.load(Ordering::Acquire) {
+            driver.start_close();
+        }
+        if !abandoned && !driver.is_closed() {
+            driver.step(&mut ios);
+        }
+        for io in ios.drain(..) {
+            disk.submit(io);
+        }
+        if disk.in_flight() > 0 {
+            disk.wait(1, &mut done);
+            for d in done.drain(..) {
+                driver.complete(d);
+            }
+        } else if abandoned || driver.is_closed() {
+            return;
+        } else if !driver.is_busy() {
+            thread::park_timeout(NAP);
+        }
+    }
+}
+
+pub(crate) fn open_namespace(core: &Arc<Core>, name: &str, options: NamespaceOptions) -> Result<Namespace, OpenError> {
+    let mut namespaces = core.namespaces.write();
+    let known = namespaces.iter().position(|ns| ns.name == name);
+    if let Some(id) = known {
+        let ns = &namespaces[id];
+        if ns.options == options {
+            ns.set_open();
+            return Ok(Namespace { core: core.clone(), ns: ns.clone() });
+        }
+        if ns.is_open() {
+            return Err(OpenError::Config(format!("namespace {name} is already open with other options")));
+        }
+    }
+    let id = known.unwrap_or(namespaces.len());
+    let Ok(id) = u16::try_from(id) else {
+        return Err(OpenError::Config("65,536 namespaces exist already".into()));
+    };
+    let ns = Arc::new(NamespaceState::new(id, name.to_owned(), options));
+    if let Some(old) = known.map(|id| &namespaces[id]) {
+        ns.restore(&old.kills());
+        let same = old.options.mutability == options.mutability && old.options.survives == options.survives;
+        if !same {
+            core.kill(&ns, Event::Clear { ns: id });
+        }
+    }
+    core.update_state(|state| {
+        state.namespaces.retain(|n| n.id != id);
+        state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options });
+        state.namespaces.sort_by_key(|n| n.id);
+    })
+    .map_err(OpenError::io("writing the state file"))?;
+    ns.set_open();
+    match known {
+        Some(at) => namespaces[at] = ns.clone(),
+        None => namespaces.push(ns.clone()),
+    }
+    Ok(Namespace { core: core.clone(), ns })
+}
+
+/// Objects with their own options. Cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Namespace {
+    core: Arc<Core>,
+    ns: Arc<NamespaceState>,
+}
+
+impl std::fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namespace").field("name", &self.ns.name).finish_non_exhaustive()
+    }
+}
+
+impl Namespace {
+    /// Looks a key up without waiting for a device: [`Lookup::Flash`] says what to read.
+    pub fn get(&self, key: &[u8]) -> Lookup {
+        self.core.get(&self.ns, key)
+    }
+
+    /// Looks a key up; reads from flash on this thread if need be (one `pread`, no hand-off). A miss when too many such
+    /// reads are in flight.
+    #[must_use]
+    pub fn get_blocking(&self, key: &[u8]) -> Option<Hit> {
+        let mut lookup = self.get(key);
+        loop {
+            match lookup {
+                Lookup::Hit(hit) => return Some(hit),
+                Lookup::Miss(_) => return None,
+                Lookup::Flash(read) => {
+                    let core = &self.core;
+                    if core.blocking_reads.fetch_add(1, Ordering::Relaxed) >= core.max_blocking_reads {
+                        core.blocking_reads.fetch_sub(1, Ordering::Relaxed);
+                        lookup = read.busy();
+                        continue;
+                    }
+                    let result = core.set.read_at(read.device(), read.offset(), read.len());
+                    core.blocking_reads.fetch_sub(1, Ordering::Relaxed);
+                    lookup = read.finish(result);
+                }
+            }
+        }
+    }
+
+    /// Puts an object. When this returns no read returns an older value of the key, whatever the outcome (but for
+    /// [`RefuseReason::Closed`]).
+    pub fn put(&self, key: &[u8], value: &[u8], options: PutOptions) -> PutOutcome {
+        self.core.put(&self.ns, key, value, &options, |_, _| true)
+    }
+
+    /// Puts an object if the key's version is `expected` (`None`: if there is no such object); refuses with
+    /// [`RefuseReason::VersionMismatch`] otherwise. May read from flash once to learn the version.
+    pub fn put_if(&self, key: &[u8], value: &[u8], options: PutOptions, expected: Option<u64>) -> PutOutcome {
+        for _ in 0..TRIES {
+            // Brings the object into the DRAM tier, where its version is known.
+            let absent = self.get_blocking(key).is_none();
+            let unsure = Cell::new(false);
+            let allow = |shard: &Shard, hash: u64| match shard.dram.peek(hash, self.ns.id, key) {
+                Some(entry) => Some(entry.version) == expected,
+                None if absent || shard.index.peek(hash).is_none() => expected.is_none(),
+                None => {
+                    unsure.set(true);
+                    false
+                }
+            };
+            let outcome = self.core.put(&self.ns, key, value, &options, allow);
+            if !unsure.get() {
+                return outcome;
+            }
+        }
+        PutOutcome::Refused(RefuseReason::VersionMismatch)
+    }
+
+    /// Removes an object and returns the version of the removal: puts before it have lower versions.
+    pub fn remove(&self, key: &[u8]) -> u64 {
+        self.core.remove(&self.ns, key)
+    }
+
+    /// Removes all objects of a group, in O(1). Puts into the group after this are not affected.
+    pub fn remove_group(&self, group: u32) -> u64 {
+        self.core.kill(&self.ns, Event::Group { ns: self.ns.id, group })
+    }
+
+    /// Removes all objects put with a token whose top 20 bits equal this one's, in O(1).
+    pub fn bump_epoch(&self, token: u64) -> u64 {
+        self.core.kill(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
+    }
+
+    /// Removes everything, in O(1).
+    pub fn clear(&self) -> u64 {
+        self.core.kill(&self.ns, Event::Clear { ns: self.ns.id })
+    }
+}

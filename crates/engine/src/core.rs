@@ -1,0 +1,421 @@
+//! The engine's shared state and the operations on it that never wait for a device.
+//!
+//! Every change of a key happens under its shard's mutex, in this order: take the version, write the journal entry, clear
+//! the old slot, change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::api::{DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::clock::Clock;
+use crate::config::Durability;
+use crate::disk::DeviceSet;
+use crate::dram::{Entry, EntryState};
+use crate::format::journal::Event;
+use crate::format::record::{self, Meta};
+use crate::format::state::State;
+use crate::format::{checksum, mix};
+use crate::index::{Location, MAX_SEGMENTS, SizeClass};
+use crate::journal::Journal;
+use crate::media::MetaStore;
+use crate::namespace::{NamespaceState, epoch_slot};
+use crate::read;
+use crate::recovery::STATE;
+use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
+use crate::shard::{Shard, ShardSlot};
+use crate::stats::{EngineCounters, Stats};
+use crate::version::{self, Versions};
+
+/// Objects that expire within this many seconds go to their own segments.
+const SHORT_TTL: u64 = 3600;
+
+/// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that eviction asks again.
+pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 18) - 1 };
+
+/// The shared state of an open cache.
+pub struct Core {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) hash_seed: u64,
+    pub(crate) shards: Box<[ShardSlot]>,
+    pub(crate) table: Arc<SegmentTable>,
+    pub(crate) streams: Streams,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) totals: Arc<EngineCounters>,
+    pub(crate) set: Arc<dyn DeviceSet>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Every namespace ever opened, by id.
+    pub(crate) namespaces: RwLock<Vec<Arc<NamespaceState>>>,
+    /// Held while a group, epoch or namespace is removed, from taking the version to the change of the table.
+    pub(crate) kills_lock: Mutex<()>,
+    pub(crate) time: AtomicU64,
+    pub(crate) loading: AtomicBool,
+    /// No puts any more.
+    pub(crate) closed: AtomicBool,
+    /// The clean marker is being written, or was.
+    pub(crate) marked: AtomicBool,
+    /// Something changed after that.
+    pub(crate) spoiled: AtomicBool,
+    /// With at most this many segments free, popularity decides what is written.
+    pub(crate) free_target: u32,
+    /// Popularity of what reclaim drops, in sixteenths.
+    pub(crate) victim_freq: AtomicU32,
+    /// Bytes that may be written now; only with a write budget.
+    pub(crate) budget: Option<AtomicI64>,
+    pub(crate) blocking_reads: AtomicU32,
+    pub(crate) max_blocking_reads: u32,
+    /// Offsets of the two checkpoint areas on device 0, and their length.
+    pub(crate) areas: [u64; 3],
+    /// The state file's content; held while it is replaced.
+    pub(crate) state: Mutex<State>,
+    pub(crate) meta: Arc<dyn MetaStore>,
+}
+
+impl Core {
+    /// Hash of a key.
+    pub(crate) fn hash(&self, ns: u16, key: &[u8]) -> u64 {
+        checksum(mix(self.hash_seed ^ u64::from(ns)), key)
+    }
+
+    pub(crate) fn shard(&self, hash: u64) -> &ShardSlot {
+        &self.shards[hash as usize & (self.shards.len() - 1)]
+    }
+
+    /// Unix seconds: never less than ever before, also in earlier lives of the cache.
+    pub(crate) fn now(&self) -> u64 {
+        let wall = self.clock.unix();
+        let before = self.time.fetch_max(wall, Ordering::AcqRel);
+        if wall > before {
+            self.journal.store_time(wall);
+        }
+        wall.max(before)
+    }
+
+    pub(crate) fn is_expired(&self, expiry: u32) -> bool {
+        expiry != NO_EXPIRY && u64::from(expiry) <= self.now()
+    }
+
+    pub(crate) fn namespace_by_id(&self, id: u16) -> Option<Arc<NamespaceState>> {
+        self.namespaces.read().get(usize::from(id)).cloned()
+    }
+
+    /// Largest record.
+    fn max_record(&self) -> usize {
+        self.table.segment_size() as usize / 4
+    }
+
+    pub(crate) fn get(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
+        let hash = self.hash(ns.id, key);
+        let mut shard = self.shard(hash).lock();
+        shard.sketch.add(hash);
+        if let Some(entry) = shard.dram.get(hash, ns.id, key) {
+            let (meta, value) = (meta_of(entry), entry.value());
+            if let Some(reason) = self.dead(ns, &meta) {
+                shard.dram.remove(hash, ns.id, key);
+                ns.counters.miss(reason);
+                return Lookup::Miss(reason);
+            }
+            ns.counters.hit(Tier::Dram);
+            return Lookup::Hit(Hit { value, version: meta.version, expiry: meta.expiry, tier: Tier::Dram });
+        }
+        drop(shard);
+        read::lookup(self, ns, key, hash)
+    }
+
+    /// Why an object is dead, if it is.
+    pub(crate) fn dead(&self, ns: &NamespaceState, meta: &Meta) -> Option<MissReason> {
+        if ns.is_killed(meta) {
+            Some(MissReason::Killed)
+        } else if self.is_expired(meta.expiry) {
+            Some(MissReason::Expired)
+        } else {
+            None
+        }
+    }
+
+    fn refusal(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Option<RefuseReason> {
+        if record::len(key.len(), value.len()) > self.max_record() {
+            Some(RefuseReason::TooLarge)
+        } else if self.is_expired(options.expiry) {
+            Some(RefuseReason::Expired)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn put(
+        &self,
+        ns: &NamespaceState,
+        key: &[u8],
+        value: &[u8],
+        options: &PutOptions,
+        allow: impl FnOnce(&Shard, u64) -> bool,
+    ) -> PutOutcome {
+        let refuse = |reason| {
+            ns.counters.refuse(reason);
+            PutOutcome::Refused(reason)
+        };
+        if key.len() > record::MAX_KEY {
+            return refuse(RefuseReason::KeyTooLong);
+        }
+        let (hash, refusal) = (self.hash(ns.id, key), self.refusal(key, value, options));
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        if self.closed.load(Ordering::Acquire) {
+            return refuse(RefuseReason::Closed);
+        }
+        if !allow(shard, hash) {
+            return refuse(RefuseReason::VersionMismatch);
+        }
+        let version = self.versions.take();
+        if ns.options.journals_puts() || (refusal.is_some() && ns.options.journals_removes()) {
+            self.journal.append(Event::Kill { hash, ns: ns.id }, version);
+        }
+        shard.clear_older(hash, version);
+        if let Some(reason) = refusal {
+            shard.dram.remove(hash, ns.id, key);
+            drop(guard);
+            self.settle(ns);
+            return refuse(reason);
+        }
+        shard.sketch.add(hash);
+        let entry = Entry {
+            hash,
+            version,
+            data: join(key, value),
+            key_len: key.len() as u32,
+            expiry: options.expiry,
+            group: options.group,
+            epoch_slot: epoch_slot(options.token),
+            ns: ns.id,
+            state: EntryState::Dirty,
+        };
+        let through = (ns.options.durability != Durability::WriteBack).then(|| entry.clone());
+        self.insert_dram(shard, entry);
+        if let Some(entry) = through {
+            self.copy_out(shard, &entry, false);
+        }
+        drop(guard);
+        self.settle(ns);
+        ns.counters.stored.inc();
+        PutOutcome::Stored { version }
+    }
+
+    /// Waits for what the namespace's durability asks for. A journal that cannot be synced is poisoned.
+    fn settle(&self, ns: &NamespaceState) {
+        if ns.options.durability == Durability::Synced && self.journal.sync().is_err() {
+            self.journal.poison_now();
+        }
+    }
+
+    pub(crate) fn remove(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
+        let hash = self.hash(ns.id, key);
+        let mut shard = self.shard(hash).lock();
+        let version = self.versions.take();
+        // While the cache closes, index lines may already have been captured: then every remove counts.
+        if ns.options.journals_removes() || self.closed.load(Ordering::Acquire) {
+            self.journal.append(Event::Kill { hash, ns: ns.id }, version);
+        }
+        shard.clear_older(hash, version);
+        shard.dram.remove(hash, ns.id, key);
+        drop(shard);
+        self.spoil();
+        self.settle(ns);
+        ns.counters.removes.inc();
+        version
+    }
+
+    /// Removes many objects at once by a kill version.
+    pub(crate) fn kill(&self, ns: &NamespaceState, event: Event) -> u64 {
+        let guard = self.kills_lock.lock();
+        let version = self.versions.take();
+        self.journal.append(event, version);
+        match event {
+            Event::Group { group, .. } => ns.kill_group(group, version),
+            Event::Epoch { slot, .. } => ns.kill_epoch(slot, version),
+            Event::Clear { .. } => ns.kill_all(version),
+            Event::Kill { .. } | Event::Open { .. } => unreachable!("not a kill of many objects"),
+        }
+        drop(guard);
+        self.spoil();
+        self.settle(ns);
+        ns.counters.kills.inc();
+        version
+    }
+
+    /// Puts an entry into the DRAM tier and sees to those it evicts.
+    pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: Entry) {
+        let mut victims = std::mem::take(&mut shard.victims);
+        shard.dram.insert(entry, &mut victims);
+        for victim in victims.drain(..) {
+            self.evict(shard, &victim);
+        }
+        shard.victims = victims;
+    }
+
+    /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.
+    fn evict(&self, shard: &mut Shard, entry: &Entry) {
+        if let EntryState::Clean(at) = entry.state {
+            if at != NOWHERE && shard.is_at(entry.hash, at) {
+                return;
+            }
+        }
+        let Some(ns) = self.namespace_by_id(entry.ns) else { return };
+        if self.dead(&ns, &meta_of(entry)).is_some() {
+            return ns.counters.dropped(DropReason::Dead);
+        }
+        if let Err(reason) = self.write_out(shard, entry, false) {
+            ns.counters.dropped(reason);
+        }
+    }
+
+    /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
+    pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &Entry, forced: bool) -> bool {
+        match self.write_out(shard, entry, forced) {
+            Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
+            // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
+            Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => false,
+            Err(_) => shard.dram.mark_clean(entry.hash, entry.version, NOWHERE),
+        }
+    }
+
+    /// Appends an object to its stream and publishes where it is.
+    fn write_out(&self, shard: &mut Shard, entry: &Entry, forced: bool) -> Result<Location, DropReason> {
+        let (key, value) = entry.data.split_at(entry.key_len as usize);
+        let len = record::padded_len(key.len(), value.len());
+        if !forced {
+            self.admit(shard, entry.hash, len)?;
+        }
+        let short = entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.now() + SHORT_TTL;
+        let stream = if short { StreamId::ShortTtl } else { StreamId::New };
+        let object = Object { hash: entry.hash, meta: meta_of(entry), key, value };
+        let at = self.append(stream, &object)?;
+        if let Some(budget) = &self.budget {
+            budget.fetch_sub(len.into(), Ordering::Relaxed);
+        }
+        self.publish(shard, entry.hash, at, len);
+        Ok(at)
+    }
+
+    pub(crate) fn append(&self, stream: StreamId, object: &Object<'_>) -> Result<Location, DropReason> {
+        self.streams.append(stream, object, self.clock.millis()).map_err(|e| match e {
+            AppendError::NoFreeSegment => DropReason::NoFreeSegment,
+            AppendError::QueueFull => DropReason::QueueFull,
+            AppendError::Failing => DropReason::WriteFailed,
+        })
+    }
+
+    /// Points the index at a record.
+    pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, at: Location, len: u32) {
+        let class = SizeClass::from_bytes(len).expect("a quarter of a segment fits a size class");
+        let inserted = shard.index.insert(hash, at, class);
+        self.table.slot_added(at.segment);
+        if let Some(old) = inserted.replaced {
+            self.table.slot_removed(old.location().segment);
+        }
+        if let Some(old) = inserted.evicted {
+            self.table.slot_removed(old.location().segment);
+            self.totals.dropped(DropReason::IndexFull, 1);
+        }
+    }
+
+    /// Whether an object may be written: everything while segments are free, then what is asked for at least as often as
+    /// what would have to go, within the write budget.
+    fn admit(&self, shard: &Shard, hash: u64, len: u32) -> Result<(), DropReason> {
+        if self.budget.as_ref().is_some_and(|b| b.load(Ordering::Relaxed) < i64::from(len)) {
+            return Err(DropReason::WriteBudget);
+        }
+        if self.table.free_count() > self.free_target {
+            return Ok(());
+        }
+        let wanted = u32::from(shard.sketch.estimate(hash)) * 16;
+        if wanted < self.victim_freq.load(Ordering::Relaxed) { Err(DropReason::NotAdmitted) } else { Ok(()) }
+    }
+
+    /// Changes the state file; the change holds only if it became durable.
+    pub(crate) fn update_state(&self, change: impl FnOnce(&mut State)) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let mut new = state.clone();
+        change(&mut new);
+        self.meta.replace(STATE, &new.encode())?;
+        *state = new;
+        Ok(())
+    }
+
+    /// Writes the clean marker. Whoever removes something from now on takes it back first ([`Core::spoil`]).
+    pub(crate) fn mark_clean(&self, checkpoint: u64) -> io::Result<()> {
+        self.marked.store(true, Ordering::SeqCst);
+        for slot in &self.shards {
+            drop(slot.lock());
+        }
+        drop(self.kills_lock.lock());
+        let (next, time) = (self.versions.peek(), self.now());
+        self.update_state(|state| {
+            if !self.spoiled.load(Ordering::SeqCst) {
+                (state.clean, state.checkpoint) = (true, checkpoint);
+                (state.version_limit, state.time) = (next, time);
+            }
+        })
+    }
+
+    /// Takes the clean marker back before a change after the clean stop is acknowledged.
+    fn spoil(&self) {
+        if !self.marked.load(Ordering::SeqCst) || self.spoiled.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let limit = self.versions.peek() + version::BLOCK;
+        if self.update_state(|state| (state.clean, state.version_limit) = (false, limit)).is_err() {
+            self.journal.poison_now();
+        }
+    }
+
+    /// Everything counted so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            totals: self.totals.snapshot(),
+            segment_size: self.table.segment_size().into(),
+            segments_free: self.table.free_count().into(),
+            segments: u64::from(self.table.len()) - self.table.in_state(SegmentState::Retired).count() as u64,
+            chunks_waiting: self.streams.outstanding().into(),
+            journal_used: self.journal.used(),
+            journal_capacity: self.journal.entries(),
+            journal_poisoned: self.journal.is_poisoned(),
+            loading: self.loading.load(Ordering::Acquire),
+            ..Stats::default()
+        };
+        for slot in &self.shards {
+            stats.index_slots += slot.index.slots() as u64;
+            stats.index_slots_used += slot.index.len() as u64;
+            stats.index_bytes += slot.index.lines() as u64 * 64;
+            let shard = slot.lock();
+            stats.dram_objects += shard.dram.len() as u64;
+            stats.dram_bytes += shard.dram.bytes() as u64;
+        }
+        let namespaces = self.namespaces.read();
+        stats.namespaces = namespaces.iter().map(|ns| ns.counters.snapshot(&ns.name)).collect();
+        stats
+    }
+}
+
+/// What is stored with an entry.
+pub fn meta_of(entry: &Entry) -> Meta {
+    Meta {
+        ns: entry.ns,
+        version: entry.version,
+        expiry: entry.expiry,
+        group: entry.group,
+        epoch_slot: entry.epoch_slot,
+    }
+}
+
+/// Key and value in one allocation of their size.
+pub fn join(key: &[u8], value: &[u8]) -> Bytes {
+    let mut data = Vec::with_capacity(key.len() + value.len());
+    data.extend_from_slice(key);
+    data.extend_from_slice(value);
+    Bytes::from(data)
+}

@@ -1,0 +1,300 @@
+//! Checkpoints: index, segment table and kill tables, written beside normal work.
+//!
+//! ```text
+//!   Idle ──▶ Blocks ──▶ Flush ──▶ Header ──▶ FlushHeader ──▶ Verify ──▶ Idle, journal truncated
+//!              │          │          │            │             │
+//!              └──────────┴──────────┴────────────┴─────────────┴─────▶ Idle, nothing changed
+//! ```
+//! The order at the start matters: read the journal's head, then the version floor, then pass every shard's lock once. Who
+//! got a lower version has then finished; who gets a higher one writes its journal entry at or above the head that was read. So
+//! lines, captured afterwards, contain every effect below the floor, and the journal from that head on every effect at or above
+//! it. Segments open at that moment may contain records killed since they were opened: the journal is kept from there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::{Driver, Purpose, bytes};
+use crate::disk::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
+use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride};
+use crate::format::{BLOCK, round_up};
+
+/// I/Os of a checkpoint in flight.
+const IN_FLIGHT: usize = 4;
+/// Bytes of tables per write.
+const PIECE: usize = 1 << 20;
+/// Least time between two checkpoints, in milliseconds.
+const PAUSE: u64 = 1_000;
+/// A checkpoint at least that often while anything changes.
+const EVERY: u64 = 300_000;
+
+/// An I/O of a checkpoint.
+#[derive(Debug)]
+pub enum Part {
+    Write,
+    Flush,
+    ReadBlock { shard: u32, block: u64 },
+    ReadTables,
+    ReadHeader,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Blocks,
+    Flush,
+    Header,
+    FlushHeader,
+    Verify,
+}
+
+struct Run {
+    header: Header,
+    /// Offset of its area.
+    area: u64,
+    which: u32,
+    tables: Vec<u8>,
+    phase: Phase,
+    /// The phase's I/Os not yet started.
+    todo: VecDeque<Todo>,
+    in_flight: usize,
+    failed: bool,
+}
+
+enum Todo {
+    Block(u32, u64),
+    Tables(usize),
+    Header,
+    Flush(u16),
+    Check(Part),
+}
+
+/// When checkpoints are due, and the one being written.
+pub struct Checkpoints {
+    areas: [u64; 3],
+    /// Sequence and area of the newest complete one.
+    last: Option<(u64, u32)>,
+    run: Option<Run>,
+    ended: Option<u64>,
+    /// What had happened when the newest was started.
+    head: u64,
+    opened: u64,
+    wanted: bool,
+}
+
+impl Checkpoints {
+    pub(super) fn new(areas: [u64; 3], last: Option<(u64, u32)>) -> Self {
+        Self { areas, last, run: None, ended: None, head: 0, opened: 0, wanted: false }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Asks for a checkpoint now.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Sequence of the newest complete one.
+    pub(super) fn sequence(&self) -> Option<u64> {
+        self.last.map(|(sequence, _)| sequence)
+    }
+}
+
+impl Driver {
+    pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
+        if self.checkpoint.run.is_none() && self.load.is_none() && self.checkpoint_is_due(now) {
+            self.start_checkpoint();
+        }
+        self.issue_checkpoint(out);
+        let Some(run) = &self.checkpoint.run else { return };
+        if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
+            self.end_phase(now);
+            self.issue_checkpoint(out);
+        }
+    }
+
+    fn checkpoint_is_due(&self, now: u64) -> bool {
+        let (c, core) = (&self.checkpoint, &self.core);
+        if c.wanted {
+            return true;
+        }
+        if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {
+            return false;
+        }
+        let segments = u64::from(core.table.len() / 2).clamp(4, 1024);
+        let old = now >= c.ended.unwrap_or(0) + EVERY && core.journal.head() != c.head;
+        core.journal.used() > core.journal.entries() / 2
+            || core.table.opened() >= c.opened + segments
+            || core.journal.is_poisoned()
+            || old
+    }
+
+    fn start_checkpoint(&mut self) {
+        let core = &self.core;
+        let head = core.journal.head();
+        let floor = core.versions.peek();
+        for slot in &core.shards {
+            drop(slot.lock());
+        }
+        drop(core.kills_lock.lock());
+        // The table first: a segment that is sealed in between counts as open, which costs journal and nothing else.
+        let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
+        let namespaces = core.namespaces.read().iter().map(|ns| ns.kills()).collect();
+        let tables = Tables { segments: core.table.entries(), namespaces };
+        let lines = core.shards[0].index.lines() as u64;
+        let (sequence, which) = self.checkpoint.last.map_or((1, 0), |(s, w)| (s + 1, 1 - w));
+        let encoded = tables.encode();
+        let header = Header {
+            uuid: core.uuid,
+            sequence,
+            version_floor: floor,
+            journal_position: position,
+            time: core.now(),
+            journal_epoch: core.state.lock().journal_epoch,
+            shards: core.shards.len() as u32,
+            lines,
+            segments: core.table.len(),
+            tables_len: encoded.len() as u64,
+            tables_checksum: Tables::sum(&encoded, &core.uuid, sequence),
+        };
+        self.checkpoint.wanted = false;
+        (self.checkpoint.head, self.checkpoint.opened) = (head, core.table.opened());
+        if area_len(header.shards, lines, header.tables_len) > self.checkpoint.areas[2] {
+            return self.shrink_tables();
+        }
+        let blocks = (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
+        let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
+        let todo = blocks.chain(pieces).collect();
+        let area = self.checkpoint.areas[which as usize];
+        let (phase, in_flight, failed) = (Phase::Blocks, 0, false);
+        self.checkpoint.run = Some(Run { header, area, which, tables: encoded, phase, todo, in_flight, failed });
+    }
+
+    /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with it its table.
+    fn shrink_tables(&mut self) {
+        self.core.totals.checkpoint_failures.inc();
+        let namespaces = self.core.namespaces.read().clone();
+        let size = |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
+        if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
+            tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than the checkpoint area can hold: cleared");
+            self.core.kill(ns, crate::format::journal::Event::Clear { ns: ns.id });
+        }
+        self.checkpoint.wanted = true;
+    }
+
+    fn issue_checkpoint(&mut self, out: &mut Vec<Io>) {
+        loop {
+            let Some(run) = &mut self.checkpoint.run else { return };
+            if run.in_flight >= IN_FLIGHT || run.failed {
+                return;
+            }
+            let Some(todo) = run.todo.pop_front() else { return };
+            run.in_flight += 1;
+            let (header, area) = (run.header, run.area);
+            let (part, device, offset, kind) = match todo {
+                Todo::Block(shard, block) => {
+                    let data = self.capture(&header, shard, block);
+                    self.core.totals.metadata_bytes.add(data.len() as u64);
+                    (Part::Write, 0, area + header.block_at(shard, block), IoKind::Write { data: data.into() })
+                }
+                Todo::Tables(from) => {
+                    let bytes = &run.tables[from..run.tables.len().min(from + PIECE)];
+                    let mut data = AlignedBuf::copy_of(bytes);
+                    data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
+                    self.core.totals.metadata_bytes.add(data.len() as u64);
+                    (Part::Write, 0, area + header.tables_at() + from as u64, IoKind::Write { data: data.into() })
+                }
+                Todo::Header => {
+                    let data = AlignedBuf::copy_of(&header.encode()).into();
+                    (Part::Write, 0, area, IoKind::Write { data })
+                }
+                Todo::Flush(device) => (Part::Flush, device, 0, IoKind::Sync),
+                Todo::Check(part) => {
+                    let (offset, len) = match &part {
+                        Part::ReadBlock { shard, block } => (header.block_at(*shard, *block), stride(header.lines)),
+                        Part::ReadTables => (header.tables_at(), round_up(header.tables_len, BLOCK.into())),
+                        _ => (0, BLOCK.into()),
+                    };
+                    (part, 0, area + offset, IoKind::Read { len: len as u32 })
+                }
+            };
+            self.submit(out, Purpose::Checkpoint(part), DeviceId(device), offset, kind);
+        }
+    }
+
+    /// The lines of a block as they are now.
+    fn capture(&self, header: &Header, shard: u32, block: u64) -> AlignedBuf {
+        let first = block * BLOCK_LINES;
+        let last = (first + BLOCK_LINES).min(header.lines);
+        let slot = &self.core.shards[shard as usize];
+        let lines: Vec<[u64; 8]> = {
+            // Under the lock no slot is between two lines of this block.
+            let _guard = slot.lock();
+            slot.index.line_words(first as usize..last as usize).collect()
+        };
+        let mut data = AlignedBuf::zeroed(stride(header.lines) as usize);
+        encode_block(&mut data, &header.uuid, header.sequence, shard, first, &lines);
+        data
+    }
+
+    pub(super) fn checkpoint_done(&mut self, part: Part, result: io::Result<IoOutput>) {
+        let Some(run) = &mut self.checkpoint.run else { return };
+        run.in_flight -= 1;
+        let header = &run.header;
+        let sound = match part {
+            Part::Write | Part::Flush => {
+                if result.is_err() {
+                    self.core.totals.write_errors.inc();
+                }
+                result.is_ok()
+            }
+            Part::ReadBlock { shard, block } => bytes(result).is_ok_and(|b| {
+                decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES).is_some()
+            }),
+            Part::ReadTables => bytes(result).is_ok_and(|b| {
+                let sum = Tables::sum(&b[..header.tables_len as usize], &header.uuid, header.sequence);
+                sum == header.tables_checksum
+            }),
+            Part::ReadHeader => {
+                let area = self.checkpoint.areas[2];
+                bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(*header))
+            }
+        };
+        run.failed |= !sound;
+    }
+
+    /// All I/Os of a phase are over.
+    fn end_phase(&mut self, now: u64) {
+        let Some(run) = &mut self.checkpoint.run else { return };
+        if run.failed {
+            self.core.totals.checkpoint_failures.inc();
+            self.checkpoint.run = None;
+            self.checkpoint.ended = Some(now);
+            return;
+        }
+        let devices = self.core.set.infos().len() as u16;
+        let header = run.header;
+        (run.phase, run.todo) = match run.phase {
+            Phase::Blocks => (Phase::Flush, (0..devices).map(Todo::Flush).collect()),
+            Phase::Flush => (Phase::Header, [Todo::Header].into()),
+            Phase::Header => (Phase::FlushHeader, [Todo::Flush(0)].into()),
+            Phase::FlushHeader => {
+                let blocks = (0..header.shards).flat_map(|shard| {
+                    (0..header.blocks_per_shard()).map(move |block| Part::ReadBlock { shard, block })
+                });
+                let parts = [Part::ReadHeader, Part::ReadTables].into_iter().chain(blocks);
+                (Phase::Verify, parts.map(Todo::Check).collect())
+            }
+            Phase::Verify => {
+                self.checkpoint.last = Some((header.sequence, run.which));
+                self.checkpoint.run = None;
+                self.checkpoint.ended = Some(now);
+                self.core.journal.truncate(header.journal_position);
+                self.core.totals.checkpoints.inc();
+                return;
+            }
+        };
+        debug_assert!(!self.core.loading.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,127 @@
+//! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the state file says so.
+
+use super::Driver;
+use crate::dram::EntryState;
+
+/// Steps without progress after which what cannot be written is given up.
+const PATIENCE: u32 = 1_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Open,
+    /// Loading, reclaim or a checkpoint is still under way.
+    Settle,
+    /// The DRAM tier is being copied to flash.
+    Copy,
+    /// Chunks and footers are being written.
+    Write,
+    /// The last checkpoint is being written.
+    Checkpoint,
+    Over,
+}
+
+/// How far a clean stop is.
+#[derive(Debug, Default)]
+pub struct Close {
+    phase: Phase,
+    waited: u32,
+    /// Sequence of the newest checkpoint before the last one.
+    before: Option<u64>,
+    clean: bool,
+}
+
+impl Close {
+    pub(super) fn start(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Settle;
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !matches!(self.phase, Phase::Open | Phase::Over)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// From here on nothing may be opened for writing any more.
+    pub(super) fn is_sealing(&self) -> bool {
+        matches!(self.phase, Phase::Write | Phase::Checkpoint | Phase::Over)
+    }
+
+    fn go(&mut self, phase: Phase) {
+        (self.phase, self.waited) = (phase, 0);
+    }
+}
+
+impl Driver {
+    pub(super) fn step_close(&mut self, _now: u64) {
+        self.close.waited += 1;
+        match self.close.phase {
+            Phase::Open | Phase::Over => {}
+            Phase::Settle => {
+                if self.load.is_none() && !self.checkpoint.is_running() {
+                    self.dirty_all_without_copy();
+                    self.close.go(Phase::Copy);
+                }
+            }
+            Phase::Copy => {
+                let left = self.copy_dirty(u64::MAX, true);
+                // Nothing in flight and still no room: no segment can be freed any more, or writing fails.
+                let stuck = self.in_flight.is_empty() && self.reclaim.is_none() && self.close.waited > PATIENCE;
+                if !left || stuck {
+                    self.core.streams.flush(u64::MAX, true);
+                    self.close.go(Phase::Write);
+                }
+            }
+            Phase::Write => {
+                // A reclaim that was under way may have opened a segment for what it keeps.
+                if self.reclaim.is_none() && !self.core.streams.all_sealed() {
+                    self.core.streams.flush(u64::MAX, true);
+                } else if self.core.streams.outstanding() == 0 && self.reclaim.is_none() {
+                    self.close.before = self.checkpoint.sequence();
+                    self.checkpoint.want();
+                    self.close.go(Phase::Checkpoint);
+                }
+            }
+            Phase::Checkpoint => {
+                // One step later than asked for, so that it has been started.
+                if self.close.waited > 1 && !self.checkpoint.is_running() {
+                    self.finish_close();
+                }
+            }
+        }
+    }
+
+    /// Objects whose copy was refused, or is gone, get another chance: now everything that fits is kept.
+    fn dirty_all_without_copy(&self) {
+        for slot in &self.core.shards {
+            let mut shard = slot.lock();
+            let lost: Vec<(u64, u64)> = shard
+                .dram
+                .iter()
+                .filter(|e| matches!(e.state, EntryState::Clean(at) if !shard.is_at(e.hash, at)))
+                .map(|e| (e.hash, e.version))
+                .collect();
+            for (hash, version) in lost {
+                shard.dram.mark_dirty(hash, version);
+            }
+        }
+    }
+
+    fn finish_close(&mut self) {
+        let sequence = self.checkpoint.sequence();
+        self.close.clean = sequence != self.close.before;
+        if self.close.clean {
+            let marked = self.core.journal.sync().and_then(|()| self.core.mark_clean(sequence.unwrap_or(0)));
+            if let Err(error) = marked {
+                tracing::warn!(%error, "the clean marker could not be written: the next start is as after a crash");
+            }
+        } else {
+            tracing::warn!("the last checkpoint could not be written: the next start is as after a crash");
+        }
+        self.close.go(Phase::Over);
+    }
+}

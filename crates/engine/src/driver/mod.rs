@@ -1,0 +1,172 @@
+//! Background work as a state machine: [`Driver::step`] looks at the clock and says which I/O to start,
+//! [`Driver::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::disk::Disk); the simulation drives it
+//! over a simulated one.
+//!
+//! Each concern is a file of its own and does a bounded amount of work per step:
+//! copying dirty objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index lines after opening
+//! ([`load`]), checkpoints ([`checkpoint`]), and the clean stop ([`close`]).
+
+mod checkpoint;
+mod close;
+mod load;
+mod reclaim;
+mod writes;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::disk::{DeviceId, Done, Io, IoKind, IoOutput};
+use crate::recovery::LoadPlan;
+use crate::segment::WriteJob;
+
+/// Name of the thread in production.
+pub const THREAD: &str = "afterglow-writer";
+
+/// What an I/O in flight is for.
+#[derive(Debug)]
+enum Purpose {
+    Write(WriteJob),
+    Reclaim(reclaim::Part),
+    Load(load::Part),
+    Checkpoint(checkpoint::Part),
+}
+
+/// The background work of an open cache.
+pub struct Driver {
+    core: Arc<Core>,
+    in_flight: HashMap<u64, Purpose>,
+    next_id: u64,
+    writes_in_flight: u32,
+    /// When which version was next: to know how old a dirty object is.
+    marks: VecDeque<(u64, u64)>,
+    /// Objects with lower versions have waited long enough for their copy on flash.
+    copy_below: u64,
+    last_budget: u64,
+    write_budget: Option<u64>,
+    reinsertion: f64,
+    reclaim: Option<reclaim::Reclaim>,
+    load: Option<load::Load>,
+    checkpoint: checkpoint::Checkpoints,
+    close: close::Close,
+}
+
+impl Driver {
+    pub(crate) fn new(core: Arc<Core>, plan: LoadPlan, config: &Config, areas: [u64; 3]) -> Self {
+        let checkpoint = checkpoint::Checkpoints::new(areas, plan.checkpoint.map(|(h, which)| (h.sequence, which)));
+        let load = load::Load::new(&core, plan);
+        let now = core.clock.millis();
+        Self {
+            core,
+            in_flight: HashMap::new(),
+            next_id: 0,
+            writes_in_flight: 0,
+            marks: VecDeque::new(),
+            copy_below: 0,
+            last_budget: now,
+            write_budget: config.write_budget,
+            reinsertion: config.reinsertion,
+            reclaim: None,
+            load,
+            checkpoint,
+            close: close::Close::default(),
+        }
+    }
+
+    /// Does what is due and appends the I/O to start to `out`.
+    pub fn step(&mut self, out: &mut Vec<Io>) {
+        let now = self.core.clock.millis();
+        self.core.now();
+        self.reserve_versions();
+        self.core.journal.retry_poison();
+        self.refill_budget(now);
+        self.step_copies(now);
+        self.step_reclaim(out);
+        self.step_load(out);
+        self.step_checkpoint(now, out);
+        self.step_close(now);
+        self.step_writes(out);
+    }
+
+    /// Takes the outcome of an I/O.
+    pub fn complete(&mut self, done: Done) {
+        let Some(purpose) = self.in_flight.remove(&done.id) else { return };
+        match purpose {
+            Purpose::Write(job) => self.written(&job, done.result.map(|_| ())),
+            Purpose::Reclaim(part) => self.reclaim_done(part, done.result),
+            Purpose::Load(part) => self.load_done(part, done.result),
+            Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),
+        }
+    }
+
+    /// I/Os started and not completed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether another step would find something to do at once.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.core.streams.has_jobs()
+            || self.load.is_some()
+            || self.reclaim.is_some()
+            || self.checkpoint.is_running()
+            || self.close.is_running()
+    }
+
+    /// Starts the clean stop: step until [`Driver::is_closed`].
+    pub fn start_close(&mut self) {
+        self.core.closed.store(true, Ordering::Release);
+        self.close.start();
+    }
+
+    /// Whether the clean stop is over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.close.is_over()
+    }
+
+    fn submit(&mut self, out: &mut Vec<Io>, purpose: Purpose, device: DeviceId, offset: u64, kind: IoKind) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.in_flight.insert(id, purpose);
+        out.push(Io { id, device, offset, kind });
+    }
+
+    fn reserve_versions(&self) {
+        let versions = &self.core.versions;
+        if versions.overrun() {
+            self.core.journal.poison_now();
+        }
+        let Some(limit) = versions.wants_reservation() else { return };
+        if self.core.update_state(|state| state.version_limit = limit).is_ok() {
+            versions.reserved(limit);
+        }
+    }
+
+    /// The budget is an average: what is not used is kept for up to an hour.
+    fn refill_budget(&mut self, now: u64) {
+        if let (Some(rate), Some(budget)) = (self.write_budget, &self.core.budget) {
+            let earned = rate * now.saturating_sub(self.last_budget) / 1000;
+            if earned > 0 {
+                self.last_budget = now;
+                let most = (rate * 3600) as i64;
+                let _ = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| {
+                    Some(b.saturating_add(earned as i64).min(most))
+                });
+            }
+        }
+    }
+}
+
+/// The bytes of a read.
+fn bytes(result: io::Result<IoOutput>) -> io::Result<crate::disk::AlignedBuf> {
+    match result? {
+        IoOutput::Read(buf) => Ok(buf),
+        IoOutput::Written | IoOutput::Synced => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

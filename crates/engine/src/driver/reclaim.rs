@@ -1,0 +1,184 @@
+//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::{Driver, Purpose, bytes};
+use crate::api::{DropReason, NO_EXPIRY};
+use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
+use crate::format::footer::{self, Entry};
+use crate::format::record::{self, Meta};
+use crate::format::{BLOCK, UNIT};
+use crate::index::Location;
+use crate::segment::{Object, SegmentState, StreamId};
+
+/// Records looked at per step.
+const PER_STEP: usize = 2048;
+/// Reads of records to be reinserted in flight.
+const READS: usize = 8;
+
+/// A segment being freed.
+#[derive(Debug)]
+pub struct Reclaim {
+    segment: u32,
+    generation: u64,
+    /// Records not yet looked at; `None` until the footer is read.
+    entries: Option<VecDeque<Entry>>,
+    /// Records worth keeping, not yet read.
+    keep: VecDeque<Entry>,
+    reading: usize,
+}
+
+/// An I/O of a reclaim.
+#[derive(Debug)]
+pub enum Part {
+    Footer,
+    Record { entry: Entry, skip: usize },
+}
+
+impl Driver {
+    pub(super) fn step_reclaim(&mut self, out: &mut Vec<Io>) {
+        if self.reclaim.is_none() {
+            if self.core.table.free_count() > self.core.free_target || self.close.is_sealing() {
+                return;
+            }
+            let Some(segment) = self.victim() else { return };
+            self.start_reclaim(segment, out);
+        }
+        self.look_at_records();
+        self.read_kept(out);
+        let over = |r: &Reclaim| r.entries.as_ref().is_some_and(VecDeque::is_empty) && r.keep.is_empty() && r.reading == 0;
+        if self.reclaim.as_ref().is_some_and(over) {
+            let reclaim = self.reclaim.take().expect("just looked at");
+            self.core.table.set_free(reclaim.segment);
+            self.core.totals.segments_reclaimed.inc();
+        }
+    }
+
+    /// The segment that costs least: one with nothing alive, else the oldest.
+    fn victim(&self) -> Option<u32> {
+        let (table, now, loading) = (&self.core.table, self.core.now(), self.load.is_some());
+        let dead = |s: u32| u64::from(table.max_expiry(s)) <= now || (!loading && table.live(s) == 0);
+        table
+            .in_state(SegmentState::Sealed)
+            .filter(|&s| !table.is_pending(s))
+            .min_by_key(|&s| (!dead(s), table.generation(s)))
+    }
+
+    fn start_reclaim(&mut self, segment: u32, out: &mut Vec<Io>) {
+        let table = &self.core.table;
+        table.start_reclaim(segment);
+        let (generation, place) = (table.generation(segment), table.place(segment));
+        let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
+        let offset = place.offset + u64::from(table.segment_size() - len);
+        self.reclaim =
+            Some(Reclaim { segment, generation, entries: None, keep: VecDeque::new(), reading: 1 });
+        self.submit(out, Purpose::Reclaim(Part::Footer), place.device, offset, IoKind::Read { len });
+    }
+
+    /// Drops the slots of records, or sets the records aside to be kept.
+    fn look_at_records(&mut self) {
+        let Some(reclaim) = &mut self.reclaim else { return };
+        let Some(entries) = &mut reclaim.entries else { return };
+        let core = &self.core;
+        for _ in 0..PER_STEP {
+            let Some(entry) = entries.pop_front() else { return };
+            let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
+            let mut shard = core.shard(hash).lock();
+            let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
+            // What lives in DRAM needs another copy.
+            if shard.dram.mark_dirty(hash, entry.version.get()) {
+                shard.clear_if(hash, at);
+                continue;
+            }
+            let estimate = u32::from(shard.sketch.estimate(hash)) * 16;
+            let average = core.victim_freq.load(Ordering::Relaxed);
+            core.victim_freq.store((average * 63 + estimate) / 64, Ordering::Relaxed);
+            let written = core.totals.record_bytes.get() as f64 * self.reinsertion;
+            let kept = core.totals.reinserted_bytes.get() + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();
+            if slot.freq() > 0 && (kept as f64) < written && is_alive(core, &entry) {
+                reclaim.keep.push_back(entry);
+            } else if shard.clear_if(hash, at) {
+                core.totals.dropped(DropReason::Reclaimed, 1);
+            }
+        }
+    }
+
+    fn read_kept(&mut self, out: &mut Vec<Io>) {
+        loop {
+            let Some(reclaim) = &mut self.reclaim else { return };
+            if reclaim.reading >= READS {
+                return;
+            }
+            let Some(entry) = reclaim.keep.pop_front() else { return };
+            reclaim.reading += 1;
+            let place = self.core.table.place(reclaim.segment);
+            let from = entry.offset.get();
+            let start = from & !(BLOCK - 1);
+            let end = (from + entry.len.get()).next_multiple_of(BLOCK);
+            let part = Part::Record { entry, skip: (from - start) as usize };
+            let kind = IoKind::Read { len: end - start };
+            self.submit(out, Purpose::Reclaim(part), place.device, place.offset + u64::from(start), kind);
+        }
+    }
+
+    pub(super) fn reclaim_done(&mut self, part: Part, result: io::Result<IoOutput>) {
+        let Some(reclaim) = &mut self.reclaim else { return };
+        reclaim.reading -= 1;
+        match part {
+            Part::Footer => {
+                let footer = bytes(result);
+                let entries = footer.as_ref().ok().and_then(|b| {
+                    let (generation, entries) = footer::decode_footer(b, &self.core.uuid, reclaim.segment)?;
+                    (generation == reclaim.generation).then(|| entries.iter().copied().collect())
+                });
+                // Without its footer the slots into the segment stay; lookups clear them when they find nothing.
+                reclaim.entries = Some(entries.unwrap_or_default());
+            }
+            Part::Record { entry, skip } => {
+                let (segment, generation) = (reclaim.segment, reclaim.generation);
+                self.reinsert(segment, generation, &entry, skip, bytes(result).ok());
+            }
+        }
+    }
+
+    /// Appends a record again and points its slot there, unless the slot has changed meanwhile.
+    fn reinsert(&self, segment: u32, generation: u64, entry: &Entry, skip: usize, data: Option<AlignedBuf>) {
+        let core = &self.core;
+        let (hash, at) = (entry.hash.get(), location(segment, entry));
+        let seed = record::seed(core.hash_seed, generation, entry.offset.get());
+        let found = data.as_ref().and_then(|d| record::decode(&d[skip..], seed));
+        let mut shard = core.shard(hash).lock();
+        if !shard.is_at(hash, at) {
+            return;
+        }
+        let moved = found.filter(|r| !shard.is_superseded(hash, r.meta.version)).and_then(|r| {
+            let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
+            core.append(StreamId::Reinserted, &object).ok()
+        });
+        match moved {
+            Some(to) => core.publish(&mut shard, hash, to, entry.len.get()),
+            None => {
+                shard.clear_if(hash, at);
+                core.totals.dropped(DropReason::Reclaimed, 1);
+            }
+        }
+    }
+}
+
+fn location(segment: u32, entry: &Entry) -> Location {
+    Location { segment, offset_units: entry.offset.get() / UNIT }
+}
+
+fn is_alive(core: &crate::core::Core, entry: &Entry) -> bool {
+    let meta = Meta {
+        ns: entry.ns.get(),
+        version: entry.version.get(),
+        expiry: entry.expiry.get(),
+        group: entry.group.get(),
+        epoch_slot: entry.epoch_slot.get(),
+    };
+    debug_assert_eq!(NO_EXPIRY, 0);
+    core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
+}

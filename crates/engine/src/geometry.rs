@@ -1,0 +1,163 @@
+//! How devices and memory are divided.
+
+use crate::config::Config;
+use crate::disk::DeviceInfo;
+use crate::error::OpenError;
+use crate::format::checkpoint::{SEGMENT_ENTRY, area_len};
+use crate::format::superblock::Superblock;
+use crate::format::{BLOCK, round_up};
+use crate::index::MAX_SEGMENTS;
+
+/// Largest segment.
+const MAX_SEGMENT: u64 = 16 << 20;
+/// Smallest segment.
+const MIN_SEGMENT: u64 = 64 << 10;
+/// Segments a cache should have at least.
+const MANY: u64 = 256;
+/// Segments a cache must have.
+const FEW: u32 = 8;
+/// One 64th of the flash may be index: one slot for 512 bytes.
+const INDEX_SHARE: u64 = 64;
+
+/// How memory is divided, in bytes unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Index lines of each shard.
+    pub lines: usize,
+    /// DRAM tier of each shard.
+    pub dram: usize,
+    /// Objects each shard's sketch is made for.
+    pub sketch: usize,
+    /// Closed chunks that may wait for the device.
+    pub chunks: u32,
+}
+
+fn segment_size(config: &Config, flash: u64) -> Result<u32, OpenError> {
+    let size = match config.segment_size {
+        Some(size) => u64::from(size),
+        None => {
+            let most = (flash / MANY).max(MIN_SEGMENT);
+            (1 << most.ilog2()).min(MAX_SEGMENT)
+        }
+    };
+    if !size.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) {
+        let why = format!("segment size {size}: choose a power of two from {MIN_SEGMENT} to {MAX_SEGMENT}");
+        return Err(OpenError::Config(why));
+    }
+    Ok(size as u32)
+}
+
+/// Divides new devices.
+pub fn format(
+    config: &Config,
+    infos: &[DeviceInfo],
+    uuid: [u8; 16],
+    hash_seed: u64,
+    set_epoch: u64,
+) -> Result<Vec<Superblock>, OpenError> {
+    let flash: u64 = infos.iter().map(|i| i.size).sum();
+    let segment_size = segment_size(config, flash)?;
+    let index = index_cap(flash);
+    let tables = (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
+        + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64;
+    let lines = (index / 64 / u64::from(config.shards)).max(1);
+    let area = area_len(config.shards, lines, tables);
+    let mut blocks = Vec::new();
+    for (n, info) in infos.iter().enumerate() {
+        let mut block = Superblock {
+            uuid,
+            device: n as u32,
+            devices: infos.len() as u32,
+            set_epoch,
+            size: info.size,
+            segment_size,
+            segments: 0,
+            area: if n == 0 { area } else { 0 },
+            hash_seed,
+        };
+        let room = info.size.saturating_sub(round_up(block.first_segment(), BLOCK.into()));
+        block.segments = (room / u64::from(segment_size)).min(u64::from(MAX_SEGMENTS)) as u32;
+        blocks.push(block);
+    }
+    let segments: u32 = blocks.iter().map(|b| b.segments).sum();
+    if segments < FEW {
+        let why = format!(
+            "{flash} bytes of flash make {segments} segments of {segment_size} bytes, at least {FEW} are needed: configure \
+             more flash or smaller segments"
+        );
+        return Err(OpenError::Config(why));
+    }
+    if segments >= MAX_SEGMENTS {
+        let why = format!("{segments} segments are more than {MAX_SEGMENTS}: configure larger segments");
+        return Err(OpenError::Config(why));
+    }
+    Ok(blocks)
+}
+
+/// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made for.
+fn index_cap(flash: u64) -> u64 {
+    round_up((flash / INDEX_SHARE).max(32 << 10), 4096)
+}
+
+/// Divides memory.
+pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, OpenError> {
+    let shards = u64::from(config.shards);
+    if !config.shards.is_power_of_two() || config.shards > 1 << 12 {
+        let why = format!("{} shards: choose a power of two up to 4096", config.shards);
+        return Err(OpenError::Config(why));
+    }
+    let wanted = config.index_memory.unwrap_or((flash / 115).min(config.memory / 4));
+    let index = wanted.min(index_cap(flash)).max(64 * shards);
+    let chunk = u64::from(segment_size / 4).min(1 << 20);
+    // Open chunks of the streams, closed ones on their way, footers and what checkpoints and loading hold.
+    let chunks = (config.memory / 16 / chunk).clamp(4, 64);
+    let buffers = (chunks + 3 + 2) * chunk;
+    // Four bytes for each object the DRAM tier could hold.
+    let sketch = config.memory / 64;
+    let fixed = index + buffers + sketch;
+    let Some(dram) = config.memory.checked_sub(fixed).filter(|d| *d >= shards * 4096) else {
+        let why = format!(
+            "{} bytes of memory are too few: index, buffers and sketch take {fixed} bytes; configure more memory or less \
+             index_memory",
+            config.memory
+        );
+        return Err(OpenError::Config(why));
+    };
+    Ok(Memory {
+        lines: (index / 64 / shards).max(1) as usize,
+        dram: (dram / shards) as usize,
+        sketch: (sketch / 4 / shards) as usize,
+        chunks: chunks as u32,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(size: u64) -> DeviceInfo {
+        DeviceInfo { size, alignment: 512, path: "flash".into() }
+    }
+
+    #[test]
+    fn devices_from_a_mebibyte_to_terabytes_are_divided_without_overlap() {
+        for size in [2 << 20, 64 << 20, 4 << 30, 1 << 40] {
+            let config = Config { memory: 4 << 30, ..Config::new("x", vec![]) };
+            let block = format(&config, &[info(size)], [0; 16], 0, 1).unwrap()[0];
+            let end = block.first_segment() + u64::from(block.segments) * u64::from(block.segment_size);
+            assert!(end <= size && end + u64::from(block.segment_size) > size);
+            assert!(block.area * 2 < size / 8, "{size}: areas of {}", block.area);
+            let memory = memory(&config, size, block.segment_size).unwrap();
+            let need = area_len(config.shards, memory.lines as u64, 32 << 10);
+            assert!(need <= block.area, "{size}: {need} > {}", block.area);
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_reason() {
+        let config = Config::new("x", vec![]);
+        assert!(matches!(format(&config, &[info(1 << 19)], [0; 16], 0, 1), Err(OpenError::Config(_))));
+        let config = Config { memory: 1 << 20, ..config };
+        assert!(matches!(memory(&config, 1 << 30, 1 << 20), Err(OpenError::Config(_))));
+    }
+}

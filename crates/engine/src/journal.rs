@@ -1,0 +1,186 @@
+//! The journal: what may make copies on flash stale, written before it is acknowledged.
+//!
+//! Writers take a position with one atomic add and store their entry there; nobody waits for anybody. Positions below the
+//! *tail* are free for reuse; only a completed checkpoint moves the tail. An entry that finds no room, or whose store
+//! fails, *poisons* the journal: its namespaces would be cold if the process died now. A later checkpoint that covers the
+//! moment lifts the poison.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::format::journal::{self as format, Entry, Event};
+use crate::media::Media;
+
+/// Bytes loaded at a time while scanning.
+const SCAN: usize = 1 << 18;
+
+/// The journal of an open cache.
+pub struct Journal {
+    media: Arc<dyn Media>,
+    seed: u64,
+    capacity: u64,
+    head: AtomicU64,
+    tail: AtomicU64,
+    /// Position + 1 at which an entry was lost most recently; 0 when sound.
+    poison: Mutex<u64>,
+}
+
+/// What recovery found in a journal.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// Every whole entry with its position, in no order.
+    pub entries: Vec<(u64, Entry)>,
+    /// One past the highest position found.
+    pub head: u64,
+    /// An entry had been lost, or the journal could not be read.
+    pub poisoned: bool,
+    /// Highest Unix time seen.
+    pub time: u64,
+}
+
+impl Journal {
+    /// Entries that fit `media`.
+    fn capacity(media: &dyn Media) -> u64 {
+        media.len().saturating_sub(format::HEADER) / format::ENTRY
+    }
+
+    /// Starts a new epoch: entries of earlier ones do not count any more.
+    ///
+    /// # Errors
+    /// What the medium said.
+    pub fn create(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, time: u64) -> io::Result<Self> {
+        media.store(0, &format::encode_header(uuid))?;
+        media.store(format::POISON_AT, &0u64.to_le_bytes())?;
+        media.store(format::TIME_AT, &time.to_le_bytes())?;
+        media.sync()?;
+        Ok(Self::resume(media, uuid, epoch, 0, 0))
+    }
+
+    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
+    pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
+        let capacity = Self::capacity(&*media);
+        let (head, tail) = (head.into(), tail.into());
+        Self { media, seed: format::seed(uuid, epoch), capacity, head, tail, poison: Mutex::new(0) }
+    }
+
+    /// Reads the whole reserved extent; holes are tolerated.
+    ///
+    /// # Errors
+    /// What the medium said; `InvalidData` when it is not the journal of this cache.
+    pub fn scan(media: &dyn Media, uuid: &[u8; 16], epoch: u64) -> io::Result<Scan> {
+        let mut header = [0; 40];
+        media.load(0, &mut header)?;
+        if !format::is_header(&header, uuid) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the journal of this cache"));
+        }
+        let (mut poison, mut time) = ([0; 8], [0; 8]);
+        media.load(format::POISON_AT, &mut poison)?;
+        media.load(format::TIME_AT, &mut time)?;
+        let mut scan =
+            Scan { poisoned: poison != [0; 8], time: u64::from_le_bytes(time), ..Scan::default() };
+        let (seed, capacity) = (format::seed(uuid, epoch), Self::capacity(media));
+        let mut buf = vec![0; SCAN];
+        let mut slot = 0;
+        while slot < capacity {
+            let n = (capacity - slot).min(SCAN as u64 / format::ENTRY);
+            let bytes = &mut buf[..(n * format::ENTRY) as usize];
+            media.load(format::HEADER + slot * format::ENTRY, bytes)?;
+            for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
+                if let Some(entry) = Entry::decode(raw, seed) {
+                    let position = u64::from(entry.lap) * capacity + slot + i;
+                    scan.head = scan.head.max(position + 1);
+                    scan.entries.push((position, entry));
+                }
+            }
+            slot += n;
+        }
+        Ok(scan)
+    }
+
+    /// Writes an entry; it survives the process when this returns. Poisons the journal when it cannot.
+    pub fn append(&self, event: Event, version: u64) {
+        let position = self.head.fetch_add(1, Ordering::SeqCst);
+        if position >= self.tail.load(Ordering::Acquire) + self.capacity {
+            return self.poison(position);
+        }
+        let lap = (position / self.capacity) as u32;
+        let bytes = Entry { event, version, lap }.encode(self.seed);
+        let at = format::HEADER + position % self.capacity * format::ENTRY;
+        if self.media.store(at, &bytes).is_err() {
+            self.poison(position);
+        }
+    }
+
+    /// Records that the entry at `position` is missing. When even this cannot be stored it is tried again by
+    /// [`Journal::retry_poison`].
+    fn poison(&self, position: u64) {
+        let mut poison = self.poison.lock();
+        let first = *poison == 0;
+        *poison = (*poison).max(position + 1);
+        if first {
+            tracing::warn!("the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint");
+        }
+        let _ = self.media.store(format::POISON_AT, &1u64.to_le_bytes());
+    }
+
+    /// Poisons the journal as of now, for reasons found elsewhere.
+    pub fn poison_now(&self) {
+        self.poison(self.head());
+    }
+
+    /// Stores the poison flag again while it is set.
+    pub fn retry_poison(&self) {
+        let poison = self.poison.lock();
+        if *poison != 0 {
+            let _ = self.media.store(format::POISON_AT, &1u64.to_le_bytes());
+        }
+    }
+
+    /// Whether an entry is missing that no checkpoint has covered yet.
+    pub fn is_poisoned(&self) -> bool {
+        *self.poison.lock() != 0
+    }
+
+    /// Position of the next entry. Whoever takes a version after reading this gets a position at or above it.
+    pub fn head(&self) -> u64 {
+        self.head.load(Ordering::SeqCst)
+    }
+
+    /// Entries in use.
+    pub fn used(&self) -> u64 {
+        self.head().saturating_sub(self.tail.load(Ordering::Acquire)).min(self.capacity)
+    }
+
+    /// Entries it can hold.
+    pub fn entries(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced and read back.
+    pub fn truncate(&self, position: u64) {
+        self.tail.fetch_max(position, Ordering::AcqRel);
+        let mut poison = self.poison.lock();
+        if *poison != 0 && position >= *poison {
+            // Everything the lost entries said is in the checkpoint.
+            if self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok() {
+                *poison = 0;
+            }
+        }
+    }
+
+    /// Remembers the highest time seen.
+    pub fn store_time(&self, unix: u64) {
+        let _ = self.media.store(format::TIME_AT, &unix.to_le_bytes());
+    }
+
+    /// Makes everything appended so far survive power loss.
+    ///
+    /// # Errors
+    /// What the medium said.
+    pub fn sync(&self) -> io::Result<()> {
+        self.media.sync()
+    }
+}

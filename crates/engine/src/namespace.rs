@@ -1,0 +1,178 @@
+//! Namespaces: what kills their objects, and their counters.
+//!
+//! Removal of many objects is by *kill version*: an object is dead when its version is below the kill version of its
+//! namespace, of its group or of its partition epoch. Kill versions only grow, so replaying them in any order, or twice,
+//! does no harm.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::config::NamespaceOptions;
+use crate::format::checkpoint::NamespaceKills;
+use crate::format::record::Meta;
+use crate::stats::Counters;
+
+/// Partition epochs of a namespace.
+pub const EPOCHS: usize = 1 << 20;
+/// Removed groups remembered by a namespace. When there are more, the oldest removals become one kill version for the
+/// whole namespace: memory stays bounded, older objects of other groups are lost.
+pub const MAX_GROUPS: usize = 1 << 16;
+
+/// The partition epoch a token falls into.
+#[must_use]
+pub fn epoch_slot(token: u64) -> u32 {
+    (token >> 44) as u32
+}
+
+/// A namespace of an open cache.
+pub struct NamespaceState {
+    /// Id in records.
+    pub id: u16,
+    /// Name.
+    pub name: String,
+    /// Options in force.
+    pub options: NamespaceOptions,
+    /// Counters.
+    pub counters: Counters,
+    kill: AtomicU64,
+    groups: RwLock<HashMap<u32, u64>>,
+    any_group: AtomicBool,
+    epochs: OnceLock<Box<[AtomicU64]>>,
+    open: AtomicBool,
+}
+
+impl NamespaceState {
+    /// A namespace nothing was removed from.
+    pub fn new(id: u16, name: String, options: NamespaceOptions) -> Self {
+        let state = Self {
+            id,
+            name,
+            options,
+            counters: Counters::default(),
+            kill: AtomicU64::new(0),
+            groups: RwLock::default(),
+            any_group: AtomicBool::new(false),
+            epochs: OnceLock::new(),
+            open: AtomicBool::new(false),
+        };
+        if options.partition_epochs {
+            state.epochs();
+        }
+        state
+    }
+
+    /// Notes that somebody has a handle.
+    pub fn set_open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody has a handle.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    fn epochs(&self) -> &[AtomicU64] {
+        self.epochs.get_or_init(|| (0..EPOCHS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Whether an object was removed by namespace, group or partition epoch.
+    pub fn is_killed(&self, meta: &Meta) -> bool {
+        let below = |kill: u64| meta.version < kill;
+        if below(self.kill.load(Ordering::Acquire)) {
+            return true;
+        }
+        if meta.group != 0 && self.any_group.load(Ordering::Acquire) {
+            if self.groups.read().get(&meta.group).is_some_and(|&k| below(k)) {
+                return true;
+            }
+        }
+        let slot = meta.epoch_slot as usize;
+        self.epochs.get().and_then(|e| e.get(slot)).is_some_and(|e| below(e.load(Ordering::Acquire)))
+    }
+
+    /// Kills everything below `version`.
+    pub fn kill_all(&self, version: u64) {
+        self.kill.fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// Kills what is below `version` in `group`.
+    pub fn kill_group(&self, group: u32, version: u64) {
+        let mut groups = self.groups.write();
+        let kill = groups.entry(group).or_default();
+        *kill = (*kill).max(version);
+        self.any_group.store(true, Ordering::Release);
+        if groups.len() > MAX_GROUPS {
+            let mut versions: Vec<u64> = groups.values().copied().collect();
+            let (_, &mut median, _) = versions.select_nth_unstable(MAX_GROUPS / 2);
+            self.kill_all(median);
+            groups.retain(|_, v| *v > median);
+        }
+    }
+
+    /// Kills what is below `version` in partition epoch `slot`.
+    pub fn kill_epoch(&self, slot: u32, version: u64) {
+        if let Some(epoch) = self.epochs().get(slot as usize) {
+            epoch.fetch_max(version, Ordering::AcqRel);
+        }
+    }
+
+    /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is left out.
+    pub fn kills(&self) -> NamespaceKills {
+        let kill = self.kill.load(Ordering::Acquire);
+        let groups = self.groups.read().iter().filter(|(_, v)| **v > kill).map(|(&g, &v)| (g, v)).collect();
+        let epochs = self.epochs.get().into_iter().flatten().map(|e| e.load(Ordering::Acquire));
+        let epochs = (0u32..).zip(epochs).filter(|&(_, v)| v > kill).collect();
+        NamespaceKills { id: self.id, kill, groups, epochs }
+    }
+
+    /// Takes over what a checkpoint knew.
+    pub fn restore(&self, kills: &NamespaceKills) {
+        self.kill_all(kills.kill);
+        for &(group, version) in &kills.groups {
+            self.kill_group(group, version);
+        }
+        for &(slot, version) in &kills.epochs {
+            self.kill_epoch(slot, version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(version: u64, group: u32, epoch_slot: u32) -> Meta {
+        Meta { ns: 1, version, expiry: 0, group, epoch_slot }
+    }
+
+    #[test]
+    fn kill_versions_kill_what_is_older_and_nothing_else() {
+        let ns = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
+        ns.kill_group(7, 10);
+        ns.kill_epoch(3, 20);
+        assert!(ns.is_killed(&meta(9, 7, 0)) && !ns.is_killed(&meta(10, 7, 0)));
+        assert!(!ns.is_killed(&meta(9, 8, 0)));
+        assert!(ns.is_killed(&meta(19, 0, 3)) && !ns.is_killed(&meta(19, 0, 4)));
+        ns.kill_all(15);
+        assert!(ns.is_killed(&meta(14, 0, 0)) && !ns.is_killed(&meta(15, 0, 0)));
+        let other = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
+        other.restore(&ns.kills());
+        assert_eq!(other.kills(), ns.kills());
+        assert!(other.kills().groups.is_empty(), "covered by the namespace's kill version");
+    }
+
+    #[test]
+    fn many_removed_groups_stay_bounded_and_dead() {
+        let ns = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
+        for g in 0..MAX_GROUPS as u32 + 10 {
+            ns.kill_group(g + 1, 100 + u64::from(g));
+        }
+        assert!(ns.kills().groups.len() <= MAX_GROUPS);
+        for g in (0..MAX_GROUPS as u32 + 10).step_by(997) {
+            assert!(ns.is_killed(&meta(99 + u64::from(g), g + 1, 0)));
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Reads from flash: one device read, then every doubt is a miss.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::api::{Hit, Lookup, MissReason, Tier};
+use crate::core::{Core, join};
+use crate::disk::{AlignedBuf, DeviceId};
+use crate::dram::{Entry, EntryState};
+use crate::format::record::{self, Record};
+use crate::index::{Location, Slot};
+use crate::namespace::NamespaceState;
+use crate::segment::SegmentState;
+
+/// How often a lookup follows a record that moves.
+const MAX_FOLLOWED: u8 = 3;
+
+/// A lookup that waits for one device read.
+///
+/// The caller reads [`FlashRead::len`] bytes at [`FlashRead::offset`] of [`FlashRead::device`] into an aligned buffer, with
+/// [`Namespace::get_blocking`](crate::Namespace::get_blocking), on a ring of its own or otherwise, and hands the outcome to [`FlashRead::finish`].
+/// Dropped unfinished it counts as a miss.
+#[must_use]
+pub struct FlashRead {
+    core: Arc<Core>,
+    ns: Arc<NamespaceState>,
+    key: Box<[u8]>,
+    hash: u64,
+    slot: Slot,
+    generation: u64,
+    device: DeviceId,
+    offset: u64,
+    len: u32,
+    /// Where the record starts in what is read.
+    skip: u32,
+    followed: u8,
+    /// The kill map was in force when the slot was looked up.
+    mapped: bool,
+    done: bool,
+}
+
+impl std::fmt::Debug for FlashRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.slot.location();
+        f.debug_struct("FlashRead").field("device", &self.device).field("at", &at).field("len", &self.len).finish()
+    }
+}
+
+impl Drop for FlashRead {
+    fn drop(&mut self) {
+        if !self.done {
+            self.ns.counters.miss(MissReason::Abandoned);
+        }
+    }
+}
+
+/// Looks up what is not in the DRAM tier.
+pub fn lookup(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
+    follow(core, ns, key, hash, 0)
+}
+
+fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, followed: u8) -> Lookup {
+    // Read before the slot: a slot seen while the map is in force must be compared with it.
+    let mapped = core.loading.load(Ordering::Acquire);
+    let Some(slot) = core.shard(hash).index.lookup(hash) else {
+        return miss(ns, if mapped { MissReason::Loading } else { MissReason::Absent });
+    };
+    let at = slot.location();
+    if !core.table.contains(at.segment) {
+        return gone(core, ns, hash, at, MissReason::Corrupt);
+    }
+    let generation = core.table.generation(at.segment);
+    match core.table.state(at.segment) {
+        SegmentState::Retired => return gone(core, ns, hash, at, MissReason::Device),
+        SegmentState::Free => return gone(core, ns, hash, at, MissReason::Absent),
+        SegmentState::Sealed | SegmentState::Reclaiming | SegmentState::Open | SegmentState::Sealing => {}
+    }
+    let max = slot.size_class().max_bytes();
+    let place = core.table.place(at.segment);
+    let alignment = u64::from(core.set.infos()[usize::from(place.device.0)].alignment);
+    let from = place.offset + u64::from(at.offset());
+    let start = from & !(alignment - 1);
+    let segment_end = place.offset + u64::from(core.table.segment_size());
+    let end = ((from + u64::from(max) + alignment - 1) & !(alignment - 1)).min(segment_end);
+    let read = FlashRead {
+        core: core.clone(),
+        ns: ns.clone(),
+        key: key.into(),
+        hash,
+        slot,
+        generation,
+        device: place.device,
+        offset: start,
+        len: (end - start) as u32,
+        skip: (from - start) as u32,
+        followed,
+        mapped,
+        done: false,
+    };
+    if core.table.state(at.segment) != SegmentState::Sealed {
+        if let Some(bytes) = core.streams.read(at.segment, at.offset(), max) {
+            return read.resolve(&Bytes::from(bytes), 0, Tier::Buffer);
+        }
+    }
+    Lookup::Flash(read)
+}
+
+fn miss(ns: &NamespaceState, reason: MissReason) -> Lookup {
+    ns.counters.miss(reason);
+    Lookup::Miss(reason)
+}
+
+/// Clears a slot that leads nowhere.
+fn gone(core: &Core, ns: &NamespaceState, hash: u64, at: Location, reason: MissReason) -> Lookup {
+    if core.shard(hash).lock().clear_if(hash, at) {
+        core.totals.stale_slots.inc();
+    }
+    miss(ns, reason)
+}
+
+impl FlashRead {
+    /// The device to read from.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// First byte to read, a multiple of the device's alignment.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes to read, a multiple of the device's alignment.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Always false: there is something to read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Ends the lookup with what the read brought: a hit, a miss, or (when the record moved meanwhile; a bounded number of
+    /// times) another read.
+    pub fn finish(self, read: io::Result<AlignedBuf>) -> Lookup {
+        self.core.totals.device_reads.inc();
+        match read {
+            Ok(buf) => {
+                let skip = self.skip as usize;
+                self.resolve(&Bytes::from(buf), skip, Tier::Flash)
+            }
+            Err(_) => {
+                self.core.totals.read_errors.inc();
+                self.end(MissReason::Device)
+            }
+        }
+    }
+
+    /// Ends the lookup with a miss because too many reads are in flight.
+    pub fn busy(self) -> Lookup {
+        self.end(MissReason::Busy)
+    }
+
+    fn end(mut self, reason: MissReason) -> Lookup {
+        self.done = true;
+        miss(&self.ns, reason)
+    }
+
+    fn end_gone(mut self, reason: MissReason) -> Lookup {
+        self.done = true;
+        gone(&self.core, &self.ns, self.hash, self.slot.location(), reason)
+    }
+
+    fn follow(mut self) -> Lookup {
+        self.done = true;
+        if self.followed >= MAX_FOLLOWED {
+            return miss(&self.ns, MissReason::Moved);
+        }
+        follow(&self.core, &self.ns, &self.key, self.hash, self.followed + 1)
+    }
+
+    fn resolve(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
+        let at = self.slot.location();
+        let seed = record::seed(self.core.hash_seed, self.generation, at.offset());
+        let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
+            let moved = self.core.table.generation(at.segment) != self.generation
+                || self.core.shard(self.hash).index.peek(self.hash).is_none_or(|s| s.location() != at);
+            return if moved { self.follow() } else { self.end_gone(MissReason::Corrupt) };
+        };
+        if found.meta.ns != self.ns.id || *found.key != *self.key {
+            // The slot is right for its own key; it stays.
+            return self.end(MissReason::Collision);
+        }
+        if let Some(reason) = self.core.dead(&self.ns, &found.meta) {
+            return self.end_gone(reason);
+        }
+        match self.promote(&found) {
+            Verdict::Current => {}
+            Verdict::Superseded => return self.end_gone(MissReason::Superseded),
+            Verdict::Unknown => return self.follow(),
+        }
+        self.done = true;
+        self.ns.counters.hit(tier);
+        let value = bytes.slice_ref(found.value);
+        Lookup::Hit(Hit { value, version: found.meta.version, expiry: found.meta.expiry, tier })
+    }
+
+    /// Decides under the shard's lock whether the record may be believed, and if it still is where the index says, takes a
+    /// clean copy into the DRAM tier.
+    fn promote(&self, found: &Record<'_>) -> Verdict {
+        let at = self.slot.location();
+        let mut shard = self.core.shard(self.hash).lock();
+        if shard.is_superseded(self.hash, found.meta.version) {
+            return Verdict::Superseded;
+        }
+        let here = shard.is_at(self.hash, at);
+        if self.mapped && !here {
+            // The slot may have been cleared because it was stale when we saw it, and the map may be gone since.
+            return Verdict::Unknown;
+        }
+        if here && shard.dram.peek_hash(self.hash).is_none() {
+            let entry = Entry {
+                hash: self.hash,
+                version: found.meta.version,
+                data: join(found.key, found.value),
+                key_len: found.key.len() as u32,
+                expiry: found.meta.expiry,
+                group: found.meta.group,
+                epoch_slot: found.meta.epoch_slot,
+                ns: found.meta.ns,
+                state: EntryState::Clean(at),
+            };
+            self.core.insert_dram(&mut shard, entry);
+        }
+        Verdict::Current
+    }
+}
+
+enum Verdict {
+    Current,
+    Superseded,
+    Unknown,
+}

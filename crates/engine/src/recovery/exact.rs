@@ -1,0 +1,138 @@
+//! Exact segments: all their records are known with versions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::disk::{AlignedBuf, DeviceSet};
+use crate::format::footer::{self, Entry};
+use crate::format::record;
+use crate::format::{BLOCK, UNIT, checksum, mix};
+use crate::index::Location;
+use crate::segment::SegmentTable;
+
+/// Bytes read at a time.
+const READ: u32 = 1 << 20;
+
+/// Names the cache whose segments are read.
+pub struct Reader<'a> {
+    /// Where to read.
+    pub set: &'a Arc<dyn DeviceSet>,
+    /// Where segments lie.
+    pub table: &'a SegmentTable,
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// Key of all hashes.
+    pub hash_seed: u64,
+    /// Namespaces there are.
+    pub namespaces: u16,
+    /// Versions from here on are unused.
+    pub version_limit: u64,
+}
+
+/// The records of a segment.
+#[derive(Debug)]
+pub struct Exact {
+    /// The segment.
+    pub segment: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// Its records.
+    pub entries: Vec<Entry>,
+    /// It had no footer: one has to be written.
+    pub torn: bool,
+}
+
+impl Reader<'_> {
+    fn read(&self, segment: u32, offset: u32, len: u32) -> Option<AlignedBuf> {
+        let place = self.table.place(segment);
+        self.set.read_at(place.device, place.offset + u64::from(offset), len).ok()
+    }
+
+    /// The footer of a segment, whatever its generation.
+    pub fn footer(&self, segment: u32) -> Option<Exact> {
+        let size = self.table.segment_size();
+        let last = self.read(segment, size - BLOCK, BLOCK)?;
+        let trailer = &last[(BLOCK - footer::TRAILER) as usize..];
+        let (_, count) = footer::decode_trailer(trailer, &self.uuid, segment)?;
+        let len = footer::footer_len(count);
+        if len > size {
+            return None;
+        }
+        let bytes = self.read(segment, size - len, len)?;
+        let (generation, entries) = footer::decode_footer(&bytes, &self.uuid, segment)?;
+        Some(Exact { segment, generation, entries: entries.to_vec(), torn: false })
+    }
+
+    /// The records of a segment opened as `generation`: from its footer, else from its data.
+    pub fn exact(&self, segment: u32, generation: u64) -> Exact {
+        match self.footer(segment) {
+            Some(exact) if exact.generation == generation => exact,
+            _ => self.scan(segment, generation),
+        }
+    }
+
+    /// Whether it is worth computing a checksum: arbitrary bytes would claim enormous lengths.
+    fn is_plausible(&self, bytes: &[u8]) -> bool {
+        let most = self.table.segment_size() as usize / 4;
+        record::claims(bytes)
+            .is_some_and(|(ns, version, len)| ns < self.namespaces && version < self.version_limit && len <= most)
+    }
+
+    /// Finds records by their own checksums. A piece that was never written does not end the search.
+    fn scan(&self, segment: u32, generation: u64) -> Exact {
+        let size = self.table.segment_size();
+        let mut data = vec![0; size as usize];
+        for offset in (0..size).step_by(READ as usize) {
+            let len = READ.min(size - offset);
+            if let Some(bytes) = self.read(segment, offset, len) {
+                data[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
+            }
+        }
+        let mut entries = Vec::new();
+        let mut at = footer::HEADER;
+        while at + record::HEADER as u32 <= size {
+            let bytes = &data[at as usize..];
+            let seed = record::seed(self.hash_seed, generation, at);
+            let Some(found) = Some(bytes).filter(|b| self.is_plausible(b)).and_then(|b| record::decode(b, seed))
+            else {
+                at += UNIT;
+                continue;
+            };
+            let padded = record::padded_len(found.key.len(), found.value.len());
+            let (meta, len) = (found.meta, record::len(found.key.len(), found.value.len()) as u32);
+            entries.push(Entry {
+                hash: checksum(mix(self.hash_seed ^ u64::from(meta.ns)), found.key).into(),
+                version: meta.version.into(),
+                offset: at.into(),
+                len: len.into(),
+                expiry: meta.expiry.into(),
+                group: meta.group.into(),
+                epoch_slot: meta.epoch_slot.into(),
+                ns: meta.ns.into(),
+                reserved: 0.into(),
+            });
+            at += padded;
+        }
+        Exact { segment, generation, entries, torn: true }
+    }
+}
+
+/// The newest live record of each hash: its version, generation, place and length.
+pub type Live = HashMap<u64, (u64, u64, Location, u32)>;
+
+/// Adds the records of a segment that `kills` leaves alive and `wanted` namespaces own.
+pub fn add_live(live: &mut Live, exact: &Exact, kills: &HashMap<u64, u64>, wanted: impl Fn(u16) -> bool) {
+    for e in &exact.entries {
+        let (hash, version) = (e.hash.get(), e.version.get());
+        if kills.get(&hash).is_some_and(|&kill| version < kill) || !wanted(e.ns.get()) {
+            continue;
+        }
+        let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
+        let new = (version, exact.generation, at, e.len.get());
+        let best = live.entry(hash).or_insert(new);
+        // Of two copies of one version the later written one is where the index pointed last.
+        if (best.0, best.1) < (new.0, new.1) {
+            *best = new;
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The steps of opening.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::exact::{self, Reader};
+use super::{Kills, LoadPlan};
+use crate::clock::Clock;
+use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
+use crate::core::Core;
+use crate::disk::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
+use crate::driver::Driver;
+use crate::error::OpenError;
+use crate::format::checkpoint::{Header, NamespaceKills, Tables};
+use crate::format::journal::Event;
+use crate::format::state::{State, StateError};
+use crate::format::superblock::{Found, RESERVED, Superblock};
+use crate::format::{BLOCK, FORMAT_VERSION, round_up};
+use crate::geometry;
+use crate::journal::{Journal, Scan};
+use crate::media::{Media, MetaStore};
+use crate::namespace::NamespaceState;
+use crate::segment::{Place, SegmentTable, Streams, StreamsConfig};
+use crate::shard::ShardSlot;
+use crate::stats::EngineCounters;
+use crate::version::{self, Versions};
+
+/// Name of the state file.
+pub const STATE: &str = "state";
+/// Versions skipped when some may have been used beyond the limit.
+const DOUBT: u64 = 1 << 36;
+
+/// Everything outside the engine that a cache is opened over.
+pub struct Env {
+    /// Reads of the devices.
+    pub set: Arc<dyn DeviceSet>,
+    /// Metadata files.
+    pub meta: Arc<dyn MetaStore>,
+    /// The journal's area.
+    pub journal: Arc<dyn Media>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The kernel's boot id, if it could be read.
+    pub boot_id: Option<[u8; 16]>,
+    /// Random bits for a new cache: its uuid and its hash seed.
+    pub entropy: [u64; 3],
+}
+
+/// An open cache: shared state, and the state machine that somebody has to drive.
+pub struct Opened {
+    /// Operations.
+    pub core: Arc<Core>,
+    /// Background work.
+    pub driver: Driver,
+}
+
+/// How the last life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    New,
+    Clean,
+    Process,
+    Machine,
+}
+
+/// What was found and what may be believed of it.
+struct Past {
+    state: State,
+    blocks: Vec<Superblock>,
+    end: End,
+    scan: Option<Scan>,
+    checkpoint: Option<(Header, u32, Tables)>,
+    /// The journal tells every kill since the checkpoint.
+    journal_ok: bool,
+}
+
+/// Opens a cache, creating it when there is none.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
+    let past = find(config, &env, disk)?;
+    let flash = past.blocks.iter().map(|b| b.size).sum();
+    let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
+    let (state, journal, versions) = begin_life(&past, &env)?;
+    let core = build(config, env, &past, &memory, state, journal, versions);
+    let warm = warm_namespaces(&core, &past);
+    let plan = restore(&core, past, &warm);
+    let area = core.areas;
+    tracing::info!(segments = core.table.len(), warm = warm.iter().filter(|w| **w).count(), "cache opened");
+    let driver = Driver::new(core.clone(), plan, config, area);
+    Ok(Opened { core, driver })
+}
+
+fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found, OpenError> {
+    let path = set.infos()[usize::from(device)].path.clone();
+    let bytes = set
+        .read_at(DeviceId(device), 0, RESERVED as u32)
+        .map_err(OpenError::io(format!("reading the superblock of {}", path.display())))?;
+    match Superblock::decode(&bytes) {
+        Found::Foreign => Err(OpenError::Foreign { path }),
+        Found::OtherFormat(found) => Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION }),
+        found => Ok(found),
+    }
+}
+
+fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<State>, OpenError> {
+    let path = config.data_dir.join(STATE);
+    let bytes = meta.read(STATE).map_err(OpenError::io(format!("reading {}", path.display())))?;
+    match bytes.as_deref().map(State::decode) {
+        None => Ok(None),
+        Some(Ok(state)) => Ok(Some(state)),
+        Some(Err(StateError::OtherFormat(found))) => {
+            Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
+        }
+        Some(Err(StateError::Damaged)) => {
+            tracing::warn!(path = %path.display(), "the state file is damaged: starting with an empty cache");
+            Ok(None)
+        }
+    }
+}
+
+/// Finds what the last life left, or makes a new cache.
+fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenError> {
+    let infos = env.set.infos().to_vec();
+    if infos.is_empty() {
+        return Err(OpenError::Config("no flash is configured: give at least one file or device".into()));
+    }
+    let found: Vec<Found> =
+        (0..infos.len() as u16).map(|d| read_superblock(&*env.set, d)).collect::<Result<_, _>>()?;
+    let Some(state) = read_state(config, &*env.meta)? else { return create(config, env, disk) };
+    let mut blocks = Vec::new();
+    for (n, found) in found.iter().enumerate() {
+        let Found::Ours(block) = found else { break };
+        if block.uuid != state.uuid {
+            let path: PathBuf = infos[n].path.clone();
+            return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
+        }
+        blocks.push(*block);
+    }
+    let fits = |(n, b): (usize, &Superblock)| {
+        b.size == infos[n].size
+            && b.device == n as u32
+            && b.devices == infos.len() as u32
+            && b.set_epoch == state.set_epoch
+            && config.segment_size.is_none_or(|s| s == b.segment_size)
+    };
+    if blocks.len() != infos.len() || !blocks.iter().enumerate().all(fits) {
+        tracing::warn!("the devices are not the ones this cache was made of, or have another size: starting with an empty cache");
+        return create(config, env, disk);
+    }
+    Ok(judge(env, state, blocks))
+}
+
+/// Decides how the last life ended and whether journal and checkpoint fit together.
+fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
+    let checkpoint = newest_checkpoint(env, &state, &blocks[0]);
+    let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch).ok();
+    let sequence = checkpoint.as_ref().map_or(0, |(h, ..)| h.sequence);
+    let end = if state.clean && state.checkpoint == sequence {
+        End::Clean
+    } else if env.boot_id == Some(state.boot_id) && state.boot_id != [0; 16] {
+        End::Process
+    } else {
+        End::Machine
+    };
+    let capacity = env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
+    let journal_ok = scan.as_ref().is_some_and(|scan| {
+        let (epoch, needed) = checkpoint
+            .as_ref()
+            .map_or((state.journal_epoch, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
+        let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
+        !scan.poisoned && reaches_back
+    });
+    Past { state, blocks, end, scan, checkpoint, journal_ok }
+}
+
+fn newest_checkpoint(env: &Env, state: &State, block: &Superblock) -> Option<(Header, u32, Tables)> {
+    let mut headers: Vec<(Header, u32)> = Vec::new();
+    for which in [0, 1] {
+        let Ok(bytes) = env.set.read_at(DeviceId(0), block.area_at(which), BLOCK) else { continue };
+        if let Some(header) = Header::decode(&bytes, &state.uuid, block.area) {
+            headers.push((header, which));
+        }
+    }
+    headers.sort_by_key(|(h, _)| std::cmp::Reverse(h.sequence));
+    headers.into_iter().find_map(|(header, which)| {
+        let len = round_up(header.tables_len, BLOCK.into()) as u32;
+        let bytes = env.set.read_at(DeviceId(0), block.area_at(which) + header.tables_at(), len).ok()?;
+        let bytes = &bytes[..header.tables_len as usize];
+        if Tables::sum(bytes, &state.uuid, header.sequence) != header.tables_checksum {
+            return None;
+        }
+        Some((header, which, Tables::decode(bytes, header.segments)?))
+    })
+}
+
+/// Makes a new cache on the devices.
+fn create(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenError> {
+    // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be made anew.
+    env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&env.entropy[0].to_le_bytes());
+    uuid[8..].copy_from_slice(&env.entropy[1].to_le_bytes());
+    let (hash_seed, set_epoch) = (env.entropy[2], 1);
+    let blocks = geometry::format(config, env.set.infos(), uuid, hash_seed, set_epoch)?;
+    for block in &blocks {
+        let device = DeviceId(block.device as u16);
+        let path = env.set.infos()[block.device as usize].path.display().to_string();
+        let data = AlignedBuf::copy_of(&block.encode()).into();
+        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Write { data } })
+            .map_err(OpenError::io(format!("writing the superblock of {path}")))?;
+        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
+            .map_err(OpenError::io(format!("flushing {path}")))?;
+    }
+    let state = State {
+        clean: false,
+        uuid,
+        generation: 0,
+        boot_id: [0; 16],
+        version_limit: 1,
+        time: 0,
+        hash_seed,
+        set_epoch,
+        checkpoint: 0,
+        journal_epoch: 0,
+        namespaces: Vec::new(),
+    };
+    Ok(Past { state, blocks, end: End::New, scan: None, checkpoint: None, journal_ok: false })
+}
+
+/// One I/O, waited for.
+fn run(disk: &mut dyn Disk, io: Io) -> io::Result<()> {
+    disk.submit(io);
+    let mut done = Vec::new();
+    while done.is_empty() {
+        disk.wait(1, &mut done);
+    }
+    done.remove(0).result.map(|_| ())
+}
+
+/// Starts a new life: durable before anything else changes.
+fn begin_life(past: &Past, env: &Env) -> Result<(State, Journal, Versions), OpenError> {
+    let mut state = past.state.clone();
+    let doubt = past.end != End::New && past.end != End::Clean && !past.journal_ok;
+    let next = state.version_limit + if doubt { DOUBT } else { 0 };
+    state.clean = false;
+    state.generation += 1;
+    state.boot_id = env.boot_id.unwrap_or([0; 16]);
+    state.version_limit = next + version::BLOCK;
+    let times = [env.clock.unix(), past.scan.as_ref().map_or(0, |s| s.time), past.checkpoint.as_ref().map_or(0, |c| c.0.time)];
+    state.time = times.into_iter().fold(state.time, u64::max);
+    if !past.journal_ok {
+        state.journal_epoch = state.generation;
+    }
+    env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
+    let media = env.journal.clone();
+    let journal = match &past.scan {
+        Some(scan) if past.journal_ok => {
+            let tail = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
+            Journal::resume(media, &state.uuid, state.journal_epoch, scan.head.max(tail), tail)
+        }
+        _ => Journal::create(media, &state.uuid, state.journal_epoch, state.time)
+            .map_err(OpenError::io("writing the journal"))?,
+    };
+    let versions = Versions::new(next, state.version_limit);
+    Ok((state, journal, versions))
+}
+
+fn places(blocks: &[Superblock]) -> Vec<Place> {
+    let mut places = Vec::new();
+    for block in blocks {
+        let device = DeviceId(block.device as u16);
+        let place = |n| Place { device, offset: block.first_segment() + n * u64::from(block.segment_size) };
+        places.extend((0..u64::from(block.segments)).map(place));
+    }
+    places
+}
+
+fn build(
+    config: &Config,
+    env: Env,
+    past: &Past,
+    memory: &geometry::Memory,
+    state: State,
+    journal: Journal,
+    versions: Versions,
+) -> Arc<Core> {
+    let table = Arc::new(SegmentTable::new(places(&past.blocks), past.blocks[0].segment_size));
+    let (journal, versions) = (Arc::new(journal), Arc::new(versions));
+    let totals = Arc::new(EngineCounters::default());
+    let streams = StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
+    let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
+    let namespaces = state.namespaces.iter().map(|n| Arc::new(NamespaceState::new(n.id, n.name.clone(), n.options)));
+    Arc::new(Core {
+        uuid: state.uuid,
+        hash_seed: state.hash_seed,
+        shards: (0..config.shards).map(shard).collect(),
+        streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
+        namespaces: RwLock::new(namespaces.collect()),
+        kills_lock: Mutex::new(()),
+        time: AtomicU64::new(state.time),
+        loading: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
+        marked: AtomicBool::new(false),
+        spoiled: AtomicBool::new(false),
+        free_target: (table.len() / 64).clamp(3, 64),
+        victim_freq: AtomicU32::new(0),
+        budget: config.write_budget.map(|b| AtomicI64::new((b * 3600) as i64)),
+        blocking_reads: AtomicU32::new(0),
+        max_blocking_reads: config.max_blocking_reads,
+        areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
+        state: Mutex::new(state),
+        meta: env.meta,
+        set: env.set,
+        clock: env.clock,
+        table,
+        journal,
+        versions,
+        totals,
+    })
+}
+
+/// Which namespaces (by id) may be believed; the others are cleared.
+fn warm_namespaces(core: &Core, past: &Past) -> Vec<bool> {
+    let warm = |o: &NamespaceOptions| match past.end {
+        End::New => false,
+        End::Clean => true,
+        _ if o.survives == Survives::CleanStop => false,
+        _ if o.mutability == Mutability::Immutable => true,
+        End::Process => past.journal_ok,
+        End::Machine => past.journal_ok && o.durability == Durability::Synced,
+    };
+    let namespaces: Vec<_> = core.namespaces.read().clone();
+    let mut all = Vec::new();
+    for ns in namespaces {
+        let warm = warm(&ns.options);
+        if !warm {
+            core.kill(&ns, Event::Clear { ns: ns.id });
+            tracing::info!(namespace = %ns.name, "starts cold: it could hold stale objects otherwise");
+        }
+        all.push(warm);
+    }
+    all
+}
+
+/// Enters what is known exactly and says what the driver has to load.
+fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
+    if !warm.iter().any(|w| *w) {
+        core.table.finish_restore();
+        return LoadPlan::default();
+    }
+    // Without a checkpoint that goes with a whole journal, footers alone must do (Immutable namespaces).
+    let rebuild = past.checkpoint.is_none() && !past.journal_ok;
+    let floor = past.checkpoint.as_ref().map_or(0, |(h, ..)| h.version_floor);
+    let scan = past.scan.unwrap_or_default();
+    let kills = apply_journal(core, &scan, floor);
+    let mut plan = LoadPlan { generations: vec![0; core.table.len() as usize], ..LoadPlan::default() };
+    // Segments to be read exactly, with the generation they were opened with.
+    let mut exact: Vec<(u32, u64)> = Vec::new();
+    if let Some((header, area, tables)) = past.checkpoint {
+        for kills in &tables.namespaces {
+            restore_kills(core, kills);
+        }
+        for (id, entry) in (0..).zip(&tables.segments).filter(|(id, _)| core.table.contains(*id)) {
+            match entry.state {
+                1 => exact.push((id, entry.generation)),
+                2 => {
+                    core.table.restore(id, entry);
+                    plan.generations[id as usize] = entry.generation;
+                }
+                _ => {}
+            }
+        }
+        plan.checkpoint = Some((header, area));
+    }
+    for (_, entry) in &scan.entries {
+        let Event::Open { segment } = entry.event else { continue };
+        if entry.version >= floor && core.table.contains(segment) {
+            exact.push((segment, entry.version));
+        }
+    }
+    let live = read_exact(core, exact, rebuild, &kills, warm, &mut plan);
+    enter(core, live);
+    core.table.finish_restore();
+    if plan.checkpoint.is_some() {
+        for (hash, version) in kills.lines {
+            core.shard(hash).lock().distrust_below(hash, version);
+        }
+        core.loading.store(true, Ordering::Release);
+        for slot in &core.shards {
+            let mut shard = slot.lock();
+            shard.kills.get_or_insert_default();
+            shard.collecting = true;
+        }
+    }
+    plan
+}
+
+fn restore_kills(core: &Core, kills: &NamespaceKills) {
+    if let Some(ns) = core.namespace_by_id(kills.id) {
+        ns.restore(kills);
+    }
+}
+
+/// Puts kills of many objects into force and collects those of single ones.
+fn apply_journal(core: &Core, scan: &Scan, floor: u64) -> Kills {
+    let mut kills = Kills::default();
+    for (_, entry) in &scan.entries {
+        let with = |id: u16, f: &dyn Fn(&NamespaceState)| {
+            if let Some(ns) = core.namespace_by_id(id) {
+                f(&ns);
+            }
+        };
+        match entry.event {
+            Event::Kill { hash, .. } => {
+                let mut maps = vec![&mut kills.all];
+                if entry.version >= floor {
+                    maps.push(&mut kills.lines);
+                }
+                for map in maps {
+                    let kill = map.entry(hash).or_default();
+                    *kill = (*kill).max(entry.version);
+                }
+            }
+            Event::Group { ns, group } => with(ns, &|n| n.kill_group(group, entry.version)),
+            Event::Epoch { ns, slot } => with(ns, &|n| n.kill_epoch(slot, entry.version)),
+            Event::Clear { ns } => with(ns, &|n| n.kill_all(entry.version)),
+            Event::Open { .. } => {}
+        }
+    }
+    kills
+}
+
+/// Reads the exact segments, newest generation of each, and registers them.
+fn read_exact(
+    core: &Arc<Core>,
+    mut exact: Vec<(u32, u64)>,
+    rebuild: bool,
+    kills: &Kills,
+    warm: &[bool],
+    plan: &mut LoadPlan,
+) -> exact::Live {
+    let reader = Reader {
+        set: &core.set,
+        table: &core.table,
+        uuid: core.uuid,
+        hash_seed: core.hash_seed,
+        namespaces: warm.len() as u16,
+        version_limit: core.versions.peek(),
+    };
+    exact.sort_unstable_by_key(|&(id, generation)| (id, std::cmp::Reverse(generation)));
+    exact.dedup_by_key(|(id, _)| *id);
+    let found: Vec<_> = if rebuild {
+        (0..core.table.len()).filter_map(|s| reader.footer(s)).collect()
+    } else {
+        exact.into_iter().map(|(segment, generation)| reader.exact(segment, generation)).collect()
+    };
+    let mut live = exact::Live::new();
+    for exact in &found {
+        plan.generations[exact.segment as usize] = 0;
+        core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
+        if exact.torn && !exact.entries.is_empty() {
+            core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
+        }
+        exact::add_live(&mut live, exact, &kills.all, |ns| warm.get(usize::from(ns)).is_some_and(|w| *w));
+    }
+    live
+}
+
+fn enter(core: &Core, live: exact::Live) {
+    for (hash, (_, _, at, len)) in live {
+        let mut shard = core.shard(hash).lock();
+        core.publish(&mut shard, hash, at, len);
+    }
+}

@@ -1,0 +1,7 @@
+//! Segments: the unit of writing and reclaiming on flash.
+
+mod state;
+mod stream;
+
+pub use state::{Place, SegmentState, SegmentTable};
+pub use stream::{AppendError, Object, StreamId, Streams, StreamsConfig, WriteJob};

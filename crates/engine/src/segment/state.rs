@@ -1,0 +1,361 @@
+//! The segment table: what each logical segment is used for and where it lies.
+//!
+//! ```text
+//!            take_free                  start_sealing               written
+//!   Free ───────────────▶ Open ───────────────────────▶ Sealing ───────────▶ Sealed
+//!    ▲   new generation    │                               │                   │ start_reclaim
+//!    │                     │ retire                        │ retire            ▼
+//!    │                     └───────────▶ Retired ◀─────────┘               Reclaiming
+//!    └──────────────────────────────────────────────────────────────────────────┘
+//!                                      set_free
+//! ```
+//! The generation changes on the edge Free to Open only, and before anything is written: from then on records of the
+//! earlier use fail their checksum. There is no edge from Retired: a segment that could not be written comes back at the next
+//! opening only. There is no edge from Open to Sealed: until the last chunk is written its records are read from memory.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::disk::DeviceId;
+use crate::format::UNIT;
+use crate::format::checkpoint::SegmentEntry;
+use crate::format::footer::Entry;
+
+/// What a segment is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentState {
+    /// Holds nothing.
+    Free = 0,
+    /// Records are being appended.
+    Open = 1,
+    /// Full; chunks and footer are on their way.
+    Sealing = 2,
+    /// Written.
+    Sealed = 3,
+    /// Its records are being dropped or moved.
+    Reclaiming = 4,
+    /// Writing it failed.
+    Retired = 5,
+}
+
+impl SegmentState {
+    fn from_u8(n: u8) -> Self {
+        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired][usize::from(n)]
+    }
+}
+
+/// Where a logical segment lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its device.
+    pub device: DeviceId,
+    /// Its first byte there.
+    pub offset: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    place: Place,
+    state: AtomicU8,
+    generation: AtomicU64,
+    min_version: AtomicU64,
+    max_expiry: AtomicU32,
+    records: AtomicU32,
+    bytes: AtomicU32,
+    /// Records an index slot points at, about.
+    live: AtomicU32,
+    /// Chunk and footer writes not finished.
+    pending: AtomicU32,
+    /// Journal position before it was opened: kills of its records are at or above it.
+    journal_position: AtomicU64,
+}
+
+/// All segments of a cache.
+#[derive(Debug)]
+pub struct SegmentTable {
+    segments: Box<[Segment]>,
+    free: Mutex<VecDeque<u32>>,
+    opened: AtomicU64,
+    size: u32,
+}
+
+impl SegmentTable {
+    /// A table of free segments of `size` bytes at `places`.
+    pub fn new(places: Vec<Place>, size: u32) -> Self {
+        let segment = |place| Segment {
+            place,
+            state: AtomicU8::new(SegmentState::Free as u8),
+            generation: AtomicU64::new(0),
+            min_version: AtomicU64::new(0),
+            max_expiry: AtomicU32::new(0),
+            records: AtomicU32::new(0),
+            bytes: AtomicU32::new(0),
+            live: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            journal_position: AtomicU64::new(0),
+        };
+        Self { segments: places.into_iter().map(segment).collect(), free: Mutex::default(), opened: AtomicU64::new(0), size }
+    }
+
+    /// Bytes per segment.
+    pub fn segment_size(&self) -> u32 {
+        self.size
+    }
+
+    /// Number of segments.
+    pub fn len(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    fn at(&self, segment: u32) -> &Segment {
+        &self.segments[segment as usize]
+    }
+
+    /// Whether there is such a segment.
+    pub fn contains(&self, segment: u32) -> bool {
+        segment < self.len()
+    }
+
+    /// Where it lies.
+    pub fn place(&self, segment: u32) -> Place {
+        self.at(segment).place
+    }
+
+    /// What it is used for.
+    pub fn state(&self, segment: u32) -> SegmentState {
+        SegmentState::from_u8(self.at(segment).state.load(Ordering::Acquire))
+    }
+
+    /// Its generation, 0 before its first use.
+    pub fn generation(&self, segment: u32) -> u64 {
+        self.at(segment).generation.load(Ordering::Acquire)
+    }
+
+    fn set(&self, segment: u32, state: SegmentState) {
+        self.at(segment).state.store(state as u8, Ordering::Release);
+    }
+
+    fn step(&self, segment: u32, from: &[SegmentState], to: SegmentState) {
+        let now = self.state(segment);
+        assert!(from.contains(&now), "segment {segment} cannot go from {now:?} to {to:?}");
+        self.set(segment, to);
+    }
+
+    /// Takes a free segment, not yet open: [`SegmentTable::open`] follows under the same lock of its stream.
+    pub fn take_free(&self) -> Option<u32> {
+        self.free.lock().pop_front()
+    }
+
+    /// Free to Open, with a new generation.
+    pub fn open(&self, segment: u32, generation: u64, journal_position: u64) {
+        let s = self.at(segment);
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        s.journal_position.store(journal_position, Ordering::Release);
+        s.generation.store(generation, Ordering::Release);
+        s.min_version.store(u64::MAX, Ordering::Relaxed);
+        for counter in [&s.max_expiry, &s.records, &s.bytes, &s.live, &s.pending] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.step(segment, &[SegmentState::Free], SegmentState::Open);
+    }
+
+    /// Open to Sealing.
+    pub fn start_sealing(&self, segment: u32) {
+        self.step(segment, &[SegmentState::Open], SegmentState::Sealing);
+    }
+
+    /// Counts a write on its way.
+    pub fn write_started(&self, segment: u32) {
+        self.at(segment).pending.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a write that succeeded; Sealing to Sealed with the last one.
+    pub fn write_done(&self, segment: u32) {
+        let left = self.at(segment).pending.fetch_sub(1, Ordering::AcqRel) - 1;
+        if left == 0 && self.state(segment) == SegmentState::Sealing {
+            self.set(segment, SegmentState::Sealed);
+        }
+    }
+
+    /// A write failed. True the first time.
+    pub fn retire(&self, segment: u32) -> bool {
+        if self.state(segment) == SegmentState::Retired {
+            return false;
+        }
+        self.step(segment, &[SegmentState::Open, SegmentState::Sealing, SegmentState::Sealed], SegmentState::Retired);
+        true
+    }
+
+    /// Sealed to Reclaiming.
+    pub fn start_reclaim(&self, segment: u32) {
+        self.step(segment, &[SegmentState::Sealed], SegmentState::Reclaiming);
+    }
+
+    /// Reclaiming to Free.
+    pub fn set_free(&self, segment: u32) {
+        self.step(segment, &[SegmentState::Reclaiming], SegmentState::Free);
+        self.free.lock().push_back(segment);
+    }
+
+    /// A record was appended.
+    pub fn record_added(&self, segment: u32, version: u64, expiry: u32, bytes: u32) {
+        let s = self.at(segment);
+        s.min_version.fetch_min(version, Ordering::Relaxed);
+        s.max_expiry.fetch_max(if expiry == 0 { u32::MAX } else { expiry }, Ordering::Relaxed);
+        s.records.fetch_add(1, Ordering::Relaxed);
+        s.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// An index slot points at a record of it.
+    pub fn slot_added(&self, segment: u32) {
+        if let Some(s) = self.segments.get(segment as usize) {
+            s.live.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An index slot does not point at a record of it any more.
+    pub fn slot_removed(&self, segment: u32) {
+        if let Some(s) = self.segments.get(segment as usize) {
+            // Counts are estimates while an index loads: never below zero.
+            let _ = s.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        }
+    }
+
+    /// Segments opened since the cache was.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// The lowest journal position that kills of records may have in segments not yet sealed: a checkpoint calls these open.
+    pub fn oldest_open_position(&self) -> Option<u64> {
+        let open = self.in_state(SegmentState::Open).chain(self.in_state(SegmentState::Sealing));
+        open.map(|s| self.at(s).journal_position.load(Ordering::Acquire)).min()
+    }
+
+    /// Records in it.
+    pub fn records(&self, segment: u32) -> u32 {
+        self.at(segment).records.load(Ordering::Relaxed)
+    }
+
+    /// Records of it in the index, about.
+    pub fn live(&self, segment: u32) -> u32 {
+        self.at(segment).live.load(Ordering::Relaxed)
+    }
+
+    /// Latest expiry of its records; `u32::MAX` when one never expires.
+    pub fn max_expiry(&self, segment: u32) -> u32 {
+        self.at(segment).max_expiry.load(Ordering::Relaxed)
+    }
+
+    /// Number of free segments.
+    pub fn free_count(&self) -> u32 {
+        self.free.lock().len() as u32
+    }
+
+    /// Segments in use by a state.
+    pub fn in_state(&self, state: SegmentState) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len()).filter(move |&s| self.state(s) == state)
+    }
+
+    /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known to be there.
+    pub fn entries(&self) -> Vec<SegmentEntry> {
+        let entry = |id: u32| {
+            let s = self.at(id);
+            let state = match self.state(id) {
+                SegmentState::Free | SegmentState::Reclaiming => 0,
+                SegmentState::Open | SegmentState::Sealing => 1,
+                SegmentState::Sealed => 2,
+                SegmentState::Retired => 3,
+            };
+            SegmentEntry {
+                generation: s.generation.load(Ordering::Acquire),
+                min_version: s.min_version.load(Ordering::Relaxed),
+                max_expiry: s.max_expiry.load(Ordering::Relaxed),
+                records: s.records.load(Ordering::Relaxed),
+                bytes: s.bytes.load(Ordering::Relaxed),
+                state,
+            }
+        };
+        (0..self.len()).map(entry).collect()
+    }
+
+    /// Recovery: a segment holds sealed records.
+    pub fn restore(&self, segment: u32, entry: &SegmentEntry) {
+        let s = self.at(segment);
+        s.generation.store(entry.generation, Ordering::Release);
+        s.min_version.store(entry.min_version, Ordering::Relaxed);
+        s.max_expiry.store(entry.max_expiry, Ordering::Relaxed);
+        s.records.store(entry.records, Ordering::Relaxed);
+        s.bytes.store(entry.bytes, Ordering::Relaxed);
+        s.live.store(0, Ordering::Relaxed);
+        self.set(segment, SegmentState::Sealed);
+    }
+
+    /// Recovery: a segment holds just these records; with none it is free.
+    pub fn restore_exact(&self, segment: u32, generation: u64, records: &[Entry]) {
+        let expiry = |e: &Entry| if e.expiry.get() == 0 { u32::MAX } else { e.expiry.get() };
+        let padded = |e: &Entry| e.len.get().next_multiple_of(UNIT);
+        let entry = SegmentEntry {
+            generation,
+            min_version: records.iter().map(|e| e.version.get()).min().unwrap_or(u64::MAX),
+            max_expiry: records.iter().map(expiry).max().unwrap_or(0),
+            records: records.len() as u32,
+            bytes: records.iter().map(padded).sum(),
+            state: 2,
+        };
+        self.restore(segment, &entry);
+        if records.is_empty() {
+            self.set(segment, SegmentState::Free);
+        }
+    }
+
+    /// Whether writes to it are on their way.
+    pub fn is_pending(&self, segment: u32) -> bool {
+        self.at(segment).pending.load(Ordering::Acquire) > 0
+    }
+
+    /// Recovery is over: everything not restored is free.
+    pub fn finish_restore(&self) {
+        let free: VecDeque<u32> = self.in_state(SegmentState::Free).collect();
+        *self.free.lock() = free;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> SegmentTable {
+        let place = |n| Place { device: DeviceId(0), offset: n * 65536 };
+        let table = SegmentTable::new((0..3).map(place).collect(), 65536);
+        table.finish_restore();
+        table
+    }
+
+    #[test]
+    fn a_segment_goes_round() {
+        let table = table();
+        let s = table.take_free().unwrap();
+        table.open(s, 7, 0);
+        table.record_added(s, 5, 100, 64);
+        table.write_started(s);
+        table.write_done(s);
+        assert_eq!(table.state(s), SegmentState::Open, "written so far, but not sealed");
+        table.write_started(s);
+        table.start_sealing(s);
+        table.write_done(s);
+        assert_eq!(table.state(s), SegmentState::Sealed);
+        table.start_reclaim(s);
+        table.set_free(s);
+        assert_eq!((table.free_count(), table.generation(s)), (3, 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot go from Free to Reclaiming")]
+    fn edges_that_are_not_drawn_do_not_exist() {
+        table().start_reclaim(0);
+    }
+}

@@ -1,0 +1,381 @@
+//! Open segments: where records are appended, in memory first.
+//!
+//! Each stream has one open segment, each open segment one open *chunk*; a chunk that is full (or has waited long enough)
+//! is closed, queued for the device and stays readable until it is written. Chunks start and end at multiples of 4096, so a
+//! closed chunk never changes and its write touches no other chunk's bytes.
+//!
+//! Lock order: a shard's mutex, then a stream's, then `closed`, then `queue`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::Thread;
+
+use parking_lot::Mutex;
+
+use super::state::{SegmentState, SegmentTable};
+use crate::disk::AlignedBuf;
+use crate::format::footer::{self, Entry, SegmentId};
+use crate::format::journal::Event;
+use crate::format::record::{self, Meta};
+use crate::format::{BLOCK, round_up};
+use crate::index::{Location, UNIT};
+use crate::journal::Journal;
+use crate::stats::EngineCounters;
+use crate::version::Versions;
+
+/// What kind of objects an open segment collects: objects that die at about the same time belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamId {
+    /// Objects written for the first time.
+    New = 0,
+    /// Objects kept at reclaim.
+    Reinserted = 1,
+    /// Objects that expire soon.
+    ShortTtl = 2,
+}
+
+/// Number of streams.
+pub const STREAMS: usize = 3;
+
+/// Why a record was not appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppendError {
+    /// No segment is free.
+    NoFreeSegment,
+    /// Too many chunks wait for the device.
+    QueueFull,
+    /// Writes failed a moment ago.
+    Failing,
+}
+
+/// An object to append.
+#[derive(Debug, Clone, Copy)]
+pub struct Object<'a> {
+    /// Hash of namespace and key.
+    pub hash: u64,
+    /// What is stored with it.
+    pub meta: Meta,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// A closed chunk or a footer on its way to the device.
+#[derive(Debug, Clone)]
+pub struct WriteJob {
+    /// Its segment.
+    pub segment: u32,
+    /// Where it starts in the segment.
+    pub start: u32,
+    /// Its bytes.
+    pub data: Arc<AlignedBuf>,
+}
+
+struct OpenSegment {
+    id: u32,
+    generation: u64,
+    entries: Vec<Entry>,
+    chunk: AlignedBuf,
+    chunk_start: u32,
+    fill: u32,
+    /// When the first record of the open chunk came, in milliseconds.
+    since: u64,
+}
+
+/// What the streams share.
+pub struct Streams {
+    open: [Mutex<Option<OpenSegment>>; STREAMS],
+    /// Closed chunks not yet written.
+    closed: Mutex<Vec<WriteJob>>,
+    /// Jobs not yet handed to the device.
+    queue: Mutex<VecDeque<WriteJob>>,
+    /// Closed chunks, handed out or not.
+    outstanding: AtomicU32,
+    max_outstanding: u32,
+    chunk_size: u32,
+    paused_until: AtomicU64,
+    /// Who hands jobs to the device.
+    worker: OnceLock<Thread>,
+    table: Arc<SegmentTable>,
+    versions: Arc<Versions>,
+    journal: Arc<Journal>,
+    totals: Arc<EngineCounters>,
+    uuid: [u8; 16],
+    hash_seed: u64,
+}
+
+/// What the streams need to know of the cache.
+pub struct StreamsConfig {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// Key of all hashes.
+    pub hash_seed: u64,
+    /// Closed chunks that may wait for the device.
+    pub max_outstanding: u32,
+}
+
+impl Streams {
+    /// No open segments.
+    pub fn new(
+        config: &StreamsConfig,
+        table: Arc<SegmentTable>,
+        versions: Arc<Versions>,
+        journal: Arc<Journal>,
+        totals: Arc<EngineCounters>,
+    ) -> Self {
+        Self {
+            open: Default::default(),
+            closed: Mutex::default(),
+            queue: Mutex::default(),
+            outstanding: AtomicU32::new(0),
+            max_outstanding: config.max_outstanding,
+            chunk_size: (table.segment_size() / 4).min(1 << 20),
+            paused_until: AtomicU64::new(0),
+            worker: OnceLock::new(),
+            table,
+            versions,
+            journal,
+            totals,
+            uuid: config.uuid,
+            hash_seed: config.hash_seed,
+        }
+    }
+
+    /// Appends a record; it is readable from memory at once, through [`Streams::read`]. The caller holds the shard's lock and
+    /// publishes the location before it lets go.
+    pub fn append(&self, stream: StreamId, object: &Object<'_>, now_ms: u64) -> Result<Location, AppendError> {
+        let padded = record::padded_len(object.key.len(), object.value.len());
+        let mut open = self.open[stream as usize].lock();
+        self.make_room(&mut open, padded, now_ms)?;
+        let open = open.as_mut().expect("make_room has opened a segment");
+        if open.fill == 0 || open.entries.is_empty() {
+            open.since = now_ms;
+        }
+        let at = open.chunk_start + open.fill;
+        let seed = record::seed(self.hash_seed, open.generation, at);
+        let meta = &object.meta;
+        let len =
+            record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value) as u32;
+        open.fill += padded;
+        open.entries.push(Entry {
+            hash: object.hash.into(),
+            version: meta.version.into(),
+            offset: at.into(),
+            len: len.into(),
+            expiry: meta.expiry.into(),
+            group: meta.group.into(),
+            epoch_slot: meta.epoch_slot.into(),
+            ns: meta.ns.into(),
+            reserved: 0.into(),
+        });
+        self.table.record_added(open.id, meta.version, meta.expiry, padded);
+        self.totals.record_bytes.add(u64::from(padded));
+        if stream == StreamId::Reinserted {
+            self.totals.reinserted_bytes.add(u64::from(padded));
+        }
+        Ok(Location { segment: open.id, offset_units: at / UNIT })
+    }
+
+    /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment and opens another one as
+    /// far as that is needed.
+    fn make_room(&self, open: &mut Option<OpenSegment>, padded: u32, now_ms: u64) -> Result<(), AppendError> {
+        if let Some(o) = open {
+            if self.table.state(o.id) == SegmentState::Retired {
+                *open = None;
+            }
+        }
+        if let Some(o) = open {
+            let limit = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+            // A new chunk would start at the next block.
+            let in_chunk = o.fill + padded <= o.chunk.len() as u32;
+            let end = if in_chunk {
+                o.chunk_start + o.fill + padded
+            } else {
+                o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + padded
+            };
+            if round_up(end.into(), BLOCK.into()) as u32 > limit {
+                self.seal(open);
+            } else if !in_chunk {
+                self.check_queue()?;
+                self.close_chunk(o, padded);
+            }
+        }
+        if open.is_none() {
+            if now_ms < self.paused_until.load(Ordering::Relaxed) {
+                return Err(AppendError::Failing);
+            }
+            self.check_queue()?;
+            *open = Some(self.open_segment(padded)?);
+        }
+        Ok(())
+    }
+
+    fn check_queue(&self) -> Result<(), AppendError> {
+        let full = self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding;
+        if full { Err(AppendError::QueueFull) } else { Ok(()) }
+    }
+
+    fn chunk_for(&self, start: u32, padded: u32) -> AlignedBuf {
+        let room = self.table.segment_size() - start;
+        let wanted = self.chunk_size.max(round_up(padded.into(), BLOCK.into()) as u32);
+        AlignedBuf::zeroed(wanted.min(room) as usize)
+    }
+
+    fn open_segment(&self, padded: u32) -> Result<OpenSegment, AppendError> {
+        let id = self.table.take_free().ok_or(AppendError::NoFreeSegment)?;
+        let journal_position = self.journal.head();
+        let generation = self.versions.take();
+        // Recovery looks for the records of a segment without footer only if it knows that it was opened.
+        self.journal.append(Event::Open { segment: id }, generation);
+        self.table.open(id, generation, journal_position);
+        let mut chunk = self.chunk_for(0, footer::HEADER + padded);
+        let name = SegmentId { uuid: self.uuid, segment: id, generation };
+        footer::encode_header(&mut chunk, &name);
+        self.totals.metadata_bytes.add(footer::HEADER.into());
+        Ok(OpenSegment {
+            id,
+            generation,
+            entries: Vec::new(),
+            chunk,
+            chunk_start: 0,
+            fill: footer::HEADER,
+            since: 0,
+        })
+    }
+
+    /// Queues the open chunk and starts another one behind it.
+    fn close_chunk(&self, open: &mut OpenSegment, padded: u32) {
+        let len = round_up(open.fill.into(), BLOCK.into()) as u32;
+        let next = self.chunk_for(open.chunk_start + len, padded);
+        let mut chunk = std::mem::replace(&mut open.chunk, next);
+        if len == 0 {
+            return; // Nothing in it yet; it was only too small.
+        }
+        chunk.set_len(len as usize);
+        self.totals.padding_bytes.add(u64::from(len - open.fill));
+        self.enqueue(WriteJob { segment: open.id, start: open.chunk_start, data: Arc::new(chunk) });
+        open.chunk_start += len;
+        open.fill = 0;
+    }
+
+    fn enqueue(&self, job: WriteJob) {
+        self.table.write_started(job.segment);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.closed.lock().push(job.clone());
+        self.push_job(job);
+    }
+
+    fn push_job(&self, job: WriteJob) {
+        self.queue.lock().push_back(job);
+        if let Some(worker) = self.worker.get() {
+            worker.unpark();
+        }
+    }
+
+    /// Jobs wake this thread from now on.
+    pub fn set_worker(&self, worker: Thread) {
+        let _ = self.worker.set(worker);
+    }
+
+    /// Queues the rest of a segment and its footer.
+    fn seal(&self, open: &mut Option<OpenSegment>) {
+        let Some(mut o) = open.take() else { return };
+        // The footer's write is counted before the state changes, so that Sealed comes with the last of all writes.
+        if o.fill > 0 {
+            self.close_chunk(&mut o, 0);
+        }
+        let len = footer::footer_len(o.entries.len());
+        let mut data = AlignedBuf::zeroed(len as usize);
+        let name = SegmentId { uuid: self.uuid, segment: o.id, generation: o.generation };
+        footer::encode_footer(&mut data, &name, &o.entries);
+        self.totals.metadata_bytes.add(len.into());
+        let start = self.table.segment_size() - len;
+        self.table.write_started(o.id);
+        self.table.start_sealing(o.id);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.push_job(WriteJob { segment: o.id, start, data: Arc::new(data) });
+    }
+
+    /// Queues a footer for a segment that recovery found without one.
+    pub fn enqueue_footer(&self, segment: u32, generation: u64, entries: &[Entry]) {
+        let len = footer::footer_len(entries.len());
+        let mut data = AlignedBuf::zeroed(len as usize);
+        footer::encode_footer(&mut data, &SegmentId { uuid: self.uuid, segment, generation }, entries);
+        self.totals.metadata_bytes.add(len.into());
+        self.table.write_started(segment);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        let start = self.table.segment_size() - len;
+        self.push_job(WriteJob { segment, start, data: Arc::new(data) });
+    }
+
+    /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
+    pub fn flush(&self, before_ms: u64, seal: bool) {
+        for stream in &self.open {
+            let mut open = stream.lock();
+            let Some(o) = open.as_mut() else { continue };
+            if self.table.state(o.id) == SegmentState::Retired {
+                *open = None;
+            } else if seal {
+                self.seal(&mut open);
+            } else if o.fill > 0 && o.since < before_ms && !o.entries.is_empty() {
+                let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+                if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
+                    self.seal(&mut open);
+                } else {
+                    self.close_chunk(o, 0);
+                }
+            }
+        }
+    }
+
+    /// A copy of `len` bytes at `offset` of a segment (fewer at the end of what is there), if they are still in memory.
+    pub fn read(&self, segment: u32, offset: u32, len: u32) -> Option<Vec<u8>> {
+        let cut = |start: u32, bytes: &[u8]| {
+            let from = offset.checked_sub(start)? as usize;
+            let rest = bytes.get(from..).filter(|r| !r.is_empty())?;
+            Some(rest[..rest.len().min(len as usize)].to_vec())
+        };
+        // Open chunks first: a chunk that is closed meanwhile is in `closed` before it leaves here.
+        for stream in &self.open {
+            if let Some(o) = stream.lock().as_ref().filter(|o| o.id == segment) {
+                if let Some(found) = cut(o.chunk_start, &o.chunk[..o.fill as usize]) {
+                    return Some(found);
+                }
+            }
+        }
+        self.closed.lock().iter().filter(|job| job.segment == segment).find_map(|job| cut(job.start, &job.data))
+    }
+
+    /// The next job for the device.
+    pub fn next_job(&self) -> Option<WriteJob> {
+        self.queue.lock().pop_front()
+    }
+
+    /// A job is over: its bytes are on flash, or its segment is retired.
+    pub fn job_done(&self, job: &WriteJob) {
+        self.closed.lock().retain(|c| (c.segment, c.start) != (job.segment, job.start));
+        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Opens no segments until then, because writes fail.
+    pub fn pause_until(&self, ms: u64) {
+        self.paused_until.store(ms, Ordering::Relaxed);
+    }
+
+    /// Jobs not yet done.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether jobs wait to be handed to the device.
+    pub fn has_jobs(&self) -> bool {
+        !self.queue.lock().is_empty()
+    }
+
+    /// Whether no segment is open.
+    pub fn all_sealed(&self) -> bool {
+        self.open.iter().all(|s| s.lock().is_none())
+    }
+}

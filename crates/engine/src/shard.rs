@@ -1,0 +1,90 @@
+//! A shard: the part of the key space whose changes go through one mutex.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::dram::{DramTier, Entry, FrequencySketch};
+use crate::index::{Index, IndexWriter, Location};
+use crate::segment::SegmentTable;
+
+/// What a shard's mutex guards.
+pub struct Shard {
+    /// The index of its keys.
+    pub index: IndexWriter,
+    /// Objects in DRAM.
+    pub dram: DramTier,
+    /// How often keys were asked for or put lately.
+    pub sketch: FrequencySketch,
+    /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded from a checkpoint can
+    /// be older than what the journal or this process knows.
+    pub kills: Option<HashMap<u64, u64>>,
+    /// Whether changes still add to `kills`: until the last index line is loaded.
+    pub collecting: bool,
+    /// Scratch for objects the DRAM tier evicts.
+    pub victims: Vec<Entry>,
+    table: Arc<SegmentTable>,
+}
+
+/// A shard: lookups go to `index` without the mutex.
+#[repr(align(128))]
+pub struct ShardSlot {
+    /// Lock-free lookups.
+    pub index: Arc<Index>,
+    state: Mutex<Shard>,
+}
+
+impl ShardSlot {
+    /// An empty shard.
+    pub fn new(lines: usize, dram: usize, sketch: usize, table: Arc<SegmentTable>) -> Self {
+        let index = IndexWriter::with_lines(lines);
+        let reader = index.reader();
+        let (dram, sketch) = (DramTier::new(dram), FrequencySketch::new(sketch));
+        let state = Shard { index, dram, sketch, kills: None, collecting: false, victims: Vec::new(), table };
+        Self { index: reader, state: Mutex::new(state) }
+    }
+
+    /// Takes the mutex.
+    pub fn lock(&self) -> MutexGuard<'_, Shard> {
+        self.state.lock()
+    }
+}
+
+impl Shard {
+    /// Clears whatever the index holds under `hash`, because `version` is newer.
+    pub fn clear_older(&mut self, hash: u64, version: u64) {
+        if let Some(slot) = self.index.remove(hash) {
+            self.table.slot_removed(slot.location().segment);
+        }
+        if let Some(kills) = self.kills.as_mut().filter(|_| self.collecting) {
+            let kill = kills.entry(hash).or_default();
+            *kill = (*kill).max(version);
+        }
+    }
+
+    /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`.
+    pub fn distrust_below(&mut self, hash: u64, version: u64) {
+        let kill = self.kills.get_or_insert_default().entry(hash).or_default();
+        *kill = (*kill).max(version);
+    }
+
+    /// Clears the slot of `hash` if it points at `location`.
+    pub fn clear_if(&mut self, hash: u64, location: Location) -> bool {
+        let cleared = self.index.remove_if(hash, location);
+        if cleared {
+            self.table.slot_removed(location.segment);
+        }
+        cleared
+    }
+
+    /// Whether the slot of `hash` points at `location`.
+    pub fn is_at(&self, hash: u64, location: Location) -> bool {
+        self.index.peek(hash).is_some_and(|slot| slot.location() == location)
+    }
+
+    /// Whether a copy of `hash` with this version is known to be superseded.
+    pub fn is_superseded(&self, hash: u64, version: u64) -> bool {
+        self.kills.as_ref().and_then(|k| k.get(&hash)).is_some_and(|&kill| version < kill)
+    }
+}

@@ -1,0 +1,133 @@
+//! A cache over real files, as a program uses it.
+
+use std::path::{Path, PathBuf};
+
+use afterglow_engine::{
+    Cache, Config, DeviceConfig, IoEngine, NamespaceOptions, PutOptions, PutOutcome, RefuseReason, Tier,
+};
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("afterglow-cache-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(dir: &Path, io: IoEngine) -> Config {
+    let flash = DeviceConfig { path: dir.join("flash"), size: 64 << 20 };
+    let mut config = Config::new(dir, vec![flash]);
+    config.memory = 16 << 20;
+    config.journal_size = 1 << 20;
+    config.io = io;
+    config
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key-{n}").into_bytes()
+}
+
+fn value(n: u32) -> Vec<u8> {
+    let len = 100 + n as usize % 3000;
+    (0..len).map(|i| (i as u32 ^ n) as u8).collect()
+}
+
+/// Lets the device keep up: a full queue drops what is evicted, as it must.
+fn pace(cache: &Cache) {
+    while cache.stats().chunks_waiting > 8 {
+        std::thread::yield_now();
+    }
+}
+
+fn round_trip(io: IoEngine) {
+    let dir = Dir::new();
+    let cache = Cache::open(config(&dir.0, io)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    for n in 0..10_000 {
+        assert!(matches!(ns.put(&key(n), &value(n), PutOptions::default()), PutOutcome::Stored { .. }));
+        pace(&cache);
+    }
+    ns.remove(&key(7));
+    cache.close();
+    assert_eq!(ns.put(b"late", b"", PutOptions::default()), PutOutcome::Refused(RefuseReason::Closed));
+    drop(ns);
+    drop(cache);
+
+    let cache = Cache::open(config(&dir.0, io)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    while cache.stats().loading {
+        std::thread::yield_now();
+    }
+    let mut hits = 0;
+    for n in 0..10_000 {
+        if let Some(hit) = ns.get_blocking(&key(n)) {
+            assert_ne!(n, 7, "removed");
+            assert_eq!(hit.value, value(n));
+            hits += 1;
+        }
+    }
+    let stats = cache.stats();
+    assert!(hits >= 9_900, "everything fits, {hits} hits: {stats:#?}");
+    let ns_stats = &stats.namespaces[0];
+    assert_eq!(ns_stats.lookups(), 10_000);
+    assert!(ns_stats.hits_from(Tier::Flash) > 0);
+}
+
+#[test]
+fn what_was_put_is_there_after_a_clean_stop() {
+    round_trip(IoEngine::Auto);
+    round_trip(IoEngine::Pread);
+}
+
+#[test]
+fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
+    let dir = Dir::new();
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    for n in 0..20_000 {
+        let _ = ns.put(&key(n), &value(n), PutOptions::default());
+        pace(&cache);
+    }
+    for n in 0..1000 {
+        ns.remove(&key(n));
+        let _ = ns.put(&key(n + 1000), b"new", PutOptions::default());
+    }
+    drop(ns);
+    drop(cache);
+
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let mut hits = 0;
+    for n in 0..20_000 {
+        let Some(hit) = ns.get_blocking(&key(n)) else { continue };
+        hits += 1;
+        match n {
+            0..1000 => panic!("key {n} was removed"),
+            1000..2000 => assert_eq!(hit.value, &b"new"[..]),
+            _ => assert_eq!(hit.value, value(n)),
+        }
+    }
+    assert!(hits > 5_000, "{hits} hits: {:#?}", cache.stats());
+}
+
+#[test]
+fn compare_and_put_stores_only_over_the_expected_version() {
+    let dir = Dir::new();
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let first = ns.put_if(b"k", b"1", PutOptions::default(), None).version().unwrap();
+    let mismatch = PutOutcome::Refused(RefuseReason::VersionMismatch);
+    assert_eq!(ns.put_if(b"k", b"2", PutOptions::default(), None), mismatch);
+    assert_eq!(ns.put_if(b"k", b"2", PutOptions::default(), Some(first + 1)), mismatch);
+    assert_eq!(ns.get_blocking(b"k").unwrap().value, &b"1"[..]);
+    assert!(ns.put_if(b"k", b"2", PutOptions::default(), Some(first)).version().is_some());
+    assert_eq!(ns.get_blocking(b"k").unwrap().value, &b"2"[..]);
+}
