@@ -173,7 +173,11 @@ fn run(mut driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
     }
 }
 
-pub(crate) fn open_namespace(core: &Arc<Core>, name: &str, options: NamespaceOptions) -> Result<Namespace, OpenError> {
+pub(crate) fn open_namespace(
+    core: &Arc<Core>,
+    name: &str,
+    options: NamespaceOptions,
+) -> Result<Namespace, OpenError> {
     let mut namespaces = core.namespaces.write();
     let known = namespaces.iter().position(|ns| ns.name == name);
     if let Some(id) = known {

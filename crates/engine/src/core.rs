@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::api::{DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::api::{
+    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier,
+};
 use crate::clock::Clock;
 use crate::config::Durability;
 use crate::disk::DeviceSet;
@@ -259,10 +261,11 @@ impl Core {
 
     /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.
     fn evict(&self, shard: &mut Shard, entry: &Entry) {
-        if let EntryState::Clean(at) = entry.state {
-            if at != NOWHERE && shard.is_at(entry.hash, at) {
-                return;
-            }
+        if let EntryState::Clean(at) = entry.state
+            && at != NOWHERE
+            && shard.is_at(entry.hash, at)
+        {
+            return;
         }
         let Some(ns) = self.namespace_by_id(entry.ns) else { return };
         if self.dead(&ns, &meta_of(entry)).is_some() {

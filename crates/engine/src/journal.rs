@@ -79,8 +79,7 @@ impl Journal {
         let (mut poison, mut time) = ([0; 8], [0; 8]);
         media.load(format::POISON_AT, &mut poison)?;
         media.load(format::TIME_AT, &mut time)?;
-        let mut scan =
-            Scan { poisoned: poison != [0; 8], time: u64::from_le_bytes(time), ..Scan::default() };
+        let mut scan = Scan { poisoned: poison != [0; 8], time: u64::from_le_bytes(time), ..Scan::default() };
         let (seed, capacity) = (format::seed(uuid, epoch), Self::capacity(media));
         let mut buf = vec![0; SCAN];
         let mut slot = 0;
@@ -121,7 +120,9 @@ impl Journal {
         let first = *poison == 0;
         *poison = (*poison).max(position + 1);
         if first {
-            tracing::warn!("the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint");
+            tracing::warn!(
+                "the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint"
+            );
         }
         let _ = self.media.store(format::POISON_AT, &1u64.to_le_bytes());
     }

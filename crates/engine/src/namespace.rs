@@ -84,10 +84,11 @@ impl NamespaceState {
         if below(self.kill.load(Ordering::Acquire)) {
             return true;
         }
-        if meta.group != 0 && self.any_group.load(Ordering::Acquire) {
-            if self.groups.read().get(&meta.group).is_some_and(|&k| below(k)) {
-                return true;
-            }
+        if meta.group != 0
+            && self.any_group.load(Ordering::Acquire)
+            && self.groups.read().get(&meta.group).is_some_and(|&k| below(k))
+        {
+            return true;
         }
         let slot = meta.epoch_slot as usize;
         self.epochs.get().and_then(|e| e.get(slot)).is_some_and(|e| below(e.load(Ordering::Acquire)))

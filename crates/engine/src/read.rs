@@ -45,7 +45,11 @@ pub struct FlashRead {
 impl std::fmt::Debug for FlashRead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = self.slot.location();
-        f.debug_struct("FlashRead").field("device", &self.device).field("at", &at).field("len", &self.len).finish()
+        f.debug_struct("FlashRead")
+            .field("device", &self.device)
+            .field("at", &at)
+            .field("len", &self.len)
+            .finish()
     }
 }
 
@@ -100,10 +104,10 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, fol
         mapped,
         done: false,
     };
-    if core.table.state(at.segment) != SegmentState::Sealed {
-        if let Some(bytes) = core.streams.read(at.segment, at.offset(), max) {
-            return read.resolve(&Bytes::from(bytes), 0, Tier::Buffer);
-        }
+    if core.table.state(at.segment) != SegmentState::Sealed
+        && let Some(bytes) = core.streams.read(at.segment, at.offset(), max)
+    {
+        return read.resolve(&Bytes::from(bytes), 0, Tier::Buffer);
     }
     Lookup::Flash(read)
 }

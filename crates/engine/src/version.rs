@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Versions reserved at a time.
 pub const BLOCK: u64 = 1 << 24;
-/// Bits of the counter.
-pub const COUNTER_BITS: u32 = 44;
 
 /// Hands out versions.
 #[derive(Debug)]

@@ -47,6 +47,12 @@ fn pace(cache: &Cache) {
     }
 }
 
+fn wait_loaded(cache: &Cache) {
+    while cache.stats().loading {
+        std::thread::yield_now();
+    }
+}
+
 fn round_trip(io: IoEngine) {
     let dir = Dir::new();
     let cache = Cache::open(config(&dir.0, io)).unwrap();
@@ -63,9 +69,7 @@ fn round_trip(io: IoEngine) {
 
     let cache = Cache::open(config(&dir.0, io)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
-    while cache.stats().loading {
-        std::thread::yield_now();
-    }
+    wait_loaded(&cache);
     let mut hits = 0;
     for n in 0..10_000 {
         if let Some(hit) = ns.get_blocking(&key(n)) {
@@ -105,6 +109,7 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
 
     let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    wait_loaded(&cache);
     let mut hits = 0;
     for n in 0..20_000 {
         let Some(hit) = ns.get_blocking(&key(n)) else { continue };
@@ -115,7 +120,7 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
             _ => assert_eq!(hit.value, value(n)),
         }
     }
-    assert!(hits > 5_000, "{hits} hits: {:#?}", cache.stats());
+    assert!(hits > 8_000, "{hits} hits: {:#?}", cache.stats());
 }
 
 #[test]

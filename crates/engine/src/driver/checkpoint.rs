@@ -163,19 +163,22 @@ impl Driver {
         if area_len(header.shards, lines, header.tables_len) > self.checkpoint.areas[2] {
             return self.shrink_tables();
         }
-        let blocks = (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
+        let blocks =
+            (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         let todo = blocks.chain(pieces).collect();
         let area = self.checkpoint.areas[which as usize];
         let (phase, in_flight, failed) = (Phase::Blocks, 0, false);
-        self.checkpoint.run = Some(Run { header, area, which, tables: encoded, phase, todo, in_flight, failed });
+        self.checkpoint.run =
+            Some(Run { header, area, which, tables: encoded, phase, todo, in_flight, failed });
     }
 
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with it its table.
     fn shrink_tables(&mut self) {
         self.core.totals.checkpoint_failures.inc();
         let namespaces = self.core.namespaces.read().clone();
-        let size = |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
+        let size =
+            |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
         if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
             tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than the checkpoint area can hold: cleared");
             self.core.kill(ns, crate::format::journal::Event::Clear { ns: ns.id });
@@ -196,14 +199,24 @@ impl Driver {
                 Todo::Block(shard, block) => {
                     let data = self.capture(&header, shard, block);
                     self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (Part::Write, 0, area + header.block_at(shard, block), IoKind::Write { data: data.into() })
+                    (
+                        Part::Write,
+                        0,
+                        area + header.block_at(shard, block),
+                        IoKind::Write { data: data.into() },
+                    )
                 }
                 Todo::Tables(from) => {
                     let bytes = &run.tables[from..run.tables.len().min(from + PIECE)];
                     let mut data = AlignedBuf::copy_of(bytes);
                     data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
                     self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (Part::Write, 0, area + header.tables_at() + from as u64, IoKind::Write { data: data.into() })
+                    (
+                        Part::Write,
+                        0,
+                        area + header.tables_at() + from as u64,
+                        IoKind::Write { data: data.into() },
+                    )
                 }
                 Todo::Header => {
                     let data = AlignedBuf::copy_of(&header.encode()).into();
@@ -212,7 +225,9 @@ impl Driver {
                 Todo::Flush(device) => (Part::Flush, device, 0, IoKind::Sync),
                 Todo::Check(part) => {
                     let (offset, len) = match &part {
-                        Part::ReadBlock { shard, block } => (header.block_at(*shard, *block), stride(header.lines)),
+                        Part::ReadBlock { shard, block } => {
+                            (header.block_at(*shard, *block), stride(header.lines))
+                        }
                         Part::ReadTables => (header.tables_at(), round_up(header.tables_len, BLOCK.into())),
                         _ => (0, BLOCK.into()),
                     };

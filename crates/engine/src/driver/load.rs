@@ -55,8 +55,10 @@ pub struct Load {
 impl Load {
     pub(super) fn new(core: &Core, plan: LoadPlan) -> Option<Self> {
         let (header, area) = plan.checkpoint?;
-        let same = header.shards as usize == core.shards.len() && header.lines == core.shards[0].index.lines() as u64;
-        let blocks = (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| (s, b))).collect();
+        let same = header.shards as usize == core.shards.len()
+            && header.lines == core.shards[0].index.lines() as u64;
+        let blocks =
+            (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| (s, b))).collect();
         let (mut old, mut footers) = (None, VecDeque::new());
         if !same {
             tracing::info!("the index has another size than before: it is rebuilt in the background");
@@ -64,7 +66,17 @@ impl Load {
             footers = (0..).zip(&plan.generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
         }
         let generations = plan.generations;
-        Some(Self { header, area, generations, blocks, footers, old, reading: 0, sweep: Vec::new(), swept_shards: 0 })
+        Some(Self {
+            header,
+            area,
+            generations,
+            blocks,
+            footers,
+            old,
+            reading: 0,
+            sweep: Vec::new(),
+            swept_shards: 0,
+        })
     }
 
     /// Whether the checkpoint's slots into a segment are worth anything: it is still in the use it was in then.
@@ -118,7 +130,13 @@ impl Driver {
             let (table, place) = (&self.core.table, self.core.table.place(segment));
             let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
             let offset = place.offset + u64::from(table.segment_size() - len);
-            self.submit(out, Purpose::Load(Part::Footer { segment }), place.device, offset, IoKind::Read { len });
+            self.submit(
+                out,
+                Purpose::Load(Part::Footer { segment }),
+                place.device,
+                offset,
+                IoKind::Read { len },
+            );
         }
     }
 
@@ -129,7 +147,8 @@ impl Driver {
         match part {
             Part::Block { shard, block } => {
                 let first = block * BLOCK_LINES;
-                let lines = read.and_then(|b| decode_block(&b, &self.core.uuid, load.header.sequence, shard, first));
+                let lines =
+                    read.and_then(|b| decode_block(&b, &self.core.uuid, load.header.sequence, shard, first));
                 match lines {
                     Some(lines) => load.enter_lines(&self.core, shard, first, &lines),
                     None => self.core.totals.lost_index_blocks.inc(),

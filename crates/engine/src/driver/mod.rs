@@ -56,7 +56,8 @@ pub struct Driver {
 
 impl Driver {
     pub(crate) fn new(core: Arc<Core>, plan: LoadPlan, config: &Config, areas: [u64; 3]) -> Self {
-        let checkpoint = checkpoint::Checkpoints::new(areas, plan.checkpoint.map(|(h, which)| (h.sequence, which)));
+        let checkpoint =
+            checkpoint::Checkpoints::new(areas, plan.checkpoint.map(|(h, which)| (h.sequence, which)));
         let load = load::Load::new(&core, plan);
         let now = core.clock.millis();
         Self {
@@ -100,12 +101,6 @@ impl Driver {
             Purpose::Load(part) => self.load_done(part, done.result),
             Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),
         }
-    }
-
-    /// I/Os started and not completed.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
     }
 
     /// Whether another step would find something to do at once.

@@ -48,7 +48,9 @@ impl Driver {
         }
         self.look_at_records();
         self.read_kept(out);
-        let over = |r: &Reclaim| r.entries.as_ref().is_some_and(VecDeque::is_empty) && r.keep.is_empty() && r.reading == 0;
+        let over = |r: &Reclaim| {
+            r.entries.as_ref().is_some_and(VecDeque::is_empty) && r.keep.is_empty() && r.reading == 0
+        };
         if self.reclaim.as_ref().is_some_and(over) {
             let reclaim = self.reclaim.take().expect("just looked at");
             self.core.table.set_free(reclaim.segment);
@@ -96,7 +98,8 @@ impl Driver {
             let average = core.victim_freq.load(Ordering::Relaxed);
             core.victim_freq.store((average * 63 + estimate) / 64, Ordering::Relaxed);
             let written = core.totals.record_bytes.get() as f64 * self.reinsertion;
-            let kept = core.totals.reinserted_bytes.get() + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();
+            let kept = core.totals.reinserted_bytes.get()
+                + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();
             if slot.freq() > 0 && (kept as f64) < written && is_alive(core, &entry) {
                 reclaim.keep.push_back(entry);
             } else if shard.clear_if(hash, at) {

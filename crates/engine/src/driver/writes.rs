@@ -45,8 +45,13 @@ impl Driver {
         for slot in &self.core.shards {
             for turn in 0..=TURNS {
                 let mut shard = slot.lock();
-                let batch: Vec<_> =
-                    shard.dram.oldest_dirty().take_while(|e| e.version < below).take(BATCH).cloned().collect();
+                let batch: Vec<_> = shard
+                    .dram
+                    .oldest_dirty()
+                    .take_while(|e| e.version < below)
+                    .take(BATCH)
+                    .cloned()
+                    .collect();
                 if batch.is_empty() {
                     break;
                 }

@@ -183,7 +183,9 @@ pub fn stride(lines: u64) -> u64 {
 #[must_use]
 pub fn area_len(shards: u32, lines: u64, tables: u64) -> u64 {
     let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
-    blocks.saturating_mul(stride(lines)).saturating_add(BLOCKS_AT + round_up(tables.min(1 << 40), u64::from(BLOCK)))
+    blocks
+        .saturating_mul(stride(lines))
+        .saturating_add(BLOCKS_AT + round_up(tables.min(1 << 40), u64::from(BLOCK)))
 }
 
 fn block_seed(uuid: &[u8; 16], sequence: u64) -> u64 {
@@ -191,7 +193,14 @@ fn block_seed(uuid: &[u8; 16], sequence: u64) -> u64 {
 }
 
 /// Writes a block of `lines` into `out`, a zeroed buffer of a stride.
-pub fn encode_block(out: &mut [u8], uuid: &[u8; 16], sequence: u64, shard: u32, first: u64, lines: &[[u64; 8]]) {
+pub fn encode_block(
+    out: &mut [u8],
+    uuid: &[u8; 16],
+    sequence: u64,
+    shard: u32,
+    first: u64,
+    lines: &[[u64; 8]],
+) {
     let mut raw = RawBlock {
         magic: BLOCK_MAGIC,
         sequence: sequence.into(),
@@ -215,7 +224,13 @@ fn block_sum(raw: &RawBlock, uuid: &[u8; 16], sequence: u64, lines: &[u8]) -> u6
 
 /// The lines of a whole block that is where it belongs.
 #[must_use]
-pub fn decode_block(bytes: &[u8], uuid: &[u8; 16], sequence: u64, shard: u32, first: u64) -> Option<Vec<[u64; 8]>> {
+pub fn decode_block(
+    bytes: &[u8],
+    uuid: &[u8; 16],
+    sequence: u64,
+    shard: u32,
+    first: u64,
+) -> Option<Vec<[u64; 8]>> {
     let (raw, body) = RawBlock::read_from_prefix(bytes).ok()?;
     let lines = body.get(..(raw.lines.get() as usize).checked_mul(64)?)?;
     let placed = raw.magic == BLOCK_MAGIC
@@ -325,7 +340,12 @@ impl Tables {
         for _ in 0..r.u32()? {
             let (id, groups, epochs, kill) = (r.u32()? as u16, r.u32()?, r.u32()?, r.u64()?);
             let mut pairs = |n: u32| (0..n).map(|_| Some((r.u32()?, r.u64()?))).collect::<Option<Vec<_>>>();
-            tables.namespaces.push(NamespaceKills { id, kill, groups: pairs(groups)?, epochs: pairs(epochs)? });
+            tables.namespaces.push(NamespaceKills {
+                id,
+                kill,
+                groups: pairs(groups)?,
+                epochs: pairs(epochs)?,
+            });
         }
         Some(tables)
     }

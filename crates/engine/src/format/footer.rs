@@ -116,7 +116,8 @@ impl Mark {
 
     fn parse(bytes: &[u8], magic: [u8; 8], uuid: &[u8; 16], segment: u32) -> Option<Self> {
         let mark = Self::read_from_bytes(bytes).ok()?;
-        let whole = mark.magic == magic && mark.format.get() == FORMAT_VERSION && mark.sum() == mark.checksum.get();
+        let whole =
+            mark.magic == magic && mark.format.get() == FORMAT_VERSION && mark.sum() == mark.checksum.get();
         (whole && mark.uuid == *uuid && mark.segment.get() == segment).then_some(mark)
     }
 }

@@ -91,7 +91,14 @@ impl State {
         out.extend_from_slice(&self.uuid);
         out.extend_from_slice(&self.generation.to_le_bytes());
         out.extend_from_slice(&self.boot_id);
-        for n in [self.version_limit, self.time, self.hash_seed, self.set_epoch, self.checkpoint, self.journal_epoch] {
+        for n in [
+            self.version_limit,
+            self.time,
+            self.hash_seed,
+            self.set_epoch,
+            self.checkpoint,
+            self.journal_epoch,
+        ] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         out.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());

@@ -74,8 +74,9 @@ impl Reader<'_> {
     /// Whether it is worth computing a checksum: arbitrary bytes would claim enormous lengths.
     fn is_plausible(&self, bytes: &[u8]) -> bool {
         let most = self.table.segment_size() as usize / 4;
-        record::claims(bytes)
-            .is_some_and(|(ns, version, len)| ns < self.namespaces && version < self.version_limit && len <= most)
+        record::claims(bytes).is_some_and(|(ns, version, len)| {
+            ns < self.namespaces && version < self.version_limit && len <= most
+        })
     }
 
     /// Finds records by their own checksums. A piece that was never written does not end the search.
@@ -93,7 +94,8 @@ impl Reader<'_> {
         while at + record::HEADER as u32 <= size {
             let bytes = &data[at as usize..];
             let seed = record::seed(self.hash_seed, generation, at);
-            let Some(found) = Some(bytes).filter(|b| self.is_plausible(b)).and_then(|b| record::decode(b, seed))
+            let Some(found) =
+                Some(bytes).filter(|b| self.is_plausible(b)).and_then(|b| record::decode(b, seed))
             else {
                 at += UNIT;
                 continue;

@@ -150,7 +150,9 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
             && config.segment_size.is_none_or(|s| s == b.segment_size)
     };
     if blocks.len() != infos.len() || !blocks.iter().enumerate().all(fits) {
-        tracing::warn!("the devices are not the ones this cache was made of, or have another size: starting with an empty cache");
+        tracing::warn!(
+            "the devices are not the ones this cache was made of, or have another size: starting with an empty cache"
+        );
         return create(config, env, disk);
     }
     Ok(judge(env, state, blocks))
@@ -168,7 +170,8 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
     } else {
         End::Machine
     };
-    let capacity = env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
+    let capacity =
+        env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
     let journal_ok = scan.as_ref().is_some_and(|scan| {
         let (epoch, needed) = checkpoint
             .as_ref()
@@ -252,7 +255,11 @@ fn begin_life(past: &Past, env: &Env) -> Result<(State, Journal, Versions), Open
     state.generation += 1;
     state.boot_id = env.boot_id.unwrap_or([0; 16]);
     state.version_limit = next + version::BLOCK;
-    let times = [env.clock.unix(), past.scan.as_ref().map_or(0, |s| s.time), past.checkpoint.as_ref().map_or(0, |c| c.0.time)];
+    let times = [
+        env.clock.unix(),
+        past.scan.as_ref().map_or(0, |s| s.time),
+        past.checkpoint.as_ref().map_or(0, |c| c.0.time),
+    ];
     state.time = times.into_iter().fold(state.time, u64::max);
     if !past.journal_ok {
         state.journal_epoch = state.generation;
@@ -293,9 +300,11 @@ fn build(
     let table = Arc::new(SegmentTable::new(places(&past.blocks), past.blocks[0].segment_size));
     let (journal, versions) = (Arc::new(journal), Arc::new(versions));
     let totals = Arc::new(EngineCounters::default());
-    let streams = StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
+    let streams =
+        StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
     let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
-    let namespaces = state.namespaces.iter().map(|n| Arc::new(NamespaceState::new(n.id, n.name.clone(), n.options)));
+    let namespaces =
+        state.namespaces.iter().map(|n| Arc::new(NamespaceState::new(n.id, n.name.clone(), n.options)));
     Arc::new(Core {
         uuid: state.uuid,
         hash_seed: state.hash_seed,

@@ -97,7 +97,12 @@ impl SegmentTable {
             pending: AtomicU32::new(0),
             journal_position: AtomicU64::new(0),
         };
-        Self { segments: places.into_iter().map(segment).collect(), free: Mutex::default(), opened: AtomicU64::new(0), size }
+        Self {
+            segments: places.into_iter().map(segment).collect(),
+            free: Mutex::default(),
+            opened: AtomicU64::new(0),
+            size,
+        }
     }
 
     /// Bytes per segment.
@@ -185,7 +190,11 @@ impl SegmentTable {
         if self.state(segment) == SegmentState::Retired {
             return false;
         }
-        self.step(segment, &[SegmentState::Open, SegmentState::Sealing, SegmentState::Sealed], SegmentState::Retired);
+        self.step(
+            segment,
+            &[SegmentState::Open, SegmentState::Sealing, SegmentState::Sealed],
+            SegmentState::Retired,
+        );
         true
     }
 
@@ -329,7 +338,7 @@ mod tests {
     use super::*;
 
     fn table() -> SegmentTable {
-        let place = |n| Place { device: DeviceId(0), offset: n * 65536 };
+        let place = |n: u64| Place { device: DeviceId(0), offset: n * 65536 };
         let table = SegmentTable::new((0..3).map(place).collect(), 65536);
         table.finish_restore();
         table

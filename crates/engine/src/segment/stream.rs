@@ -7,8 +7,8 @@
 //! Lock order: a shard's mutex, then a stream's, then `closed`, then `queue`.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use parking_lot::Mutex;
@@ -145,7 +145,12 @@ impl Streams {
 
     /// Appends a record; it is readable from memory at once, through [`Streams::read`]. The caller holds the shard's lock and
     /// publishes the location before it lets go.
-    pub fn append(&self, stream: StreamId, object: &Object<'_>, now_ms: u64) -> Result<Location, AppendError> {
+    pub fn append(
+        &self,
+        stream: StreamId,
+        object: &Object<'_>,
+        now_ms: u64,
+    ) -> Result<Location, AppendError> {
         let padded = record::padded_len(object.key.len(), object.value.len());
         let mut open = self.open[stream as usize].lock();
         self.make_room(&mut open, padded, now_ms)?;
@@ -156,8 +161,8 @@ impl Streams {
         let at = open.chunk_start + open.fill;
         let seed = record::seed(self.hash_seed, open.generation, at);
         let meta = &object.meta;
-        let len =
-            record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value) as u32;
+        let len = record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value)
+            as u32;
         open.fill += padded;
         open.entries.push(Entry {
             hash: object.hash.into(),
@@ -181,10 +186,10 @@ impl Streams {
     /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment and opens another one as
     /// far as that is needed.
     fn make_room(&self, open: &mut Option<OpenSegment>, padded: u32, now_ms: u64) -> Result<(), AppendError> {
-        if let Some(o) = open {
-            if self.table.state(o.id) == SegmentState::Retired {
-                *open = None;
-            }
+        if let Some(o) = open
+            && self.table.state(o.id) == SegmentState::Retired
+        {
+            *open = None;
         }
         if let Some(o) = open {
             let limit = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
@@ -339,13 +344,17 @@ impl Streams {
         };
         // Open chunks first: a chunk that is closed meanwhile is in `closed` before it leaves here.
         for stream in &self.open {
-            if let Some(o) = stream.lock().as_ref().filter(|o| o.id == segment) {
-                if let Some(found) = cut(o.chunk_start, &o.chunk[..o.fill as usize]) {
-                    return Some(found);
-                }
+            if let Some(o) = stream.lock().as_ref().filter(|o| o.id == segment)
+                && let Some(found) = cut(o.chunk_start, &o.chunk[..o.fill as usize])
+            {
+                return Some(found);
             }
         }
-        self.closed.lock().iter().filter(|job| job.segment == segment).find_map(|job| cut(job.start, &job.data))
+        self.closed
+            .lock()
+            .iter()
+            .filter(|job| job.segment == segment)
+            .find_map(|job| cut(job.start, &job.data))
     }
 
     /// The next job for the device.
