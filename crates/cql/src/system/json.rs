@@ -58,10 +58,13 @@ fn value(option: &[u8], cell: &[u8]) -> String {
     }
 }
 
+/// As Java writes addresses: v6 in eight groups, none left out.
 fn address(cell: &[u8]) -> Option<String> {
     match cell.len() {
         4 => <[u8; 4]>::try_from(cell).ok().map(|octets| Ipv4Addr::from(octets).to_string()),
-        16 => <[u8; 16]>::try_from(cell).ok().map(|octets| Ipv6Addr::from(octets).to_string()),
+        16 => <[u8; 16]>::try_from(cell)
+            .ok()
+            .map(|octets| Ipv6Addr::from(octets).segments().map(|group| format!("{group:x}")).join(":")),
         _ => None,
     }
 }
@@ -88,10 +91,34 @@ fn string(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04X}", c as u32)),
             c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_as_the_server_writes_them() {
+        let mut loopback = [0; 16];
+        loopback[15] = 1;
+        assert_eq!(value(&[0, 0x10], &loopback), "\"0:0:0:0:0:0:0:1\"");
+        assert_eq!(value(&[0, 0x0d], b"a\"\\\n\x01\x1f"), "\"a\\\"\\\\\\n\\u0001\\u001F\"");
+        assert_eq!(value(&[0, 0x09], &[0xff; 4]), "-1");
+        let mut map = vec![0, 0, 0, 1, 0, 0, 0, 16];
+        map.extend([0x11; 16]);
+        map.extend([0, 0, 0, 2, 0xca, 0xfe]);
+        assert_eq!(
+            value(&[0, 0x21, 0, 0x0c, 0, 0x03], &map),
+            "{\"11111111-1111-1111-1111-111111111111\": \"0xcafe\"}"
+        );
+        assert_eq!(value(&[0, 0x22, 0, 0x0d], &[0, 0, 0, 9, 0, 0]), "[]");
+    }
 }
