@@ -155,6 +155,31 @@ fn warnings_and_a_trace_precede_the_message() {
 }
 
 #[test]
+fn a_schema_change_as_event_and_as_result() {
+    let event = envelope(&hex![
+        "8500ffff0c00000035000d534348454d415f4348414e4745000743524541544544000846554e4354494f4e00016700016600020003",
+        "696e74000474657874",
+    ]);
+    assert_eq!(event.header.stream, -1);
+    let Event::Schema(change) = Event::parse(&event.body).unwrap() else { panic!("no schema change") };
+    assert_eq!((change.change, change.keyspace), ("CREATED", "g"));
+    let SchemaTarget::Function("f", arguments) = &change.target else { panic!("{:?}", change.target) };
+    assert_eq!(arguments.iter().collect::<Vec<_>>(), ["int", "text"]);
+    let mut again = Vec::new();
+    Event::Schema(change).encode(&mut again);
+    assert_eq!(again, event.body);
+
+    let dropped = envelope(&hex![
+        "84000005080000002a00000005000744524f50504544000846554e4354494f4e00016700016600020003696e74000474657874",
+    ]);
+    let ResultBody::SchemaChange(change) = result(&dropped) else { panic!("no schema change") };
+    assert_eq!(change.change, "DROPPED");
+    let mut again = Vec::new();
+    encode_schema_change(&change, &mut again);
+    assert_eq!(again, dropped.body);
+}
+
+#[test]
 fn errors() {
     let parse = |bytes: &[u8], check: &dyn Fn(&ErrorBody<'_>)| {
         let envelope = envelope(bytes);
