@@ -6,6 +6,7 @@ pub mod cql;
 pub mod fake_backend;
 pub mod flat;
 pub mod history;
+pub mod killtest;
 pub mod latency;
 pub mod metrics;
 pub mod pace;

@@ -20,6 +20,12 @@ enum Command {
     LoadCql(commands::load_cql::Options),
     /// Measure reads and updates of a loaded table.
     RunCql(Box<commands::run_cql::Options>),
+    /// Read and write hot keys concurrently and check that no read is stale.
+    History(commands::history::Options),
+    /// Check a recorded history for stale reads.
+    CheckHistory(commands::history::CheckOptions),
+    /// Kill the real binary again and again under load, and check that no read is stale.
+    Killtest(Box<commands::killtest::Options>),
     /// Serve CQL from memory, with faults on purpose: to test against without a database.
     FakeBackend(commands::fake_backend::Options),
     /// Compare our YCSB generators with histograms drawn from the real site.ycsb:core.
@@ -30,6 +36,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::LoadCql(options) => commands::load_cql::run(options),
         Command::RunCql(options) => commands::run_cql::run(*options),
+        Command::History(options) => commands::history::run(&options),
+        Command::CheckHistory(options) => commands::history::run_check(&options),
+        Command::Killtest(options) => commands::killtest::run(*options),
         Command::FakeBackend(options) => commands::fake_backend::run(&options),
         Command::YcsbCheck(options) => commands::ycsb_check::run(&options),
     };

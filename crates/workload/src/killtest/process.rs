@@ -1,0 +1,134 @@
+//! The real binary as a child process.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::KillError;
+use crate::{
+    cql::{ConnectOptions, Connection},
+    rng::Rng,
+};
+
+/// How `afterglow serve` is started, always the same way so that it finds its cache again.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) binary: PathBuf,
+    pub(super) backend: String,
+    pub(super) data_dir: PathBuf,
+    pub(super) log: PathBuf,
+    pub(super) cql: String,
+    pub(super) admin: String,
+    pub(super) flash_size: String,
+    pub(super) memory: String,
+    pub(super) policy: String,
+    pub(super) hold: String,
+}
+
+/// One life of the server. Killed when dropped.
+pub(super) struct Life {
+    child: Child,
+}
+
+impl Server {
+    /// Starts it and waits until its CQL door answers.
+    pub(super) fn start(&self, limit: Duration) -> Result<Life, KillError> {
+        let log = |e: io::Error| KillError::Files { path: self.log.clone(), source: e };
+        let out = OpenOptions::new().create(true).append(true).open(&self.log).map_err(log)?;
+        let started = Instant::now();
+        let child = Command::new(&self.binary)
+            .args(["serve", "--cql", &self.cql, "--backend", &self.backend, "--admin", &self.admin])
+            .args(["--flash-size", &self.flash_size, "--memory", &self.memory])
+            .args(["--table-policy", &self.policy, "--unknown-outcome-hold", &self.hold])
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().map_err(log)?)
+            .stderr(out)
+            .spawn()
+            .map_err(|source| KillError::Start { binary: self.binary.clone(), source })?;
+        let mut life = Life { child };
+        let options = ConnectOptions { timeout: Duration::from_secs(1), ..ConnectOptions::default() };
+        loop {
+            if let Ok(mut connection) = Connection::open(&self.cql, &options)
+                && connection.ping().is_ok()
+            {
+                return Ok(life);
+            }
+            if let Ok(Some(status)) = life.child.try_wait() {
+                return Err(KillError::Ended { status, log: self.tail() });
+            }
+            if started.elapsed() > limit {
+                return Err(KillError::Silent { seconds: limit.as_secs(), log: self.tail() });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The last lines of its log.
+    pub(super) fn tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+}
+
+impl Life {
+    pub(super) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// kill -9.
+    pub(super) fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// SIGTERM, and wait until it has ended.
+    pub(super) fn stop(mut self, limit: Duration) -> Result<(), KillError> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // An error means that it has ended already, which the wait finds out.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let started = Instant::now();
+        loop {
+            match self.has_ended() {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(KillError::Unclean(status)),
+                None if started.elapsed() > limit => return Err(KillError::Undying(limit.as_secs())),
+                None => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port on loopback that nobody used a moment ago, below the range that the system gives to clients: a client that keeps knocking at a port of
+/// that range while the server is away may be given the very port as its own, and connect to itself.
+pub(super) fn free_port(rng: &mut Rng) -> io::Result<String> {
+    let mut last = io::Error::other("no port tried");
+    for _ in 0..100 {
+        match TcpListener::bind(("127.0.0.1", 10_000 + rng.below(20_000) as u16)) {
+            Ok(listener) => return Ok(listener.local_addr()?.to_string()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Makes `directory` and an empty log in it.
+pub(super) fn prepare(directory: &Path, log: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    File::create(log).map(drop)
+}
