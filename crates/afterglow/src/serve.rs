@@ -1,5 +1,6 @@
-//! A server from its configuration to its end: data directory, doors, admin pages, signals.
+//! A server from its configuration to its end: data directory, cache, doors, admin pages, signals.
 
+mod cache;
 mod reload;
 mod startup;
 
@@ -7,6 +8,8 @@ use std::{
     io::{self, Write},
     sync::{Arc, mpsc},
 };
+
+use afterglow_engine::OpenError;
 
 use crate::{
     admin::{Health, Shown, Stage},
@@ -28,6 +31,9 @@ pub enum ServeError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// The cache cannot be opened.
+    #[error(transparent)]
+    Cache(#[from] OpenError),
     /// Admin address or signals.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -56,7 +62,8 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let shown = Shown { metrics: metrics.clone(), health: health.clone() };
     // Dropped last, so that a second signal ends the process however long the rest takes.
     let control = Control::start(config.admin, shown, sender)?;
-    data_dir::prepare(&config.data_dir)?;
+    let data_dir = data_dir::prepare(&config.data_dir)?;
+    let cache = cache::open(&config, data_dir, &metrics)?;
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
     let reactors = start_reactors(&config)?;
     let door = CqlDoor::start(door_config(&config, metrics)?, &reactors)?;
@@ -81,6 +88,8 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         );
     }
     reactors.shutdown();
+    tracing::info!("writing the cache out");
+    cache.close();
     tracing::info!("ended");
     Ok(())
 }

@@ -113,7 +113,11 @@ fn it_says_where_it_listens_serves_its_pages_and_ends_cleanly() {
     let (status, body) = server.get("/readyz");
     assert!(status == 503 && body.contains("database was not reached"), "{body}");
     let (_, metrics) = server.get("/metrics");
-    for name in ["afterglow_hits_total{door=\"cql\",tier=\"flash\"} 0", "afterglow_build_info{"] {
+    for name in [
+        "afterglow_hits_total{door=\"cql\",tier=\"flash\"} 0",
+        "afterglow_engine_flash_bytes ",
+        "afterglow_build_info{",
+    ] {
         assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
     }
     assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
@@ -140,6 +144,17 @@ fn it_says_where_it_listens_serves_its_pages_and_ends_cleanly() {
 }
 
 #[test]
+fn after_a_clean_stop_the_same_files_are_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in [TERM, rustix::process::Signal::INT] {
+        let server = Server::start(dir.path(), &[]);
+        server.signal(signal);
+        let (status, log) = server.end();
+        assert!(status.success() && log.contains("cache opened in"), "{status}: {log}");
+    }
+}
+
+#[test]
 fn hangup_puts_policies_in_force_and_names_what_needs_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.toml");
@@ -155,6 +170,19 @@ fn hangup_puts_policies_in_force_and_names_what_needs_a_restart() {
     server.until("a.toml:1:17: table-policy: `exclusif` is not a policy");
     server.signal(TERM);
     assert!(server.end().0.success());
+}
+
+#[test]
+fn a_second_process_on_the_same_directory_is_told_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let (status, said) = refused(command(dir.path()));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("in use by another process") && said.contains(&server.child.id().to_string()),
+        "{said}"
+    );
+    assert_eq!(server.get("/healthz").0, 200, "the first one lives on");
 }
 
 /// A client with requests that are in flight for minutes: each STARTUP waits seconds for the database, which is down.
@@ -229,4 +257,14 @@ fn a_data_directory_that_is_a_file_is_said() {
     std::fs::write(&path, "").unwrap();
     let (status, said) = refused(command(&path));
     assert!(status == Some(1) && said.contains("--data-dir") && said.contains("file"), "{said}");
+}
+
+#[test]
+fn more_flash_than_there_is_disk_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command(dir.path());
+    command.arg("--flash").arg(format!("{}:1000TiB", dir.path().join("flash").display()));
+    let (status, said) = refused(command);
+    assert!(status == Some(1) && said.contains("flash"), "{said}");
+    assert!(said.contains("no space") || said.contains("too large"), "{said}");
 }

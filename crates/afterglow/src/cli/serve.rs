@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let loaded = load(&given).map_err(Failure::usage)?;
     let logging = Logging::start(&loaded.config);
     for note in &loaded.notes {
-        tracing::warn!("configuration: {note}");
+        tracing::info!("configuration: {note}");
     }
     // Flags and environment cannot change any more; only the file is read again.
     let reload = move || read_again(&given, file.as_deref());

@@ -7,6 +7,7 @@
 mod backend;
 mod counter;
 mod door;
+pub mod engine;
 mod exposition;
 mod histogram;
 mod labels;

@@ -1,0 +1,117 @@
+//! The engine's own counters.
+
+use afterglow_engine::{DropReason, EngineTotals, MissReason, NamespaceStats, RefuseReason, Stats, Tier};
+
+use super::{Exposition, Kind};
+
+/// Adds all the engine knows of itself.
+pub fn expose(stats: &Stats, out: &mut Exposition) {
+    namespaces(&stats.namespaces, out);
+    totals(&stats.totals, out);
+    levels(stats, out);
+}
+
+/// A family over namespaces and the members of one array of reasons.
+fn by_reason<'a, const N: usize>(
+    all: &'a [NamespaceStats],
+    out: &mut Exposition,
+    what: &str,
+    help: &str,
+    label: (&str, Vec<&'static str>),
+    of: impl Fn(&'a NamespaceStats) -> &'a [u64; N],
+) {
+    let name = format!("afterglow_engine_{what}_total");
+    out.header(&name, Kind::Counter, help);
+    for namespace in all {
+        for (word, count) in label.1.iter().zip(of(namespace)) {
+            out.sample(&name, &[("namespace", &namespace.name), (label.0, word)], count);
+        }
+    }
+}
+
+fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
+    let tiers = Tier::ALL.iter().map(|tier| tier.label()).collect();
+    by_reason(all, out, "hits", "Lookups that found their object.", ("tier", tiers), |n| &n.hits);
+    let reasons = MissReason::ALL.iter().map(|reason| reason.label()).collect();
+    by_reason(all, out, "misses", "Lookups that did not.", ("reason", reasons), |n| &n.misses);
+    let reasons = RefuseReason::ALL.iter().map(|reason| reason.label()).collect();
+    by_reason(all, out, "refused_puts", "Puts that were not stored.", ("reason", reasons), |n| &n.refused);
+    let reasons = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+    by_reason(all, out, "dropped", "Objects dropped on their way out of memory.", ("reason", reasons), |n| {
+        &n.dropped
+    });
+
+    let mut single = |what: &str, help: &str, of: fn(&NamespaceStats) -> u64| {
+        let name = format!("afterglow_engine_{what}_total");
+        out.header(&name, Kind::Counter, help);
+        for namespace in all {
+            out.sample(&name, &[("namespace", &namespace.name)], of(namespace));
+        }
+    };
+    single("stored_puts", "Puts that were stored.", |n| n.stored);
+    single("removes", "Removes of single objects.", |n| n.removes);
+    single("kills", "Removes of groups, partition epochs and whole namespaces.", |n| n.kills);
+}
+
+fn totals(totals: &EngineTotals, out: &mut Exposition) {
+    const DROPPED: &str = "afterglow_engine_flash_dropped_total";
+    out.header(DROPPED, Kind::Counter, "Copies on flash that were dropped.");
+    for (reason, count) in DropReason::ALL.iter().zip(totals.dropped) {
+        out.sample(DROPPED, &[("reason", reason.label())], count);
+    }
+    const WRITTEN: &str = "afterglow_engine_written_bytes_total";
+    out.header(
+        WRITTEN,
+        Kind::Counter,
+        "Bytes written to flash; kind `record` includes the `reinserted` ones.",
+    );
+    for (kind, bytes) in [
+        ("record", totals.record_bytes),
+        ("reinserted", totals.reinserted_bytes),
+        ("metadata", totals.metadata_bytes),
+        ("padding", totals.padding_bytes),
+    ] {
+        out.sample(WRITTEN, &[("kind", kind)], bytes);
+    }
+    for (what, help, count) in [
+        ("device_reads", "Reads of a device for lookups.", totals.device_reads),
+        ("device_read_errors", "Reads of a device that failed.", totals.read_errors),
+        ("device_write_errors", "Writes and flushes of a device that failed.", totals.write_errors),
+        ("checkpoints", "Checkpoints completed.", totals.checkpoints),
+        ("checkpoint_failures", "Checkpoints given up.", totals.checkpoint_failures),
+        ("lost_index_blocks", "Blocks of the index found damaged while loading.", totals.lost_index_blocks),
+        (
+            "retired_segments",
+            "Segments taken out of use because writing them failed.",
+            totals.segments_retired,
+        ),
+        ("reclaimed_segments", "Segments reclaimed.", totals.segments_reclaimed),
+        ("stale_slots", "Index slots cleared because their record was gone.", totals.stale_slots),
+    ] {
+        out.single(&format!("afterglow_engine_{what}_total"), Kind::Counter, help, count);
+    }
+}
+
+fn levels(stats: &Stats, out: &mut Exposition) {
+    for (what, help, value) in [
+        ("dram_bytes", "Memory held by objects in the DRAM tier.", stats.dram_bytes),
+        ("index_bytes", "Memory of the index.", stats.index_bytes),
+        ("index_slots_used", "Slots of the index that name an object.", stats.index_slots_used),
+        ("index_slots", "All slots of the index.", stats.index_slots),
+        ("flash_segments_free", "Segments free to be written.", stats.segments_free),
+        ("flash_segments", "Segments in use or free.", stats.segments),
+        ("flash_segment_bytes", "Size of a segment.", stats.segment_size),
+        ("flash_bytes", "Flash in use or free.", stats.segments * stats.segment_size),
+        ("chunks_waiting", "Writes waiting for a device.", stats.chunks_waiting),
+        ("journal_entries_used", "Journal entries that no checkpoint covers yet.", stats.journal_used),
+        ("journal_entries", "All entries of the journal.", stats.journal_capacity),
+        (
+            "journal_poisoned",
+            "1 while the journal has lost an entry: a crash now means a cold start.",
+            stats.journal_poisoned.into(),
+        ),
+        ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
+    ] {
+        out.single(&format!("afterglow_engine_{what}"), Kind::Gauge, help, value);
+    }
+}

@@ -1,0 +1,66 @@
+//! The cache as the configuration wants it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError};
+
+use crate::{
+    config::{Config, IoChoice, Size},
+    metrics::{self, Metrics},
+};
+
+/// The flash file in the data directory, when no other place is configured.
+const FLASH_FILE: &str = "flash";
+/// Devices are used in steps of this many bytes.
+const STEP: u64 = 4096;
+
+/// Opens the cache in `data_dir`, says what it found, and adds its figures to the metrics.
+pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Result<Arc<Cache>, OpenError> {
+    let started = std::time::Instant::now();
+    let cache = Arc::new(Cache::open(engine_config(config, data_dir))?);
+    let stats = cache.stats();
+    tracing::info!(
+        "cache opened in {} ms: {} of flash in {} segments, {} free; of {} of memory {} are index",
+        started.elapsed().as_millis(),
+        mebibytes(stats.segments * stats.segment_size),
+        stats.segments,
+        stats.segments_free,
+        config.memory,
+        mebibytes(stats.index_bytes),
+    );
+    // Asked only as long as somebody else keeps the cache open.
+    let asked = Arc::downgrade(&cache);
+    metrics.add_source(move |out| {
+        if let Some(cache) = asked.upgrade() {
+            metrics::engine::expose(&cache.stats(), out);
+        }
+    });
+    Ok(cache)
+}
+
+fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config {
+    let default =
+        || vec![DeviceConfig { path: data_dir.join(FLASH_FILE), size: whole_steps(config.flash_size) }];
+    let named = config.flash.iter().map(|flash| DeviceConfig {
+        path: flash.path.clone(),
+        // The engine takes 0 for all of a block device.
+        size: flash.size.map_or(0, whole_steps),
+    });
+    let devices = if config.flash.is_empty() { default() } else { named.collect() };
+    let mut engine = afterglow_engine::Config::new(data_dir, devices);
+    engine.memory = config.memory.get();
+    engine.io = match config.io {
+        IoChoice::Auto => IoEngine::Auto,
+        IoChoice::Uring => IoEngine::Uring,
+        IoChoice::Pread => IoEngine::Pread,
+    };
+    engine
+}
+
+fn whole_steps(size: Size) -> u64 {
+    size.get() / STEP * STEP
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
