@@ -55,7 +55,8 @@ impl SystemRows {
         const GLOBAL_TABLE: i32 = 1;
         const NO_METADATA: i32 = 4;
         let mut out = Vec::new();
-        let flags = if skip_metadata { NO_METADATA } else { GLOBAL_TABLE };
+        // Servers leave the first flag on when they leave the table's name out.
+        let flags = if skip_metadata { GLOBAL_TABLE | NO_METADATA } else { GLOBAL_TABLE };
         for number in [KIND_ROWS, flags, self.columns.len() as i32] {
             out.extend_from_slice(&number.to_be_bytes());
         }

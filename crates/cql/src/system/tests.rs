@@ -215,7 +215,7 @@ fn the_body_is_a_rows_result() {
     let cells = b"\0\0\0\x01\0\0\0\x05local\0\0\0\x0a\0\0\0\x01\0\0\0\x02-5";
     expected.extend(cells);
     assert_eq!(rows.result_body(false), expected);
-    let mut bare = b"\0\0\0\x02\0\0\0\x04\0\0\0\x02".to_vec();
+    let mut bare = b"\0\0\0\x02\0\0\0\x05\0\0\0\x02".to_vec();
     bare.extend(cells);
     assert_eq!(rows.result_body(true), bare);
 }

@@ -117,6 +117,8 @@ pub struct Backend {
     events: Option<mpsc::UnboundedSender<Envelope>>,
     /// Requests of several clients travel on it.
     shared: bool,
+    /// It takes requests; until then it is counted as being made.
+    ready: Cell<bool>,
     metrics: Arc<BackendMetrics>,
 }
 
@@ -161,7 +163,16 @@ impl Backend {
         version: Version,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        Self::open(target, version, None, None, false, metrics.clone()).await
+        let backend = Self::open(target, version, None, None, false, metrics.clone()).await?;
+        backend.set_ready();
+        Ok(backend)
+    }
+
+    fn set_ready(&self) {
+        if !self.is_closed() && !self.ready.replace(true) {
+            self.metrics.ready.inc();
+            self.metrics.connected.inc();
+        }
     }
 
     async fn open(
@@ -192,10 +203,9 @@ impl Backend {
             last_heard: Cell::new(Instant::now()),
             events,
             shared,
+            ready: Cell::new(false),
             metrics,
         });
-        backend.metrics.ready.inc();
-        backend.metrics.connected.inc();
         let (writer, reader, keeper) = (backend.clone(), backend.clone(), Rc::downgrade(&backend));
         compio::runtime::spawn(async move { writer.out.run(|_| ()).await }).detach();
         compio::runtime::spawn(async move { reader.read(stream).await }).detach();
@@ -253,8 +263,9 @@ impl Backend {
             Ok(result) => result,
             Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
         };
-        if result.is_err() {
-            backend.close();
+        match result {
+            Ok(()) => backend.set_ready(),
+            Err(_) => backend.close(),
         }
         result.map(|()| backend)
     }
@@ -433,8 +444,10 @@ impl Backend {
         if let Some(events) = &self.events {
             events.close_channel();
         }
-        self.metrics.ready.dec();
-        self.metrics.failures.inc(failure);
+        if self.ready.replace(false) {
+            self.metrics.ready.dec();
+            self.metrics.failures.inc(failure);
+        }
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         for waiter in waiters.slots.into_iter().flatten() {
             self.metrics.in_flight.dec();

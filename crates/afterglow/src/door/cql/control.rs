@@ -21,8 +21,8 @@ use super::schema::{self, Schema, Sources};
 
 /// Wait between attempts, doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How often to look whether a database that required authentication still does.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How often to look whether a database that requires authentication is there, and still does.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long one control query may take.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an acknowledgement of a schema change waits for our own view of it.
@@ -76,8 +76,13 @@ pub async fn refresh(door: &Door) {
 pub async fn run(door: Arc<Door>) {
     let mut backoff = BACKOFF.0;
     let mut said = false;
+    let mut guarded = None;
     loop {
-        match serve(&door).await {
+        let served = serve(&door).await;
+        if !matches!(served, Served::Never(ControlError::Connect(ConnectError::Authentication), _)) {
+            guarded = None;
+        }
+        match served {
             Served::Ended(error) => {
                 tracing::warn!(%error, "the control connection to the database was lost");
                 lost(&door);
@@ -90,6 +95,8 @@ pub async fn run(door: Arc<Door>) {
                         "the database requires authentication: every client gets its own connection with its own credentials, and nothing is cached"
                     );
                 }
+                (backoff, said) = (BACKOFF.0, false);
+                guarded.get_or_insert_with(|| Reachable::new(Here::of(&door)));
                 compio::time::sleep(LOOK_AGAIN).await;
                 continue;
             }
@@ -102,6 +109,23 @@ pub async fn run(door: Arc<Door>) {
         }
         compio::time::sleep(backoff).await;
         backoff = (backoff * 2).min(BACKOFF.1);
+    }
+}
+
+/// A database that requires authentication is there: clients' own connections can be made. Counts as one that is ready,
+/// because we have none of our own.
+struct Reachable(Rc<Here>);
+
+impl Reachable {
+    fn new(here: Rc<Here>) -> Self {
+        here.backend_metrics.ready.inc();
+        Self(here)
+    }
+}
+
+impl Drop for Reachable {
+    fn drop(&mut self) {
+        self.0.backend_metrics.ready.dec();
     }
 }
 
