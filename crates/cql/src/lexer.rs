@@ -69,7 +69,7 @@ pub(crate) struct Broken<'a> {
 
 /// All tokens of `text`, without white space and comments.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Broken<'_>> {
-    let mut tokens = Vec::new();
+    let mut tokens = Vec::with_capacity(text.len().min(1 << 10) / 4);
     let mut rest = text;
     loop {
         match skip_hidden(rest) {
@@ -276,11 +276,13 @@ fn minus(text: &str) -> Option<(Kind, usize)> {
 }
 
 fn symbol(text: &str) -> Option<(Kind, usize)> {
-    const SYMBOLS: [&str; 24] = [
-        "..", "<=", ">=", "!=", "+=", ";", ",", "(", ")", "[", "]", "{", "}", ".", ":", "?", "=", "<", ">",
-        "+", "*", "/", "%", "-",
-    ];
-    SYMBOLS.iter().find(|symbol| text.starts_with(**symbol)).map(|symbol| (Kind::Symbol, symbol.len()))
+    let length = match text.as_bytes() {
+        [b'.', b'.', ..] | [b'<' | b'>' | b'!' | b'+', b'=', ..] => 2,
+        [b';' | b',' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'.' | b':' | b'?', ..] => 1,
+        [b'=' | b'<' | b'>' | b'+' | b'*' | b'/' | b'%', ..] => 1,
+        _ => return None,
+    };
+    Some((Kind::Symbol, length))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Parsed {
     Parsed::new(Statement::Unknown(unknown::judge(&tokens, rest)), Vec::new())
 }
 
-/// Words that no column, table or keyspace can be called without quotes.
+/// Words that no column, table or keyspace can be called without quotes, sorted.
 const RESERVED: [&str; 57] = [
     "add",
     "allow",
@@ -95,6 +95,11 @@ const RESERVED: [&str; 57] = [
     "where",
     "with",
 ];
+
+fn is_reserved(word: &str) -> bool {
+    let folded = || word.bytes().map(|byte| byte.to_ascii_lowercase());
+    RESERVED.binary_search_by(|reserved| reserved.bytes().cmp(folded())).is_ok()
+}
 
 pub(super) struct Parser<'t> {
     tokens: &'t [Token<'t>],
@@ -234,26 +239,23 @@ impl<'t> Parser<'t> {
 
     // Names.
 
-    fn name_of(token: Token) -> Option<String> {
+    fn is_identifier(token: &Token) -> bool {
         match token.kind {
-            Kind::Quoted => Some(token.unquoted()),
-            Kind::Word => {
-                let folded = token.text.to_ascii_lowercase();
-                (!RESERVED.contains(&folded.as_str())).then_some(folded)
-            }
-            _ => None,
+            Kind::Quoted => true,
+            Kind::Word => !is_reserved(token.text),
+            _ => false,
         }
     }
 
     fn sees_identifier(&self) -> bool {
-        self.peek().and_then(Self::name_of).is_some()
+        self.peek().is_some_and(|token| Self::is_identifier(&token))
     }
 
     /// A quoted or unreserved name, folded.
     fn identifier(&mut self) -> Parse<String> {
-        let name = self.peek().and_then(Self::name_of).ok_or(NotUnderstood)?;
+        let token = self.peek().filter(Self::is_identifier).ok_or(NotUnderstood)?;
         self.at += 1;
-        Ok(name)
+        Ok(if token.kind == Kind::Quoted { token.unquoted() } else { token.text.to_ascii_lowercase() })
     }
 
     /// A column's name, which in old tables may be empty.

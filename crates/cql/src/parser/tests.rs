@@ -90,3 +90,18 @@ fn strings_and_names_are_unescaped() {
     assert_eq!(value(0), Term::Literal(Literal::String("it's".into())));
     assert_eq!(value(1), Term::Literal(Literal::String("a'$b".into())));
 }
+
+#[test]
+fn reserved_words_are_names_in_quotes_only() {
+    assert!(super::RESERVED.is_sorted());
+    for word in super::RESERVED {
+        let upper = word.to_ascii_uppercase();
+        assert!(matches!(parse(&format!("TRUNCATE {upper}")).statement, Statement::Unknown(_)), "{word}");
+        let name = TableName { keyspace: None, name: upper.clone() };
+        assert_eq!(parse(&format!("TRUNCATE \"{upper}\"")).statement, Statement::Truncate(name));
+    }
+    for word in ["key", "values", "timestamp", "exists", "json", "ttl", "counter", "partition"] {
+        let name = TableName { keyspace: None, name: word.into() };
+        assert_eq!(parse(&format!("TRUNCATE {word}")).statement, Statement::Truncate(name));
+    }
+}
