@@ -20,12 +20,12 @@ e2e: tools build
 lint: tools
 	tools/lint
 
-# kill -9 at random moments under load, checked for stale and wrong values: a short run; `make soak` is the long one.
-killtest: tools build
-	.venv/bin/python -m afterglow_e2e.killtest --seconds $(or $(SECONDS),60)
+# kill -9 at random moments under load, every read judged: a short run against a database in memory, and a long one.
+killtest: build
+	target/debug/afterglow-workload killtest --fake-backend --rounds $(or $(ROUNDS),20)
 
-soak: tools release
-	.venv/bin/python -m afterglow_e2e.killtest --release --seconds $(or $(SECONDS),3600)
+soak: release
+	target/release/afterglow-workload killtest --afterglow target/release/afterglow --fake-backend --rounds $(or $(ROUNDS),1000)
 
 build:
 	cargo build --locked --workspace --bins

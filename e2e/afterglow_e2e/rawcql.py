@@ -51,9 +51,14 @@ class Answer:
 
     @property
     def prepared_id(self):
-        (kind, length) = struct.unpack_from(">iH", self.body)
+        skip = 0
+        if self.flags & 8:  # warnings first
+            (count,), skip = struct.unpack_from(">H", self.body), 2
+            for _ in range(count):
+                skip += 2 + struct.unpack_from(">H", self.body, skip)[0]
+        kind, length = struct.unpack_from(">iH", self.body, skip)
         assert self.opcode == RESULT and kind == 4, self
-        return self.body[6 : 6 + length]
+        return self.body[skip + 6 : skip + 6 + length]
 
     def __eq__(self, other):
         return self.key() == other.key()

@@ -81,7 +81,11 @@ def test_errors_of_queries(pair, rows, text):
 def test_errors_of_prepare(pair, rows, text):
     through, direct = pair
     text = text.format(t=rows)
-    assert through.prepare(text) == direct.prepare(text)
+    got, right = through.prepare(text), direct.prepare(text)
+    if right.error:
+        assert got == right
+    else:  # prepared all the same; its warnings depend on what a connection prepared before
+        assert got.prepared_id == right.prepared_id
 
 
 ANSWERS = (
@@ -164,7 +168,8 @@ def test_a_version_not_spoken_is_refused_as_a_server_does(afterglow, cassandra, 
     through, direct = answers
     assert through.opcode == direct.opcode == rawcql.ERROR
     assert through.error[0] == direct.error[0]
-    assert through.version == direct.version
+    # The version in the header is where a driver goes next; Cassandra's own beta, 6, is not spoken here.
+    assert through.version == (0x80 | 5 if version == 6 else direct.version)
 
 
 def test_options_offers_nothing_that_leads_past_us(afterglow, cassandra):
