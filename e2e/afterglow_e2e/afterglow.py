@@ -1,14 +1,16 @@
 """The real `afterglow` binary, started, watched and killed; and its metrics. Standard library only."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from .process import ROOT, Child, Failure, free_port, scratch
+from .process import ROOT, Child, Failure, free_port, poll, scratch
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -140,8 +142,21 @@ class Afterglow:
         return self.child is not None and self.child.running()
 
     def kill(self):
-        """kill -9."""
+        """kill -9. The kernel gives up the port and the locks of a process that used io_uring a moment after its end."""
         self.child.kill()
+        poll("the kernel to let go of port and locks", self._let_go, 10, every=0.002)
+
+    def _let_go(self):
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((self.address, self.port))
+            for path in self.data.iterdir():
+                with path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            return False
 
     def terminate(self, seconds=30):
         """SIGTERM, and wait for a clean end; its exit status."""
