@@ -21,12 +21,15 @@ pub struct Column {
     pub cql_type: String,
     /// Whether a dynamic data mask is attached (`system_schema.column_masks`, Cassandra 5.0).
     pub masked: bool,
+    /// When a column of this name was last dropped from the table, as `system_schema.dropped_columns` has it; 0 for never. The
+    /// database shows no cell of a column from before it was dropped and added again; this tells such rows apart.
+    pub dropped_at: i64,
 }
 
 impl Column {
-    /// An unmasked column.
+    /// A column without mask that was never dropped.
     pub fn new(name: impl Into<String>, cql_type: impl Into<String>) -> Column {
-        Column { name: name.into(), cql_type: cql_type.into(), masked: false }
+        Column { name: name.into(), cql_type: cql_type.into(), masked: false, dropped_at: 0 }
     }
 
     /// Whether the type is a collection or user type that is not frozen: no single cell, no single write time.
@@ -145,7 +148,7 @@ impl TableSchema {
             && self.partition_key.iter().all(|c| crate::plan::types::is_native(&c.cql_type))
     }
 
-    /// Identifies table and row shape: a stored row with another fingerprint must not be read (FNV-1a over id, names and types).
+    /// Identifies table and row shape: a stored row with another fingerprint must not be read (FNV-1a over id, names, types and drops).
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::new();
         hash.add(self.id.as_bytes());
@@ -156,6 +159,7 @@ impl TableSchema {
                 hash.add(&[kind as u8]);
                 hash.add(column.name.as_bytes());
                 hash.add(column.cql_type.as_bytes());
+                hash.add(&column.dropped_at.to_le_bytes());
             }
         }
         hash.0

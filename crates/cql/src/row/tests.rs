@@ -144,6 +144,7 @@ fn another_schema_has_another_fingerprint() {
         change(|t| t.id = Uuid::from_u128(8)),
         change(|t| t.regulars[0].cql_type = "bigint".into()),
         change(|t| t.regulars[0].name = "fro".into()),
+        change(|t| t.regulars[0].dropped_at = 1),
         change(|t| t.regulars.swap(0, 1)),
         change(|t| t.regulars.truncate(1)),
         change(|t| t.statics = t.regulars.split_off(1)),
