@@ -10,6 +10,7 @@ pub mod killtest;
 pub mod latency;
 pub mod metrics;
 pub mod pace;
+pub mod report;
 pub mod result;
 pub mod rng;
 pub mod values;

@@ -20,6 +20,8 @@ enum Command {
     LoadCql(commands::load_cql::Options),
     /// Measure reads and updates of a loaded table.
     RunCql(Box<commands::run_cql::Options>),
+    /// Compare runs: tables of medians and paired ratios, Markdown, a page with plots.
+    Report(commands::report::Options),
     /// Read and write hot keys concurrently and check that no read is stale.
     History(commands::history::Options),
     /// Check a recorded history for stale reads.
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::LoadCql(options) => commands::load_cql::run(options),
         Command::RunCql(options) => commands::run_cql::run(*options),
+        Command::Report(options) => commands::report::run(&options),
         Command::History(options) => commands::history::run(&options),
         Command::CheckHistory(options) => commands::history::run_check(&options),
         Command::Killtest(options) => commands::killtest::run(*options),

@@ -4,6 +4,7 @@ pub mod fake_backend;
 pub mod history;
 pub mod killtest;
 pub mod load_cql;
+pub mod report;
 pub mod run_cql;
 mod target;
 pub mod ycsb_check;
