@@ -26,6 +26,8 @@ pub struct UringDisk {
     backlog: VecDeque<Active>,
     /// Finished without the kernel: refused requests.
     refused: Vec<Done>,
+    /// Whether the kernel has stopped taking requests.
+    broken: bool,
 }
 
 /// An I/O under way.
@@ -71,7 +73,7 @@ impl UringDisk {
         }
         let active: Vec<Option<Active>> = (0..DEPTH).map(|_| None).collect();
         let free = (0..DEPTH as usize).rev().collect();
-        Ok(Self { ring, files, active, free, backlog: VecDeque::new(), refused: Vec::new() })
+        Ok(Self { ring, files, active, free, backlog: VecDeque::new(), refused: Vec::new(), broken: false })
     }
 
     /// I/Os the kernel has.
@@ -112,39 +114,56 @@ impl UringDisk {
         entry.user_data(slot as u64)
     }
 
-    /// Takes every completion there is; returns how many I/Os finished.
-    fn reap(&mut self, out: &mut Vec<Done>) -> usize {
-        let mut finished = 0;
+    /// Takes every completion there is.
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        if self.broken {
+            // All are accounted for already.
+            return;
+        }
         while let Some(completion) = self.ring.completion().next() {
             let slot = completion.user_data() as usize;
             let mut io = self.active[slot].take().expect("a completion belongs to an active I/O");
             self.free.push(slot);
             match settle(&mut io, completion.result(), &self.files) {
                 Step::Again => self.backlog.push_front(io),
-                Step::Finished(Ok(())) => {
-                    finished += 1;
-                    out.push(Done { id: io.id, result: Ok(output(io.transfer)) });
-                }
-                Step::Finished(Err(e)) => {
-                    finished += 1;
-                    out.push(Done { id: io.id, result: Err(e) });
+                Step::Finished(result) => {
+                    let result = result.map(|()| output(io.transfer));
+                    out.push(Done { id: io.id, result });
                 }
             }
         }
-        finished
     }
 
-    /// Hands queued entries to the kernel and sleeps until `want` completions are there.
-    fn enter(&self, want: usize) {
+    /// Hands queued entries to the kernel and sleeps until `want` completions are there. Also returns early: when interrupted,
+    /// and when completions must be taken first; the caller reaps and comes back.
+    fn enter(&mut self, want: usize) {
         match self.ring.submit_and_wait(want) {
             Ok(_) => {}
-            // Interrupted, or completions must be taken first: the caller reaps and comes back.
             Err(e) if matches!(e.raw_os_error(), Some(code) if RETRY.contains(&code)) => {}
-            // The ring is ours, set up and probed: any other refusal means that its memory or descriptor is gone, and the
-            // kernel may still be writing to our buffers. Nothing can be done that is safe.
-            Err(e) => panic!("io_uring stopped taking requests: {e}"),
+            Err(e) => self.give_up(&e),
         }
     }
+
+    /// The ring is ours, set up and probed: when the kernel still refuses it, it is gone. Everything in flight fails, and so
+    /// does everything from now on. The kernel may not have let go of the memory, so that is never used again.
+    fn give_up(&mut self, reason: &io::Error) {
+        tracing::error!(%reason, "io_uring stopped taking requests, flash is out of use");
+        self.broken = true;
+        for slot in 0..self.active.len() {
+            if let Some(io) = self.active[slot].take() {
+                self.free.push(slot);
+                self.refused.push(Done { id: io.id, result: Err(gone()) });
+                std::mem::forget(io.transfer);
+            }
+        }
+        let waiting = std::mem::take(&mut self.backlog);
+        self.refused.extend(waiting.into_iter().map(|io| Done { id: io.id, result: Err(gone()) }));
+    }
+}
+
+/// What a broken ring answers.
+fn gone() -> io::Error {
+    io::Error::other("io_uring stopped taking requests")
 }
 
 /// `EINTR`, `EAGAIN`, `EBUSY`: the request was not wrong, the moment was.
@@ -197,7 +216,8 @@ impl Disk for UringDisk {
     }
 
     fn submit(&mut self, io: Io) {
-        if let Err(e) = check_io(self.files.infos(), &io) {
+        let accepted = if self.broken { Err(gone()) } else { check_io(self.files.infos(), &io) };
+        if let Err(e) = accepted {
             self.refused.push(Done { id: io.id, result: Err(e) });
             return;
         }
@@ -223,19 +243,20 @@ impl Disk for UringDisk {
     }
 
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
-        let wanted = at_least.min(self.in_flight());
-        let mut got = self.refused.len();
-        out.append(&mut self.refused);
-        got += self.reap(out);
+        let wanted = out.len() + at_least.min(self.in_flight());
         loop {
+            out.append(&mut self.refused);
+            if self.broken {
+                return;
+            }
+            self.reap(out);
             self.fill();
-            let missing = wanted.saturating_sub(got).min(self.in_kernel());
+            let missing = wanted.saturating_sub(out.len()).min(self.in_kernel());
             let queued = !self.ring.submission().is_empty();
             if missing == 0 && !queued {
                 return;
             }
             self.enter(missing.min(1));
-            got += self.reap(out);
         }
     }
 }
@@ -251,5 +272,45 @@ impl Drop for UringDisk {
             // What was cut short is not continued: nobody waits for it.
             self.backlog.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    use super::*;
+    use crate::disk::{DeviceConfig, DeviceId};
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_lost_ring_fails_what_is_asked_of_it_and_hangs_nobody() {
+        let dir = TempDir::new();
+        let config = DeviceConfig { path: dir.path().join("flash"), size: 1 << 20 };
+        let files = Arc::new(Files::open(&[config]).expect("opened"));
+        let Ok(mut disk) = UringDisk::new(files) else {
+            return eprintln!("io_uring is refused here, not tested");
+        };
+        let read = |id| Io { id, device: DeviceId(0), offset: 0, kind: IoKind::Read { len: 4096 } };
+        let mut done = Vec::new();
+        disk.submit(read(1));
+        disk.wait(1, &mut done);
+        assert!(done.pop().is_some_and(|done| done.result.is_ok()));
+
+        // Something else takes the place of the ring's descriptor.
+        let null = std::fs::File::open("/dev/null").expect("/dev/null");
+        // SAFETY: the descriptor is open, and never closed through this second owner.
+        let mut ring = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(disk.ring.as_raw_fd()) });
+        rustix::io::dup2(&null, &mut ring).expect("replaced");
+
+        disk.submit(read(2));
+        disk.submit(read(3));
+        assert_eq!(disk.in_flight(), 2);
+        disk.wait(2, &mut done);
+        let ids: Vec<u64> = done.iter().filter(|done| done.result.is_err()).map(|done| done.id).collect();
+        assert_eq!((ids, disk.in_flight()), (vec![2, 3], 0));
+        disk.wait(1, &mut done);
+        drop(disk);
     }
 }
