@@ -124,6 +124,23 @@ fn the_share_of_small_follows_the_workload() {
     assert!(hits > 7_000, "{hits} of 10000 objects were still there when they were asked for again");
 }
 
+/// Going round and round over a little more than fits is the worst case of every queue: nothing comes back before it leaves.
+#[test]
+fn a_loop_larger_than_the_tier_still_has_hits() {
+    let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
+    let mut victims = Vec::new();
+    let mut hits = 0;
+    for key in (0..20).flat_map(|_| 0..1200) {
+        if get(&mut tier, key).is_some() {
+            hits += 1;
+        } else {
+            tier.insert(dirty(key, 1, 4000), &mut victims);
+            victims.clear();
+        }
+    }
+    assert!(hits > 20 * 1200 / 3, "{hits} hits in 24000 requests");
+}
+
 #[test]
 fn a_smaller_budget_evicts_at_once() {
     let mut tier = DramTier::new(budget(100_000));

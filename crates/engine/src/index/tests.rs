@@ -215,7 +215,7 @@ fn an_update_keeps_the_popularity() {
 #[test]
 fn readers_see_every_slot_old_or_new() {
     const STABLE: u64 = 200;
-    const ROUNDS: u64 = 30_000;
+    const ROUNDS: u64 = 10_000;
     let mut writer = IndexWriter::with_lines(60);
     // Locations carry key and round.
     let at = |key: u64, round: u64| location(key << 24 | (round & 0xff_ffff));
