@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 mod data_dir;
 pub mod door;
+pub mod inspect;
 pub mod logging;
 pub mod metrics;
 pub mod reactor;

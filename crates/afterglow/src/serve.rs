@@ -22,6 +22,9 @@ use crate::{
     reactor::{Driver, ListenError, Reactors, ReactorsConfig},
 };
 
+/// The flash file in the data directory, when no other place is configured.
+pub const FLASH_FILE: &str = "flash";
+
 /// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
 pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
 

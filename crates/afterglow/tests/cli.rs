@@ -42,7 +42,7 @@ fn the_version_is_that_of_the_package() {
 #[test]
 fn help_lists_the_commands_and_every_option() {
     let help = out(&afterglow(&["--help"], &[]));
-    for command in ["serve", "check-config"] {
+    for command in ["serve", "check-config", "inspect"] {
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(command)),
             "{command} is missing in\n{help}"

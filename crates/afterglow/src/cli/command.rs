@@ -17,6 +17,7 @@ const MAIN_HELP: &str = "\
 Examples:
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
+  afterglow inspect /var/lib/afterglow
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
@@ -58,6 +59,7 @@ pub(super) fn command() -> Command {
         .max_term_width(120)
         .subcommand(serve())
         .subcommand(check_config())
+        .subcommand(inspect())
 }
 
 fn serve() -> Command {
@@ -80,6 +82,16 @@ fn check_config() -> Command {
                 .help("Print a commented file with every key instead"),
         )
         .args(KEYS.iter().map(|key| argument(key).hide(true)))
+}
+
+fn inspect() -> Command {
+    Command::new("inspect")
+        .about("Tell what is in a data directory, without changing it")
+        .arg(Arg::new("DIR").required(true).help("The data directory"))
+        .arg(Arg::new("flash").long("flash").value_name("PATH").action(ArgAction::Append).help(
+            "The devices, when the flash is not in the data directory. Repeatable, in the order of `serve`",
+        ))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))
 }
 
 fn config_file() -> Arg {

@@ -3,6 +3,7 @@
 mod check_config;
 mod command;
 mod inputs;
+mod inspect;
 mod serve;
 
 use std::{io::Write, process::ExitCode};
@@ -39,6 +40,7 @@ pub fn run() -> ExitCode {
     let outcome = match matches.subcommand() {
         Some(("serve", arguments)) => serve::run(arguments),
         Some(("check-config", arguments)) => check_config::run(arguments),
+        Some(("inspect", arguments)) => inspect::run(arguments),
         _ => unreachable!("clap requires one of the subcommands above"),
     };
     match outcome {

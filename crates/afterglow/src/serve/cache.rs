@@ -4,13 +4,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError};
 
+use super::FLASH_FILE;
 use crate::{
     config::{Config, IoChoice, Size},
     metrics::{self, Metrics},
 };
 
-/// The flash file in the data directory, when no other place is configured.
-const FLASH_FILE: &str = "flash";
 /// Devices are used in steps of this many bytes.
 const STEP: u64 = 4096;
 

@@ -1,0 +1,207 @@
+//! Reading the files, trusting nothing in them.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::{FileExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use afterglow_engine::{
+    Mutability, Survives,
+    format::{
+        BLOCK,
+        checkpoint::{Header, Tables},
+        journal,
+        state::{self, StateError},
+        superblock::{Found, RESERVED, Superblock},
+    },
+    media::boot_id,
+};
+use uuid::Uuid;
+
+use super::report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};
+
+/// Slots in a line of the index.
+const SLOTS_PER_LINE: u64 = 8;
+/// Entries of the journal read at once.
+const JOURNAL_STEP: u64 = 32 * 1024;
+
+/// Looks at a data directory and its devices. Opens files for reading only and takes no lock.
+///
+/// # Errors
+/// When the directory cannot be entered; all else that is wrong is in the report.
+pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
+    let data_dir = data_dir.canonicalize()?;
+    // A file would otherwise look like a directory with nothing in it.
+    fs::read_dir(&data_dir)?;
+    let (state, raw) = read_state(&data_dir.join("state"));
+    let looked: Vec<_> = devices.iter().map(|path| (path.clone(), read_superblock(path))).collect();
+    let first = looked.iter().find_map(|(path, found)| match found {
+        Ok(Found::Ours(block)) if block.device == 0 => Some((path, block)),
+        _ => None,
+    });
+    let checkpoint = first.and_then(|(path, block)| newest_checkpoint(path, block));
+    let journal = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
+    let next_start = next_start(&state, raw.as_ref(), &looked, journal.as_ref());
+    Ok(Report {
+        open_in_process: holder(&data_dir.join("lock")),
+        data_dir,
+        state,
+        devices: looked.into_iter().map(|(path, found)| Device { path, state: device(found) }).collect(),
+        checkpoint,
+        journal,
+        next_start,
+    })
+}
+
+fn read_state(path: &Path) -> (State, Option<state::State>) {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return (State::Missing, None),
+        Err(e) => return (State::Damaged { why: e.to_string() }, None),
+    };
+    match state::State::decode(&bytes) {
+        Err(StateError::OtherFormat(format)) => (State::OtherFormat { format }, None),
+        Err(StateError::Damaged) => {
+            (State::Damaged { why: "it is not a state file, or not whole".into() }, None)
+        }
+        Ok(raw) => {
+            let namespace = |n: &state::NamespaceRecord| Namespace {
+                name: n.name.clone(),
+                mutable: n.options.mutability == Mutability::Mutable,
+                survives_crash: n.options.survives == Survives::Crash,
+            };
+            let whole = State::Whole {
+                cache: Uuid::from_bytes(raw.uuid).to_string(),
+                clean: raw.clean,
+                openings: raw.generation,
+                this_boot: boot_id().is_ok_and(|id| id.0 == raw.boot_id),
+                time: raw.time,
+                namespaces: raw.namespaces.iter().map(namespace).collect(),
+            };
+            (whole, Some(raw))
+        }
+    }
+}
+
+fn read_superblock(path: &Path) -> io::Result<Found> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(RESERVED).read_to_end(&mut bytes)?;
+    if bytes.len() < RESERVED as usize {
+        return Ok(Found::Foreign);
+    }
+    Ok(Superblock::decode(&bytes))
+}
+
+fn device(found: io::Result<Found>) -> DeviceState {
+    match found {
+        Ok(Found::Ours(block)) => DeviceState::Ours {
+            cache: Uuid::from_bytes(block.uuid).to_string(),
+            position: block.device,
+            devices: block.devices,
+            bytes: block.size,
+            segments: block.segments,
+            segment_bytes: block.segment_size,
+        },
+        Ok(Found::Blank) => DeviceState::Blank,
+        Ok(Found::OtherFormat(format)) => DeviceState::OtherFormat { format },
+        Ok(Found::Foreign) => DeviceState::Foreign,
+        Err(e) => DeviceState::Unreadable { why: e.to_string() },
+    }
+}
+
+fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<Checkpoint> {
+    let file = File::open(path).ok()?;
+    let whole = |which| {
+        let at = block.area_at(which);
+        let mut bytes = vec![0; BLOCK as usize];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        let header = Header::decode(&bytes, &block.uuid, block.area)?;
+        // Its own checksum held, and still it may not make us reserve more memory than an area has bytes.
+        if header.tables_at().checked_add(header.tables_len)? > block.area {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(header.tables_len).ok()?];
+        file.read_exact_at(&mut bytes, at + header.tables_at()).ok()?;
+        if Tables::sum(&bytes, &block.uuid, header.sequence) != header.tables_checksum {
+            return None;
+        }
+        Some((header, Tables::decode(&bytes, header.segments)?))
+    };
+    let (header, tables) = [0, 1].into_iter().filter_map(whole).max_by_key(|(header, _)| header.sequence)?;
+    let count = |state| tables.segments.iter().filter(|s| s.state == state).count() as u64;
+    let sealed = || tables.segments.iter().filter(|s| s.state == 2);
+    Some(Checkpoint {
+        sequence: header.sequence,
+        time: header.time,
+        index_slots: u64::from(header.shards) * header.lines * SLOTS_PER_LINE,
+        segments_sealed: count(2),
+        segments_free: count(0),
+        segments_retired: count(3),
+        records: sealed().map(|s| u64::from(s.records)).sum(),
+        record_bytes: sealed().map(|s| u64::from(s.bytes)).sum(),
+    })
+}
+
+fn read_journal(path: &Path, state: &state::State) -> io::Result<Journal> {
+    let file = File::open(path)?;
+    let capacity = file.metadata()?.len().saturating_sub(journal::HEADER) / journal::ENTRY;
+    let mut header = [0; 40];
+    file.read_exact_at(&mut header, 0)?;
+    if !journal::is_header(&header, &state.uuid) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not the journal of this cache"));
+    }
+    let mut poison = [0; 8];
+    file.read_exact_at(&mut poison, journal::POISON_AT)?;
+    let seed = journal::seed(&state.uuid, state.journal_epoch);
+    let (mut entries, mut slot) = (0, 0);
+    let mut buffer = vec![0; (JOURNAL_STEP * journal::ENTRY) as usize];
+    while slot < capacity {
+        let count = JOURNAL_STEP.min(capacity - slot);
+        let bytes = &mut buffer[..(count * journal::ENTRY) as usize];
+        file.read_exact_at(bytes, journal::HEADER + slot * journal::ENTRY)?;
+        let whole = |raw: &&[u8]| journal::Entry::decode(raw, seed).is_some();
+        entries += bytes.chunks_exact(journal::ENTRY as usize).filter(whole).count() as u64;
+        slot += count;
+    }
+    Ok(Journal { entries, capacity, poisoned: poison != [0; 8] })
+}
+
+/// As recovery will judge, as far as that can be seen without opening the cache.
+fn next_start(
+    state: &State,
+    raw: Option<&state::State>,
+    devices: &[(PathBuf, io::Result<Found>)],
+    journal: Option<&Journal>,
+) -> NextStart {
+    let refused = |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
+    if matches!(state, State::OtherFormat { .. }) || devices.iter().any(|(_, found)| refused(found)) {
+        return NextStart::Refused;
+    }
+    let (State::Whole { clean, this_boot, .. }, Some(raw)) = (state, raw) else {
+        return NextStart::New;
+    };
+    let ours = |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid == raw.uuid);
+    if devices.is_empty() || !devices.iter().all(|(_, found)| ours(found)) {
+        return NextStart::Cold;
+    }
+    match (*clean, *this_boot, journal) {
+        (true, ..) => NextStart::Warm,
+        (false, true, Some(Journal { poisoned: false, .. })) => NextStart::WarmAfterCrash,
+        _ => NextStart::Cold,
+    }
+}
+
+/// The process that holds the lock on a file, found without touching the lock: to try it could make a server that starts just
+/// now believe that the directory is in use.
+fn holder(lock: &Path) -> Option<u32> {
+    let inode = format!(":{}", fs::metadata(lock).ok()?.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`
+        let words: Vec<_> = line.split_whitespace().collect();
+        let held = words.get(1) == Some(&"FLOCK") && words.get(5)?.ends_with(&inode);
+        held.then(|| words[4].parse().ok()).flatten()
+    })
+}
