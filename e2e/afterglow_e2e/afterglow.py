@@ -142,7 +142,7 @@ class Afterglow:
         return self.child is not None and self.child.running()
 
     def kill(self):
-        """kill -9. The kernel gives up the port and the locks of a process that used io_uring a moment after its end."""
+        """kill -9. The kernel takes port and locks from a process that used io_uring only a moment after its end."""
         self.child.kill()
         poll("the kernel to let go of port and locks", self._let_go, 10, every=0.002)
 
@@ -151,7 +151,7 @@ class Afterglow:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((self.address, self.port))
-            for path in self.data.iterdir():
+            for path in self.data.glob("*"):
                 with path.open("rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
