@@ -72,24 +72,24 @@ def fetch():
     stamp.write_text(pom)
 
 
-def java17():
-    """The `java` of a JDK 17: Cassandra 5.0 runs on no newer one."""
+def java():
+    """Path and version of a `java` that runs Cassandra 5.0: 17 is what it is made for, up to 21 it works."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     homes += sorted(Path("/usr/lib/jvm").glob("*17*"))
     found = [home / "bin" / "java" for home in homes] + [Path(shutil.which("java") or "java")]
     seen = []
-    for java in found:
+    for program in found:
         try:
-            said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+            said = subprocess.run([program, "-version"], capture_output=True, text=True).stderr
         except OSError:
             continue
         version = re.search(r'version "(\d+)', said)
-        if version and version[1] == "17":
-            return java
-        seen.append(f"{java}: {said.splitlines()[0] if said else 'says nothing'}")
+        if version and 17 <= int(version[1]) <= 21:
+            return program, int(version[1])
+        seen.append(f"{program}: {said.splitlines()[0] if said else 'says nothing'}")
     raise Failure(
-        "Cassandra 5.0 needs a JDK 17 (Debian: apt install openjdk-17-jdk-headless, or set JAVA_HOME); found: "
-        + ("; ".join(seen) or "no java at all")
+        "Cassandra 5.0 needs a JDK of version 17 to 21 (Debian: apt install openjdk-17-jdk-headless or "
+        f"openjdk-21-jdk-headless; or set JAVA_HOME); found: {'; '.join(seen) or 'no java at all'}"
     )
 
 
@@ -175,8 +175,11 @@ class Cassandra:
         """The whole command line of the server."""
         jars = sorted(LIB.glob("*.jar"))
         jamm = next(jar for jar in jars if jar.name.startswith("jamm-"))
+        program, version = java()
         return [
-            java17(),
+            program,
+            # Cassandra sets a security manager; a later Java refuses that unless told.
+            *(["-Djava.security.manager=allow"] if version > 17 else []),
             f"-Xms{self.heap}",
             f"-Xmx{self.heap}",
             "-XX:+UseG1GC",
