@@ -8,6 +8,7 @@ mod answer;
 mod connection;
 pub mod driver;
 pub mod load;
+mod measured;
 pub mod run;
 mod socket;
 pub mod table;

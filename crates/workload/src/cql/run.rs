@@ -183,7 +183,7 @@ impl<T> Control<'_, '_, T> {
     }
 
     fn alive(&self) -> bool {
-        !self.threads.iter().any(ScopedJoinHandle::is_finished)
+        self.shared.phase() != Phase::Drain && !self.threads.iter().all(ScopedJoinHandle::is_finished)
     }
 
     fn sleep_until(&self, end: Instant) {
@@ -346,7 +346,12 @@ impl<'a> Reader<'a> {
             rate,
             drain: Duration::from_secs(10),
         };
-        Driver::connect(driver, shared, reader)?.run()
+        let outcome = Driver::connect(driver, shared, reader).and_then(Driver::run);
+        if outcome.is_err() {
+            // One thread's failure ends the others.
+            shared.advance(Phase::Drain);
+        }
+        outcome
     }
 
     /// Whether the rows are exactly the one row of record `number`.

@@ -46,6 +46,8 @@ struct Shared {
     store: Mutex<Store>,
     prepared: Mutex<HashMap<Vec<u8>, Arc<Prepared>>>,
     stopping: AtomicBool,
+    /// Open connections by number, to close them in the end.
+    open: Mutex<HashMap<u64, TcpStream>>,
     /// The connections that want events, by number, with the version they speak.
     listeners: Mutex<HashMap<u64, Listener>>,
     connections: AtomicU64,
@@ -82,6 +84,7 @@ impl FakeBackend {
             store: Mutex::default(),
             prepared: Mutex::default(),
             stopping: AtomicBool::new(false),
+            open: Mutex::default(),
             listeners: Mutex::default(),
             connections: AtomicU64::new(0),
             statements: AtomicU64::new(0),
@@ -121,23 +124,25 @@ impl Drop for FakeBackend {
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    let mut threads = Vec::new();
-    let mut handles = Vec::new();
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {
             break;
         }
         let Ok(stream) = stream else { continue };
+        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
         if let Ok(handle) = stream.try_clone() {
-            handles.push(handle);
+            lock(&shared.open).insert(number, handle);
         }
+        threads.retain(|t| !t.is_finished());
         let shared = shared.clone();
         threads.push(thread::spawn(move || {
             // A connection that breaks is the client's business.
-            let _ = Session::serve(stream, &shared);
+            let _ = Session::serve(stream, number, &shared);
+            lock(&shared.open).remove(&number);
         }));
     }
-    for handle in handles {
+    for handle in lock(&shared.open).values() {
         let _ = handle.shutdown(std::net::Shutdown::Both);
     }
     for thread in threads {
@@ -162,9 +167,8 @@ enum Fate {
 }
 
 impl<'a> Session<'a> {
-    fn serve(mut stream: TcpStream, shared: &'a Shared) -> io::Result<()> {
+    fn serve(mut stream: TcpStream, number: u64, shared: &'a Shared) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut session = Session {
             shared,
             number,
