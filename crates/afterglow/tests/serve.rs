@@ -144,13 +144,20 @@ fn it_says_where_it_listens_serves_its_pages_and_ends_cleanly() {
 }
 
 #[test]
-fn after_a_clean_stop_the_same_files_are_opened_again() {
+fn it_says_whether_it_starts_warm_and_why() {
+    use rustix::process::Signal;
     let dir = tempfile::tempdir().unwrap();
-    for signal in [TERM, rustix::process::Signal::INT] {
+    for (found, end, status) in [
+        ("cold: it is new", TERM, Some(0)),
+        ("warm: it was closed properly", Signal::KILL, None),
+        ("warm: the last process ended without closing it", Signal::INT, Some(0)),
+        ("warm: it was closed properly", TERM, Some(0)),
+    ] {
         let server = Server::start(dir.path(), &[]);
-        server.signal(signal);
-        let (status, log) = server.end();
-        assert!(status.success() && log.contains("cache opened in"), "{status}: {log}");
+        server.signal(end);
+        let (ended, log) = server.end();
+        assert_eq!(ended.code(), status, "{log}");
+        assert!(log.contains(found), "{found} is missing in\n{log}");
     }
 }
 

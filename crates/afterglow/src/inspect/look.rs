@@ -55,6 +55,25 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     })
 }
 
+/// What opening the cache will find, in a few words for the log; from the state file alone, so that it costs nothing.
+///
+/// The engine has the last word, and says so in the log when it comes out colder than this.
+pub fn foretell(data_dir: &Path) -> String {
+    match read_state(&data_dir.join("state")).0 {
+        State::Missing => "cold: it is new".into(),
+        State::Damaged { why } => format!("cold: its state file is damaged ({why})"),
+        State::OtherFormat { format } => format!("of format {format}, written by another version"),
+        State::Whole { clean: true, .. } => "warm: it was closed properly".into(),
+        State::Whole { this_boot: true, .. } => {
+            "warm: the last process ended without closing it, what had reached flash is served".into()
+        }
+        State::Whole { .. } => {
+            "cold: it was not closed before the machine was restarted, so invalidations might have been lost"
+                .into()
+        }
+    }
+}
+
 fn read_state(path: &Path) -> (State, Option<state::State>) {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

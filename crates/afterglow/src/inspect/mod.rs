@@ -3,5 +3,5 @@
 mod look;
 mod report;
 
-pub use look::inspect;
+pub use look::{foretell, inspect};
 pub use report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};

@@ -7,6 +7,7 @@ use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError};
 use super::FLASH_FILE;
 use crate::{
     config::{Config, IoChoice, Size},
+    inspect,
     metrics::{self, Metrics},
 };
 
@@ -15,11 +16,13 @@ const STEP: u64 = 4096;
 
 /// Opens the cache in `data_dir`, says what it found, and adds its figures to the metrics.
 pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Result<Arc<Cache>, OpenError> {
+    // Opening begins a new life in the state file, so what the last one left is looked at before.
+    let found = inspect::foretell(&data_dir);
     let started = std::time::Instant::now();
     let cache = Arc::new(Cache::open(engine_config(config, data_dir))?);
     let stats = cache.stats();
     tracing::info!(
-        "cache opened in {} ms: {} of flash in {} segments, {} free; of {} of memory {} are index",
+        "cache opened in {} ms, {found}; {} of flash in {} segments, {} free; of {} of memory {} are index",
         started.elapsed().as_millis(),
         mebibytes(stats.segments * stats.segment_size),
         stats.segments,
