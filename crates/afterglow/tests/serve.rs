@@ -275,3 +275,16 @@ fn more_flash_than_there_is_disk_is_said() {
     assert!(status == Some(1) && said.contains("flash"), "{said}");
     assert!(said.contains("no space") || said.contains("too large"), "{said}");
 }
+
+#[test]
+fn a_file_that_is_not_afterglows_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let flash = dir.path().join("letters.txt");
+    let letters = vec![b'x'; 64 << 20];
+    std::fs::write(&flash, &letters).unwrap();
+    let mut command = command(&dir.path().join("data"));
+    command.arg("--flash").arg(format!("{}:64MiB", flash.display()));
+    let (status, said) = refused(command);
+    assert!(status == Some(1) && said.contains("letters.txt") && said.contains("not Afterglow's"), "{said}");
+    assert!(std::fs::read(&flash).unwrap() == letters, "it was changed");
+}
