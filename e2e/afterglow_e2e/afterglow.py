@@ -42,6 +42,11 @@ class Metrics:
             if sample == name and all(have.get(key) == want for key, want in labels.items())
         )
 
+    def value(self, name):
+        """The one sample of this name; a metric that is not there is a mistake in a test, not a zero."""
+        (value,) = (value for sample, _, value in self.samples if sample == name)
+        return value
+
     def by(self, name, label):
         """Sums by the values of one label."""
         values = sorted({have.get(label, "") for sample, have, _ in self.samples if sample == name})

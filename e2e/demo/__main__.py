@@ -36,7 +36,7 @@ def measure_pair(stage, pair, half):
 
 def check_dram(stage):
     """The DRAM tier's size, which may be a fifth of the data at most."""
-    size = stage.afterglow.metrics().total("afterglow_dram_capacity_bytes")
+    size = stage.afterglow.metrics().value("afterglow_engine_dram_capacity_bytes")
     if not 0 < size <= plan.DATA_BYTES / 5:
         raise Failure(
             f"the DRAM tier has {size / 1e6:.0f} MB of {plan.DATA_BYTES / 1e6:.0f} MB of data: not a fair demo"
@@ -95,7 +95,8 @@ def run(stage):
     print("\n" + "\n".join(setting) + "\n\n" + report.table(rows) + "\n")
     for line in (*report.ratios(rows), *report.crash_lines(died)):
         print("  " + line)
-    print(f"\nreports: {OUT}/report.md and report.json; each run: {OUT}/pair*.json")
+    stage.plots()
+    print(f"\nreports: {OUT}/report.md, report.json and, with plots, report.html; each run: {OUT}/pair*.json")
     if died["wrong"]:
         raise Failure(f"{died['wrong']} reads around the kill were answered wrongly")
 

@@ -140,6 +140,13 @@ class Stage:
         for phase in phases:
             self.run(side, "warming up", name, *phase, "--duration", "1s", watch=False, quiet=False)()
 
+    def plots(self):
+        """The load client's own report over all runs."""
+        runs = sorted(OUT.glob("pair*.json"))
+        command = [binary("afterglow-workload", "release"), "report", *runs, "--baseline", plan.DIRECT]
+        command += ["--title", "Afterglow demo", "--html", OUT / "report.html"]
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+
     def leave_running(self):
         """Nothing of this ends with us; `make demo-stop` ends it."""
         self.stack.pop_all()

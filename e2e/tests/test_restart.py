@@ -59,8 +59,8 @@ def first_hit(instance, table):
 
 def await_on_flash(instance):
     """Until the background copy has nothing left to do."""
-    clean = lambda: instance.metrics().total("afterglow_dram_dirty_bytes") == 0  # noqa: E731
-    poll("everything in DRAM to be copied to flash", clean, 30, check=instance.child.check)
+    saved = lambda: instance.metrics().value("afterglow_engine_unsaved_bytes") == 0  # noqa: E731
+    poll("everything in DRAM to be copied to flash", saved, 30, check=instance.child.check)
 
 
 def test_warm_after_kill_9(own, filled):

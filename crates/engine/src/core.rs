@@ -397,7 +397,11 @@ impl Core {
             let shard = slot.lock();
             stats.dram_objects += shard.dram.len() as u64;
             stats.dram_bytes += shard.dram.bytes() as u64;
+            stats.dram_capacity += shard.dram.budget() as u64;
+            stats.unsaved_bytes += shard.dram.dirty_bytes() as u64;
         }
+        // After the shards: what leaves them meanwhile is still counted here.
+        stats.unsaved_bytes += self.streams.unwritten_bytes();
         let namespaces = self.namespaces.read();
         stats.namespaces = namespaces.iter().map(|ns| ns.counters.snapshot(&ns.name)).collect();
         stats

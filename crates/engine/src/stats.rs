@@ -203,6 +203,10 @@ pub struct Stats {
     pub dram_objects: u64,
     /// Bytes of the DRAM tier, overhead included.
     pub dram_bytes: u64,
+    /// What the DRAM tier may grow to.
+    pub dram_capacity: u64,
+    /// Bytes of objects that a crash of the process would lose now: not yet copied, or copied but not yet written.
+    pub unsaved_bytes: u64,
     /// Occupied slots of the index.
     pub index_slots_used: u64,
     /// All slots of the index.

@@ -136,3 +136,28 @@ fn compare_and_put_stores_only_over_the_expected_version() {
     assert!(ns.put_if(b"k", b"2", PutOptions::default(), Some(first)).version().is_some());
     assert_eq!(ns.get_blocking(b"k").unwrap().value, &b"2"[..]);
 }
+
+#[test]
+fn nothing_unsaved_means_that_a_crash_loses_nothing() {
+    let dir = Dir::new();
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    for n in 0..1000 {
+        let _ = ns.put(&key(n), &value(n), PutOptions::default());
+    }
+    assert!(cache.stats().unsaved_bytes > 0);
+    let begun = std::time::Instant::now();
+    while cache.stats().unsaved_bytes > 0 {
+        assert!(begun.elapsed().as_secs() < 30, "the background copy should have finished: {:#?}", cache.stats());
+        std::thread::yield_now();
+    }
+    drop(ns);
+    drop(cache);
+
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    wait_loaded(&cache);
+    for n in 0..1000 {
+        assert_eq!(ns.get_blocking(&key(n)).expect("saved").value, value(n));
+    }
+}

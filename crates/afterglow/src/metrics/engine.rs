@@ -95,6 +95,12 @@ fn totals(totals: &EngineTotals, out: &mut Exposition) {
 fn levels(stats: &Stats, out: &mut Exposition) {
     for (what, help, value) in [
         ("dram_bytes", "Memory held by objects in the DRAM tier.", stats.dram_bytes),
+        ("dram_capacity_bytes", "What the DRAM tier may grow to.", stats.dram_capacity),
+        (
+            "unsaved_bytes",
+            "Objects in memory that are not yet written to flash: what a crash would lose now.",
+            stats.unsaved_bytes,
+        ),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
         ("index_slots_used", "Slots of the index that name an object.", stats.index_slots_used),
         ("index_slots", "All slots of the index.", stats.index_slots),

@@ -378,6 +378,16 @@ impl Streams {
         self.outstanding.load(Ordering::Relaxed)
     }
 
+    /// Bytes of records that are only in memory: in open chunks, and in closed ones not yet on flash.
+    pub fn unwritten_bytes(&self) -> u64 {
+        let open = self.open.iter().map(|stream| {
+            let open = stream.lock();
+            // Without a record there is nothing but the segment's header.
+            open.as_ref().filter(|o| !o.entries.is_empty()).map_or(0, |o| u64::from(o.fill))
+        });
+        open.sum::<u64>() + self.closed.lock().iter().map(|job| job.data.len() as u64).sum::<u64>()
+    }
+
     /// Whether jobs wait to be handed to the device.
     pub fn has_jobs(&self) -> bool {
         !self.queue.lock().is_empty()
