@@ -104,7 +104,33 @@ pub struct Verdict {
 /// before B began (overlapping writes may have taken effect either way). A write of unknown outcome may be seen or not, until a
 /// later one is known.
 pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
-    let mut keys: HashMap<u64, (Vec<&Event>, Vec<&Event>)> = HashMap::new();
+    let mut verdict = Verdict::default();
+    for (key, (writes, mut reads)) in by_key(events)? {
+        reads.sort_by_key(|r| r.start);
+        verdict.reads += reads.len() as u64;
+        verdict.acknowledged += writes.iter().filter(|w| w.end.is_some()).count() as u64;
+        verdict.unknown += writes.iter().filter(|w| w.end.is_none()).count() as u64;
+        KeyHistory::new(key, &writes, &reads)?.judge(&reads, &mut verdict.violations);
+    }
+    verdict.violations.sort_by_key(|v| (v.read.start, v.read.key));
+    Ok(verdict)
+}
+
+/// The writes that reads after all of these events may still return: a history can be judged in parts, each beginning with what this
+/// returns of the part before it. A write of unknown outcome that a read has returned comes back as known.
+pub fn residue(events: &[Event]) -> Result<Vec<Event>, HistoryError> {
+    let mut rest = Vec::new();
+    for (key, (writes, reads)) in by_key(events)? {
+        rest.extend(KeyHistory::new(key, &writes, &reads)?.residue());
+    }
+    Ok(rest)
+}
+
+/// Writes and reads of each key.
+type Keys<'a> = HashMap<u64, (Vec<&'a Event>, Vec<&'a Event>)>;
+
+fn by_key(events: &[Event]) -> Result<Keys<'_>, HistoryError> {
+    let mut keys: Keys<'_> = HashMap::new();
     for event in events {
         let times = match (event.op, event.end) {
             (_, Some(end)) => end >= event.start,
@@ -117,16 +143,7 @@ pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
         let (writes, reads) = keys.entry(event.key).or_default();
         if event.op == Kind::Write { writes.push(event) } else { reads.push(event) }
     }
-    let mut verdict = Verdict::default();
-    for (key, (writes, mut reads)) in keys {
-        reads.sort_by_key(|r| r.start);
-        verdict.reads += reads.len() as u64;
-        verdict.acknowledged += writes.iter().filter(|w| w.end.is_some()).count() as u64;
-        verdict.unknown += writes.iter().filter(|w| w.end.is_none()).count() as u64;
-        KeyHistory::new(key, &writes, &reads)?.judge(&reads, &mut verdict.violations);
-    }
-    verdict.violations.sort_by_key(|v| (v.read.start, v.read.key));
-    Ok(verdict)
+    Ok(keys)
 }
 
 const NEVER: u64 = u64::MAX;
@@ -191,6 +208,15 @@ impl<'a> KeyHistory<'a> {
             write.finish = order.unwrap_or(write.known);
         }
         Ok(Self { writes, by_value })
+    }
+
+    fn residue(&self) -> impl Iterator<Item = Event> {
+        let known = self.writes.iter().filter(|w| w.known != NEVER);
+        let newest = known.map(|w| w.begin).max().unwrap_or(0);
+        self.writes.iter().filter(move |w| w.finish >= newest).filter_map(|w| {
+            let end = (w.known != NEVER).then_some(w.known);
+            w.event.map(|event| Event { end, ..event.clone() })
+        })
     }
 
     fn judge(&self, reads: &[&Event], violations: &mut Vec<Violation>) {
@@ -357,6 +383,39 @@ mod tests {
         );
         assert_eq!(check(&[write(1, 5, 1)]), Err(HistoryError::Times { key: 1, start: 5 }));
         assert_eq!(check(&[write(1, 0, 1), stamped(2, 2, 3, 9)]), Err(HistoryError::MixedOrder(1)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_part_judges_the_next_one() {
+        let part = [
+            stamped(1, 0, 10, 100),
+            stamped(2, 20, 30, 101),
+            stamped(3, 22, None, 102),
+            stamped(4, 24, None, 90),
+            stamped(5, 26, None, 103),
+            read(3, 40, 50),
+        ];
+        let rest = residue(&part).unwrap();
+        let left: Vec<_> = rest.iter().map(|e| (e.value, e.end)).collect();
+        assert_eq!(left, [(Some(3), Some(50)), (Some(5), None)], "1, 2 and 4 cannot come back");
+        let next = |read: Event| faults(&[&rest[..], &[read]].concat());
+        assert_eq!(next(read(3, 60, 70)), []);
+        assert_eq!(next(read(5, 60, 70)), []);
+        assert_eq!(next(read(2, 60, 70)), [Fault::NeverWritten]);
+        assert_eq!(next(read(None, 60, 70)), [Fault::Stale]);
+    }
+
+    #[test]
+    fn a_history_judged_in_parts_is_judged_alike() {
+        let all =
+            [write(1, 0, 10), read(1, 12, 14), write(2, 20, None), write(None, 30, 40), read(None, 50, 60)];
+        for cut in 0..all.len() {
+            let mut second = residue(&all[..cut]).unwrap();
+            second.extend_from_slice(&all[cut..]);
+            assert_eq!(faults(&second), [], "cut at {cut}");
+            second.push(read(1, 70, 80));
+            assert_eq!(check(&second).unwrap().violations.len(), 1, "cut at {cut}");
+        }
     }
 
     /// A simulated register with a stale cache in front: honest runs are never accused, and the planted fault always is.

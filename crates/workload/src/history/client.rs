@@ -108,19 +108,27 @@ struct Shared {
 /// Clients at work.
 pub struct History {
     shared: Arc<Shared>,
+    /// What an earlier part left, see [`residue`](super::residue).
+    carried: Vec<Event>,
     clients: Vec<JoinHandle<Vec<Event>>>,
 }
 
 impl History {
     /// Starts all clients. The table must be there; the server need not be up.
     pub fn start(options: HistoryOptions) -> Self {
+        Self::resume(options, Instant::now(), Vec::new())
+    }
+
+    /// Goes on where an earlier history on the same table ended, with what that left. Event times count from `origin`, which must be
+    /// the same for all parts.
+    pub fn resume(options: HistoryOptions, origin: Instant, carried: Vec<Event>) -> Self {
         let micros =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
         let (readers, writers) = (options.readers, options.writers);
         let chooser = KeyChooser::new(Distribution::PlainZipfian, options.keys);
         let shared = Arc::new(Shared {
             options,
-            origin: Instant::now(),
+            origin,
             stopping: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
@@ -134,7 +142,7 @@ impl History {
                 thread::spawn(move || Client::new(&shared, number, chooser).work(number < readers))
             })
             .collect();
-        Self { shared, clients }
+        Self { shared, carried, clients }
     }
 
     /// Operations answered so far.
@@ -147,10 +155,16 @@ impl History {
         self.shared.read_errors.load(Ordering::Relaxed)
     }
 
-    /// Stops all clients, then reads every key once more, with the server up. Returns all events.
+    /// How many of the events carried over are acknowledged writes, and how many are unknown ones.
+    pub fn carried(&self) -> (u64, u64) {
+        let acknowledged = self.carried.iter().filter(|e| e.end.is_some()).count() as u64;
+        (acknowledged, self.carried.len() as u64 - acknowledged)
+    }
+
+    /// Stops all clients, then reads every key once more, with the server up. Returns all events, those carried over included.
     pub fn finish(self) -> Result<Vec<Event>, CqlError> {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        let mut events = Vec::new();
+        let mut events = self.carried;
         for client in self.clients {
             events.extend(client.join().expect("a history client panicked"));
         }

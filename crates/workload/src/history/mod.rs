@@ -5,7 +5,7 @@ mod client;
 
 use std::io::{self, BufRead, Write};
 
-pub use checker::{Event, Fault, HistoryError, Kind, Verdict, Violation, check};
+pub use checker::{Event, Fault, HistoryError, Kind, Verdict, Violation, check, residue};
 pub use client::{History, HistoryOptions};
 
 /// Writes events as JSON, one a line.

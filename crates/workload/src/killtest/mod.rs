@@ -22,7 +22,7 @@ use process::{Life, Server};
 
 use crate::{
     cql::CqlError,
-    history::{History, HistoryError, HistoryOptions, Verdict, check, write_events},
+    history::{Event, History, HistoryError, HistoryOptions, Verdict, check, residue, write_events},
     metrics::{self, CacheCounters},
     rng::Rng,
 };
@@ -137,6 +137,8 @@ pub enum KillError {
     History(#[from] HistoryError),
 }
 
+/// Operations after which a part of the history is judged: about 100 bytes each are held until then.
+const JUDGE_AT: u64 = 2_000_000;
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const RETRY_STARTS: Duration = Duration::from_secs(5);
@@ -193,7 +195,9 @@ impl Test<'_> {
         let hosts = vec![self.server.cql.clone()];
         let load = HistoryOptions { hosts, ..self.options.history.clone() };
         load.create_table()?;
-        let history = History::start(load);
+        let origin = Instant::now();
+        let mut history = History::start(load.clone());
+        let mut judged = 0;
         for round in 1..=self.options.rounds {
             let clean = self.options.clean_every > 0 && round % self.options.clean_every == 0;
             life = self.round(life, round, clean)?;
@@ -203,23 +207,43 @@ impl Test<'_> {
                 self.options.rounds,
                 if clean { "SIGTERM" } else { "kill -9" },
                 self.report.starts_ms.last().unwrap_or(&0),
-                history.answered(),
+                judged + history.answered(),
                 cache.dram_hits,
                 cache.flash_hits,
                 self.report.warm_hits,
             ));
+            if history.answered() > JUDGE_AT {
+                judged += history.answered();
+                let rest = self.judge(history)?;
+                if !self.report.verdict.violations.is_empty() {
+                    return Ok(self.report);
+                }
+                history = History::resume(load.clone(), origin, rest);
+            }
         }
-        self.report.read_errors = history.read_errors();
-        let events = history.finish()?;
+        self.judge(history)?;
         drop(life);
-        self.report.verdict = check(&events)?;
-        if !self.report.verdict.violations.is_empty() {
+        Ok(self.report)
+    }
+
+    /// Ends a part of the history and judges it. Returns what the next part needs of it.
+    fn judge(&mut self, history: History) -> Result<Vec<Event>, KillError> {
+        self.report.read_errors += history.read_errors();
+        let carried = history.carried();
+        let events = history.finish()?;
+        let part = check(&events)?;
+        let verdict = &mut self.report.verdict;
+        verdict.reads += part.reads;
+        verdict.acknowledged += part.acknowledged.saturating_sub(carried.0);
+        verdict.unknown += part.unknown.saturating_sub(carried.1);
+        if !part.violations.is_empty() {
+            verdict.violations = part.violations;
             let path = self.options.directory.join("history.jsonl");
             let write = |path: &PathBuf| write_events(&events, BufWriter::new(File::create(path)?));
             write(&path).map_err(|source| KillError::Files { path: path.clone(), source })?;
             self.report.history_file = Some(path);
         }
-        Ok(self.report)
+        Ok(residue(&events)?)
     }
 
     /// Starts the server as a supervisor would: again, if it ends at once, for five seconds.
