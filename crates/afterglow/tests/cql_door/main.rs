@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use afterglow::config::HostPort;
 use afterglow::door::cql::{Asked, CqlDoor, CqlDoorConfig, Later, PassThrough, Request, Router};
-use afterglow::metrics::Metrics;
+use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{AuthResponse, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use fake::{Ask, Client, Fake, TEXT, error_of, prepared, text_of};
@@ -539,6 +539,13 @@ impl Router for Faulty {
         if request.body.windows(4).any(|bytes| bytes == b"oops") {
             panic!("a bug, on purpose");
         }
+        if request.body.windows(4).any(|bytes| bytes == b"torn") {
+            request.into_responder().reply_with(Opcode::Result, Flags::NONE, Path::Local, |out| {
+                out.push(1);
+                panic!("a bug in the middle of an answer, on purpose");
+            });
+            return None;
+        }
         if request.body.windows(5).any(|bytes| bytes == b"later") {
             return Some(Box::pin(async move {
                 let answer = request.call().await;
@@ -560,5 +567,7 @@ fn a_bug_costs_one_request_and_nobody_elses_connection() {
     client.query(2, "SELECT v FROM ks.oops");
     assert_eq!(error_of(&client.receive()).0, ErrorCode::Server);
     assert_eq!(client.ask("SELECT v FROM ks.fine"), "SELECT v FROM ks.fine");
+    client.query(3, "SELECT v FROM ks.torn");
+    assert!(client.try_receive().is_none(), "half an answer must not be followed by another");
     assert_eq!(other.ask("SELECT v FROM ks.fine"), "SELECT v FROM ks.fine");
 }

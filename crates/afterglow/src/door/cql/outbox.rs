@@ -32,6 +32,15 @@ enum State {
     Closed,
 }
 
+/// Closes the connection when it is dropped.
+struct Torn<'a>(&'a Outbox);
+
+impl Drop for Torn<'_> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Outbox {
     /// The outgoing half of `stream`; somebody must [`run`](Outbox::run) it.
     pub fn new(stream: TcpStream) -> Self {
@@ -50,9 +59,12 @@ impl Outbox {
         self.encode(|encoder| encoder.push(header, body));
     }
 
-    /// Queues an envelope whose body `write` appends to the buffer it gets.
+    /// Queues an envelope whose body `write` appends to the buffer it gets. Should it panic, the connection is closed: half an
+    /// envelope is in the buffer.
     pub fn push_with(&self, header: &Header, write: impl FnOnce(&mut Vec<u8>)) {
+        let torn = Torn(self);
         self.encode(|encoder| encoder.push_with(header, write));
+        std::mem::forget(torn);
     }
 
     /// Queues an envelope that is bytes already.

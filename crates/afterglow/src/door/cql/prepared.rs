@@ -32,7 +32,7 @@ pub struct Prepared {
     /// The plan, with the generation of the schema that it was made for.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
     /// The server's RESULT Prepared in each version, as clients have it.
-    answers: Mutex<[Option<Bytes>; 2]>,
+    answers: [Option<Bytes>; 2],
     used: AtomicBool,
 }
 
@@ -52,11 +52,11 @@ impl Prepared {
 
     /// The RESULT Prepared (without what precedes the message) that clients of that version have.
     pub fn answer(&self, version: Version) -> Option<Bytes> {
-        self.answers.lock()[slot(version)].clone()
+        self.answers[slot(version)].clone()
     }
 
     fn cost(&self) -> usize {
-        let answers: usize = self.answers.lock().iter().flatten().map(Bytes::len).sum();
+        let answers: usize = self.answers.iter().flatten().map(Bytes::len).sum();
         // The tree of a text is several times its size.
         OVERHEAD + 4 * self.text.len() + answers
     }
@@ -71,10 +71,16 @@ fn slot(version: Version) -> usize {
 
 /// All prepared statements, shared by the reactors. Bounded by bytes: those not used for long are forgotten, and their clients are
 /// asked to prepare again.
-#[derive(Default)]
 pub struct PreparedStore {
+    budget: usize,
     by_id: RwLock<HashMap<Bytes, Arc<Prepared>>>,
     order: Mutex<Order>,
+}
+
+impl Default for PreparedStore {
+    fn default() -> Self {
+        Self::with_budget(BUDGET)
+    }
 }
 
 #[derive(Default)]
@@ -84,6 +90,11 @@ struct Order {
 }
 
 impl PreparedStore {
+    /// A store that takes about so many bytes.
+    pub fn with_budget(budget: usize) -> Self {
+        Self { budget, by_id: RwLock::default(), order: Mutex::default() }
+    }
+
     /// The statement of an id.
     pub fn get(&self, id: &[u8]) -> Option<Arc<Prepared>> {
         let prepared = self.by_id.read().get(id).cloned()?;
@@ -103,14 +114,11 @@ impl PreparedStore {
         names_keyspace: bool,
         answer: &[u8],
     ) {
-        let answer = Bytes::copy_from_slice(answer);
-        let known = self.get(id).filter(|known| known.text == text && known.keyspace.as_deref() == keyspace);
-        if let Some(known) = known {
-            known.answers.lock()[slot(version)] = Some(answer);
-            return;
-        }
-        let mut answers = [None, None];
-        answers[slot(version)] = Some(answer);
+        let mut order = self.order.lock();
+        let known = self.by_id.read().get(id).cloned().filter(|known| known.text == text);
+        // A text with a qualified name has one id in all keyspaces, and clients of both versions may have it.
+        let mut answers = known.map(|known| known.answers.clone()).unwrap_or_default();
+        answers[slot(version)] = Some(Bytes::copy_from_slice(answer));
         let prepared = Arc::new(Prepared {
             id: Bytes::copy_from_slice(id),
             text: text.to_owned(),
@@ -118,32 +126,68 @@ impl PreparedStore {
             names_keyspace,
             parsed: statement::parse(text),
             plan: Mutex::default(),
-            answers: Mutex::new(answers),
-            used: AtomicBool::new(true),
+            answers,
+            // Only being asked for counts, or one sweep would find all equal and begin with the oldest.
+            used: AtomicBool::new(false),
         });
-        let mut order = self.order.lock();
         order.bytes += prepared.cost();
-        order.queue.push_back(prepared.id.clone());
-        if let Some(replaced) = self.by_id.write().insert(prepared.id.clone(), prepared) {
-            order.bytes = order.bytes.saturating_sub(replaced.cost());
-            if let Some(at) = order.queue.iter().position(|id| *id == replaced.id) {
-                order.queue.remove(at);
-            }
+        let replaced = self.by_id.write().insert(prepared.id.clone(), prepared.clone());
+        match replaced {
+            // It keeps its place in the queue.
+            Some(replaced) => order.bytes -= replaced.cost(),
+            None => order.queue.push_back(prepared.id.clone()),
         }
         self.evict(&mut order);
     }
 
     /// Second chance: what was used since it last came by goes round once more.
     fn evict(&self, order: &mut Order) {
-        while order.bytes > BUDGET && order.queue.len() > 1 {
+        while order.bytes > self.budget && order.queue.len() > 1 {
             let Some(id) = order.queue.pop_front() else { return };
             let mut by_id = self.by_id.write();
             let Some(prepared) = by_id.get(&id) else { continue };
             if prepared.used.swap(false, Ordering::Relaxed) {
                 order.queue.push_back(id);
             } else if let Some(gone) = by_id.remove(&id) {
-                order.bytes = order.bytes.saturating_sub(gone.cost());
+                order.bytes -= gone.cost();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remember(store: &PreparedStore, id: &str, version: Version, answer: &[u8]) {
+        store.remember(version, id.as_bytes(), &format!("SELECT {id} FROM ks.t"), Some("ks"), false, answer);
+    }
+
+    #[test]
+    fn what_is_used_outlives_what_is_not_within_the_budget() {
+        let store = PreparedStore::with_budget(100 * 1024);
+        remember(&store, "hot", Version::V4, b"hot");
+        for n in 0..10_000 {
+            remember(&store, &format!("cold{n}"), Version::V4, b"cold");
+            assert!(store.get(b"hot").is_some(), "forgotten although it was used before number {n}");
+        }
+        assert!(store.get(b"cold0").is_none());
+        let kept = store.by_id.read().len();
+        assert!(kept * OVERHEAD <= 100 * 1024, "{kept} statements are over the budget");
+        assert_eq!(kept, store.order.lock().queue.len());
+    }
+
+    #[test]
+    fn both_versions_answers_are_kept_and_counted_once() {
+        let store = PreparedStore::default();
+        remember(&store, "id", Version::V4, b"four");
+        let alone = store.order.lock().bytes;
+        for _ in 0..3 {
+            remember(&store, "id", Version::V5, b"five!");
+        }
+        let prepared = store.get(b"id").unwrap();
+        assert_eq!(prepared.answer(Version::V4).as_deref(), Some(&b"four"[..]));
+        assert_eq!(prepared.answer(Version::V5).as_deref(), Some(&b"five!"[..]));
+        assert_eq!(store.order.lock().bytes, alone + 5);
     }
 }

@@ -33,6 +33,12 @@ impl Fetched {
         Some(Self { columns, rows })
     }
 
+    /// Rows without an answer they came from.
+    #[cfg(test)]
+    pub(super) fn of(columns: &[&str], rows: Vec<Vec<Option<Vec<u8>>>>) -> Self {
+        Self { columns: columns.iter().map(|name| ((*name).to_owned(), Vec::new())).collect(), rows }
+    }
+
     /// The rows.
     pub fn rows(&self) -> impl Iterator<Item = FetchedRow<'_>> {
         self.rows.iter().map(|cells| FetchedRow { of: self, cells })

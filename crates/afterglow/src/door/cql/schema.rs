@@ -191,3 +191,93 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Row<'a> = &'a [&'a [u8]];
+
+    fn fetched(columns: &[&str], rows: &[Row<'_>]) -> Fetched {
+        Fetched::of(
+            columns,
+            rows.iter().map(|row| row.iter().map(|cell| Some(cell.to_vec())).collect()).collect(),
+        )
+    }
+
+    fn text_collection(items: &[&str], entries: i32) -> Vec<u8> {
+        let mut out = entries.to_be_bytes().to_vec();
+        for item in items {
+            out.extend((item.len() as i32).to_be_bytes());
+            out.extend(item.as_bytes());
+        }
+        out
+    }
+
+    fn sources() -> Sources {
+        let int = |n: i32| n.to_be_bytes();
+        let plain = text_collection(&["compound"], 1);
+        let dense = text_collection(&["compound", "dense"], 2);
+        let counting = text_collection(&["compound", "counter"], 2);
+        let replication = text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
+        let (id, ttl, none) = ([7; 16], int(60), int(0));
+        let column = ["keyspace_name", "table_name", "column_name", "kind", "position", "type"];
+        Sources {
+            keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
+            tables: fetched(
+                &["keyspace_name", "table_name", "id", "flags", "default_time_to_live"],
+                &[
+                    &[b"ks", b"t", &id, &plain, &ttl],
+                    &[b"ks", b"old", &id, &dense, &none],
+                    &[b"ks", b"c", &id, &counting, &none],
+                    &[b"system_auth", b"roles", &id, &plain, &none],
+                ],
+            ),
+            views: fetched(&["keyspace_name", "view_name", "id"], &[&[b"ks", b"v", &id]]),
+            columns: fetched(
+                &column,
+                &[
+                    &[b"ks", b"t", b"zz", b"regular", &int(-1), b"text"],
+                    &[b"ks", b"t", b"b", b"partition_key", &int(1), b"int"],
+                    &[b"ks", b"t", b"a", b"partition_key", &int(0), b"text"],
+                    &[b"ks", b"t", b"aa", b"regular", &int(-1), b"blob"],
+                    &[b"ks", b"t", b"ck", b"clustering", &int(0), b"uuid"],
+                    &[b"ks", b"t", b"s", b"static", &int(-1), b"int"],
+                ],
+            ),
+            indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
+            masks: Some(fetched(&column[..3], &[&[b"ks", b"t", b"zz"]])),
+        }
+    }
+
+    #[test]
+    fn tables_have_their_columns_in_order_and_what_bars_them_from_the_cache() {
+        let schema = build(&sources());
+        let table = schema.table("ks", "t").unwrap();
+        let names = |columns: &[Column]| columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&table.partition_key), ["a", "b"]);
+        assert_eq!(names(&table.clustering), ["ck"]);
+        assert_eq!(names(&table.statics), ["s"]);
+        assert_eq!(names(&table.regulars), ["aa", "zz"]);
+        assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
+        assert!(table.indexed && !table.compact && !table.system && !table.view);
+        assert_eq!(table.default_ttl, 60);
+        assert!(schema.table("ks", "old").unwrap().compact);
+        assert!(schema.table("ks", "c").unwrap().counter);
+        assert!(schema.table("ks", "v").unwrap().view);
+        assert!(schema.table("system_auth", "roles").unwrap().system);
+        assert_eq!(schema.replication("ks").unwrap()["replication_factor"], "3");
+        assert!(schema.table("ks", "nowhere").is_none());
+    }
+
+    #[test]
+    fn every_published_snapshot_voids_the_plans_of_the_one_before() {
+        let store = SchemaStore::default();
+        let before = store.current();
+        assert!(before.is_unknown());
+        store.publish(build(&sources()));
+        assert!(!store.current().is_unknown());
+        assert_eq!(store.current().generation, store.generation());
+        assert_ne!(store.generation(), before.generation);
+    }
+}
