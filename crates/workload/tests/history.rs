@@ -7,7 +7,8 @@ use afterglow_workload::{
     history::{Event, Fault, History, HistoryOptions, check, residue},
 };
 
-/// Three clients of each kind on 20 keys, in several parts until `operations` were answered in each; returns the events of each part.
+/// Three clients of each kind on 20 keys, in several parts, each until there are `operations` reads and as many writes; returns the events of
+/// each part.
 fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
     let backend = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let options = HistoryOptions {
@@ -26,7 +27,7 @@ fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
     for _ in 0..parts {
         let history = History::resume(options.clone(), origin, carried);
         let give_up = Instant::now() + Duration::from_secs(60);
-        while history.answered() < operations {
+        while history.reads().min(history.writes()) < operations {
             assert!(Instant::now() < give_up, "the clients are stuck at {}", history.answered());
             std::thread::yield_now();
         }
@@ -40,16 +41,16 @@ fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
 #[test]
 fn an_honest_database_is_not_accused_even_when_much_fails() {
     let faults = Faults { write_timeouts: 0.1, drops: 0.02, seed: 4, ..Faults::default() };
-    for events in record(&faults, 3, 2000) {
+    for events in record(&faults, 3, 500) {
         let verdict = check(&events).unwrap();
         assert!(verdict.violations.is_empty(), "{:?}", &verdict.violations[0]);
-        assert!(verdict.unknown > 20 && verdict.acknowledged > 300 && verdict.reads > 300, "{verdict:?}");
+        assert!(verdict.unknown > 20 && verdict.acknowledged >= 500 && verdict.reads >= 500, "{verdict:?}");
     }
 }
 
 #[test]
 fn a_database_that_lies_now_and_then_is_caught() {
     let faults = Faults { stale_reads: 0.02, seed: 4, ..Faults::default() };
-    let verdict = check(&record(&faults, 1, 3000)[0]).unwrap();
+    let verdict = check(&record(&faults, 1, 1000)[0]).unwrap();
     assert!(verdict.violations.iter().any(|v| v.fault == Fault::Stale), "{verdict:?}");
 }

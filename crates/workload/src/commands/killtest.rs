@@ -119,9 +119,9 @@ pub fn run(options: Options) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(file) = &report.history_file {
-        println!("all events: {}", file.display());
+        eprintln!("all events: {}", file.display());
     } else {
-        println!("NOTHING PROVED: no read was answered from the cache; see {}", directory.display());
+        eprintln!("NOTHING PROVED: no read was answered from the cache; see {}", directory.display());
     }
     Ok(ExitCode::FAILURE)
 }

@@ -148,7 +148,7 @@ struct Lane {
     retry: (Instant, Duration),
 }
 
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
 /// Marks the timer among the events; lanes have their number.
 const TIMER: u64 = u64::MAX;
 const READ: epoll::EventFlags = epoll::EventFlags::IN;

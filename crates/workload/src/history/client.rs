@@ -98,8 +98,10 @@ struct Shared {
     options: HistoryOptions,
     origin: Instant,
     stopping: AtomicBool,
-    /// Reads and writes answered so far.
-    answered: AtomicU64,
+    /// Reads answered so far.
+    reads: AtomicU64,
+    /// Writes acknowledged so far.
+    writes: AtomicU64,
     read_errors: AtomicU64,
     last_timestamp: AtomicU64,
     next_value: AtomicU64,
@@ -130,7 +132,8 @@ impl History {
             options,
             origin,
             stopping: AtomicBool::new(false),
-            answered: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
             last_timestamp: AtomicU64::new(micros),
             // Values of an earlier run on the same table are none of this one.
@@ -145,9 +148,19 @@ impl History {
         Self { shared, carried, clients }
     }
 
+    /// Reads answered so far.
+    pub fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::Relaxed)
+    }
+
+    /// Writes acknowledged so far.
+    pub fn writes(&self) -> u64 {
+        self.shared.writes.load(Ordering::Relaxed)
+    }
+
     /// Operations answered so far.
     pub fn answered(&self) -> u64 {
-        self.shared.answered.load(Ordering::Relaxed)
+        self.reads() + self.writes()
     }
 
     /// Reads that had no answer so far: they are no events.
@@ -217,9 +230,12 @@ impl<'a> Client<'a> {
                 continue;
             }
             let key = self.chooser.next(&mut self.rng);
+            let answered = if reads { &self.shared.reads } else { &self.shared.writes };
             let outcome = if reads { self.read(key) } else { self.write(key) };
             match outcome {
-                Ok(()) => drop(self.shared.answered.fetch_add(1, Ordering::Relaxed)),
+                Ok(()) => {
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(CqlError::Server(error)) if error.code != ServerError::UNPREPARED => {
                     thread::sleep(Duration::from_millis(5));
                 }
