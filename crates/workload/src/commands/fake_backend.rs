@@ -53,7 +53,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Outcome {
     let backend = FakeBackend::start(options.listen, options.faults.faults(options.seed))
         .map_err(|e| format!("cannot listen on {}: {e}", options.listen))?;
-    println!("serving CQL v4 and v5 on {} from memory; end with Ctrl-C", backend.address());
+    say!("serving CQL v4 and v5 on {} from memory; end with Ctrl-C", backend.address());
     loop {
         std::thread::park();
     }

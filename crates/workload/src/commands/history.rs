@@ -122,9 +122,11 @@ pub fn run_check(options: &CheckOptions) -> Outcome {
 
 fn judge(events: &[history::Event]) -> Outcome {
     let verdict = history::check(events)?;
-    println!(
+    say!(
         "{} reads judged, {} writes acknowledged, {} of unknown outcome",
-        verdict.reads, verdict.acknowledged, verdict.unknown
+        verdict.reads,
+        verdict.acknowledged,
+        verdict.unknown
     );
     describe(&verdict);
     Ok(if verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -133,14 +135,11 @@ fn judge(events: &[history::Event]) -> Outcome {
 /// Prints what is wrong, the first few in full.
 pub fn describe(verdict: &Verdict) {
     if verdict.violations.is_empty() {
-        println!("no stale and no wrong read");
+        say!("no stale and no wrong read");
         return;
     }
-    println!("{} READS ARE WRONG", verdict.violations.len());
+    say!("{} READS ARE WRONG", verdict.violations.len());
     for violation in verdict.violations.iter().take(10) {
-        println!(
-            "  {:?}: {:?}\n    should have seen {:?}",
-            violation.fault, violation.read, violation.missed
-        );
+        say!("  {:?}: {:?}\n    should have seen {:?}", violation.fault, violation.read, violation.missed);
     }
 }

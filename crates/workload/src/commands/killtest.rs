@@ -95,17 +95,24 @@ pub fn run(options: Options) -> Outcome {
         .map_err(|e| format!("{e}\n(directory: {})", directory.display()))?;
     let verdict = &report.verdict;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        println!(
+        say!(
             "{} times killed, {} times stopped; seed {seed}; {} reads judged, {} writes acknowledged, {} of unknown outcome",
-            report.kills, report.stops, verdict.reads, verdict.acknowledged, verdict.unknown
+            report.kills,
+            report.stops,
+            verdict.reads,
+            verdict.acknowledged,
+            verdict.unknown
         );
-        println!(
+        say!(
             "hits: {} from DRAM, {} from flash, {} of them in the first second after a restart; {} misses",
-            report.cache.dram_hits, report.cache.flash_hits, report.warm_hits, report.cache.misses
+            report.cache.dram_hits,
+            report.cache.flash_hits,
+            report.warm_hits,
+            report.cache.misses
         );
-        println!(
+        say!(
             "starts took {} ms at most; {} had to be repeated",
             report.starts_ms.iter().max().unwrap_or(&0),
             report.refused_starts

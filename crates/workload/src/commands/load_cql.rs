@@ -55,7 +55,7 @@ pub fn run(options: Options) -> Outcome {
             eprintln!("loading  {records:>10} of {total} records, about {left:.0} s left");
         }
     })?;
-    println!(
+    say!(
         "loaded {} records ({:.1} MB of values) into {}.{} in {:.1} s, {:.0} a second; {} inserts repeated",
         loaded.records,
         options.table.bytes() as f64 / 1e6,

@@ -1,5 +1,13 @@
 //! The subcommands: options and printing; the work is done in the library. Exit codes: 0 fine, 1 a check failed, 2 could not run.
 
+/// Prints a line to standard output. Whoever closes the pipe early (`| head`) has seen enough: no panic.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 pub mod fake_backend;
 pub mod history;
 pub mod killtest;

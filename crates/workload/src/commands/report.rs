@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Outcome {
         results.push(result);
     }
     let scenarios = report::group(&results, options.baseline.as_deref())?;
-    print!("{}", text(&scenarios));
+    say!("{}", text(&scenarios).trim_end());
     if let Some(path) = &options.markdown {
         write(path, &markdown(&options.title, &scenarios))?;
     }

@@ -162,7 +162,7 @@ pub fn run(options: Options) -> Outcome {
             report_progress(&progress);
         }
     })?;
-    print!("{}", describe(&result));
+    say!("{}", describe(&result).trim_end());
     if let Some(path) = output.json {
         let text = serde_json::to_string_pretty(&result)?;
         fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;

@@ -28,10 +28,10 @@ pub fn run(options: &Options) -> Outcome {
         let counts = golden.iter().find(|(n, _)| n == name).map(|(_, c)| c.as_slice());
         let counts = counts.ok_or_else(|| ycsb::CheckError::Missing(name.to_owned()))?;
         match ycsb::compare(case, counts, options.seed, options.tolerance) {
-            Ok(z) => println!("same       {name:<16} deviate {z:5.2}"),
+            Ok(z) => say!("same       {name:<16} deviate {z:5.2}"),
             Err(error) => {
                 failed = true;
-                println!("DIFFERENT  {name:<16} {error}");
+                say!("DIFFERENT  {name:<16} {error}");
             }
         }
     }
