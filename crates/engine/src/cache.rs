@@ -13,7 +13,7 @@ use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
 use crate::core::Core;
-use crate::disk::{self, DeviceId, Disk};
+use crate::disk::{self, DeviceId, DeviceSet, Disk};
 use crate::driver::{Driver, THREAD};
 use crate::error::OpenError;
 use crate::format::journal::Event;
@@ -112,6 +112,12 @@ impl Cache {
     #[must_use]
     pub fn device_fd(&self, device: DeviceId) -> Option<RawFd> {
         self.core.set.raw_fd(device)
+    }
+
+    /// All devices, for callers that read flash themselves.
+    #[must_use]
+    pub fn devices(&self) -> Arc<dyn DeviceSet> {
+        self.core.set.clone()
     }
 
     /// Makes every journal entry so far survive power loss.

@@ -1,0 +1,354 @@
+//! Intents: words that say what is under way, kept across the death of the process.
+//!
+//! ```text
+//!  0       8          12       16        32       40      48         4096      4104          4096 + 8 n
+//! +-------+----------+--------+---------+--------+-------+--- 0 ----+---------+---------+- - -+
+//! | magic | format   | slots n| boot id | missed | clean | reserved | word 0  | word 1  |     |
+//! +-------+----------+--------+---------+--------+-------+----------+---------+---------+- - -+
+//! ```
+//! A word of 0 is a free slot; words are stored whole. `missed` is 1 while something is under way that found no free slot,
+//! `clean` is 1 after a clean stop, until the table is opened again.
+//! The file is a journal without order: an intent is written before its deed begins and wiped when its outcome is known, so
+//! what stands there at the next start are the deeds whose outcome nobody knows.
+//!
+//! Process death is survived because the file is mapped: the kernel keeps what was stored. After another boot without a
+//! clean stop, or where the file cannot be read or had missed one, nothing is known, and the caller's word for "anything"
+//! stands in for all.
+
+use std::io;
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use crate::media::{BootId, Media, MediaError, MmapMedia, boot_id};
+
+const MAGIC: &[u8; 8] = b"aglowINT";
+const FORMAT: u32 = 1;
+const MISSED_AT: u64 = 32;
+const CLEAN_AT: u64 = 40;
+const HEADER: u64 = 4096;
+const WORD: u64 = 8;
+
+/// Where an intent is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IntentId(Option<u32>);
+
+/// Why it is not known what was under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IntentDoubt {
+    /// There is no file, although there was one.
+    Missing,
+    /// The machine has been started anew without a clean stop: the last stores may be lost.
+    Rebooted,
+    /// The file is damaged or of another format.
+    Damaged,
+    /// There was more under way than the table had room for.
+    Missed,
+}
+
+/// What a table held when it was opened.
+#[derive(Debug)]
+pub struct Unsettled {
+    /// Intents without a known outcome; each is still noted, and to be settled in time.
+    pub intents: Vec<(IntentId, u64)>,
+    /// Set when they stand for more than was read: the only intent is then the caller's word for anything.
+    pub doubt: Option<IntentDoubt>,
+}
+
+/// A table of intents in a memory-mapped file.
+pub struct IntentTable {
+    media: Box<dyn Media>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<u32>,
+    /// Intents under way that found no slot.
+    missed: usize,
+}
+
+impl IntentTable {
+    /// Opens the table in the file `path`, or makes one with `slots` slots. `anything` is the word noted when it is not known
+    /// what was under way; `expected` says that there must be a file, because this is not the first start.
+    ///
+    /// # Errors
+    /// The file cannot be made: no space, no permission.
+    ///
+    /// # Panics
+    /// When `anything` is 0 or `slots` is.
+    pub fn open(
+        path: &Path,
+        slots: u32,
+        anything: u64,
+        expected: bool,
+    ) -> Result<(IntentTable, Unsettled), MediaError> {
+        assert!(anything != 0 && slots > 0, "word 0 is a free slot");
+        let boot = boot_id().unwrap_or(BootId([0; 16]));
+        let doubt = match MmapMedia::open(path) {
+            Ok(Some(media)) => {
+                match read(&media, boot).and_then(|words| take_over(&media, boot).map(|()| words)) {
+                    Ok(words) => return Ok(IntentTable::with(Box::new(media), words)),
+                    Err(doubt) => Some(doubt),
+                }
+            }
+            Ok(None) => expected.then_some(IntentDoubt::Missing),
+            Err(_) => Some(IntentDoubt::Damaged),
+        };
+        // Made beside the old one and renamed when whole, so that no crash leaves a table that knows too little.
+        let temporary = path.with_extension("new");
+        let _ = std::fs::remove_file(&temporary);
+        let media = MmapMedia::create(&temporary, len(slots))?;
+        let first = if doubt.is_some() { anything } else { 0 };
+        let made = format(&media, slots, boot, first).and_then(|()| std::fs::rename(&temporary, path));
+        made.map_err(|source| MediaError::Io { doing: "write", path: path.to_owned(), source })?;
+        let mut words = vec![0; slots as usize];
+        words[0] = first;
+        let (table, mut unsettled) = IntentTable::with(Box::new(media), words);
+        unsettled.doubt = doubt;
+        Ok((table, unsettled))
+    }
+
+    fn with(media: Box<dyn Media>, words: Vec<u64>) -> (IntentTable, Unsettled) {
+        let mut free = Vec::with_capacity(words.len());
+        let mut intents = Vec::new();
+        for (slot, word) in (0u32..).zip(words) {
+            match word {
+                0 => free.push(slot),
+                word => intents.push((IntentId(Some(slot)), word)),
+            }
+        }
+        let table = IntentTable { media, state: Mutex::new(State { free, missed: 0 }) };
+        (table, Unsettled { intents, doubt: None })
+    }
+
+    /// Notes an intent, before its deed begins. When the table is full it is remembered that something was missed.
+    ///
+    /// # Panics
+    /// When `word` is 0.
+    pub fn begin(&self, word: u64) -> IntentId {
+        assert!(word != 0, "word 0 is a free slot");
+        let slot = {
+            let mut state = self.state.lock();
+            let slot = state.free.pop();
+            if slot.is_none() {
+                state.missed += 1;
+                if state.missed == 1 {
+                    self.store(MISSED_AT, &1u64.to_le_bytes());
+                }
+            }
+            slot
+        };
+        if let Some(slot) = slot {
+            self.store(at(slot), &word.to_le_bytes());
+        }
+        IntentId(slot)
+    }
+
+    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each [`IntentTable::begin`].
+    pub fn settle(&self, id: IntentId) {
+        match id.0 {
+            Some(slot) => {
+                self.store(at(slot), &[0; WORD as usize]);
+                self.state.lock().free.push(slot);
+            }
+            None => {
+                let mut state = self.state.lock();
+                state.missed -= 1;
+                if state.missed == 0 {
+                    self.store(MISSED_AT, &0u64.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    /// The clean stop: what is noted now is all that is under way, and the file says so even after power loss. Nothing may
+    /// begin after this.
+    pub fn close(&self) {
+        // If it cannot be made durable, the mark is not worth having.
+        if self.media.sync().is_ok() {
+            self.store(CLEAN_AT, &1u64.to_le_bytes());
+            if self.media.sync().is_err() {
+                self.store(CLEAN_AT, &0u64.to_le_bytes());
+            }
+        }
+    }
+
+    /// Slots that are free.
+    pub fn free(&self) -> usize {
+        self.state.lock().free.len()
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) {
+        // A store into mapped memory that was written in full when it was made cannot fail; offsets are within it.
+        let stored = self.media.store(offset, bytes);
+        debug_assert!(stored.is_ok(), "{stored:?}");
+    }
+}
+
+/// Bytes of a table: whole pages.
+fn len(slots: u32) -> u64 {
+    at(slots).next_multiple_of(4096)
+}
+
+fn at(slot: u32) -> u64 {
+    HEADER + WORD * u64::from(slot)
+}
+
+/// From now on the table belongs to this boot, and is not clean.
+fn take_over(media: &dyn Media, boot: BootId) -> Result<(), IntentDoubt> {
+    let changed = media.store(CLEAN_AT, &0u64.to_le_bytes()).and_then(|()| media.sync());
+    changed.and_then(|()| media.store(16, &boot.0)).map_err(|_| IntentDoubt::Damaged)
+}
+
+fn format(media: &dyn Media, slots: u32, boot: BootId, first: u64) -> io::Result<()> {
+    let mut header = [0; HEADER as usize];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header[12..16].copy_from_slice(&slots.to_le_bytes());
+    header[16..32].copy_from_slice(&boot.0);
+    media.store(0, &header)?;
+    media.store(at(0), &first.to_le_bytes())?;
+    media.sync()
+}
+
+fn read(media: &dyn Media, boot: BootId) -> Result<Vec<u64>, IntentDoubt> {
+    let mut header = [0; 48];
+    if media.len() < HEADER || media.load(0, &mut header).is_err() {
+        return Err(IntentDoubt::Damaged);
+    }
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    let slots = number(12);
+    if &header[..8] != MAGIC || number(8) != FORMAT || slots == 0 || media.len() != len(slots) {
+        return Err(IntentDoubt::Damaged);
+    }
+    let same_boot = boot != BootId([0; 16]) && header[16..32] == boot.0;
+    if !same_boot && number(CLEAN_AT as usize) != 1 {
+        return Err(IntentDoubt::Rebooted);
+    }
+    if number(MISSED_AT as usize) != 0 {
+        return Err(IntentDoubt::Missed);
+    }
+    let mut bytes = vec![0; (WORD * u64::from(slots)) as usize];
+    media.load(HEADER, &mut bytes).map_err(|_| IntentDoubt::Damaged)?;
+    Ok(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const ANYTHING: u64 = u64::MAX;
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("afterglow-intents-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            Dir(dir)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("intents")
+        }
+
+        fn open(&self, expected: bool) -> (IntentTable, Unsettled) {
+            IntentTable::open(&self.file(), 4, ANYTHING, expected).unwrap()
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn words(unsettled: &Unsettled) -> Vec<u64> {
+        let mut words: Vec<u64> = unsettled.intents.iter().map(|(_, word)| *word).collect();
+        words.sort_unstable();
+        words
+    }
+
+    #[test]
+    fn what_was_not_settled_is_found_again_and_again() {
+        let dir = Dir::new("again");
+        let (table, unsettled) = dir.open(false);
+        assert!(unsettled.intents.is_empty() && unsettled.doubt.is_none());
+        let [a, b, _c] = [10, 11, 12].map(|word| table.begin(word));
+        table.settle(b);
+        drop(table);
+        for _ in 0..2 {
+            let (_, unsettled) = dir.open(true);
+            assert_eq!((words(&unsettled), unsettled.doubt), (vec![10, 12], None));
+        }
+        let (table, unsettled) = dir.open(true);
+        unsettled.intents.iter().for_each(|(id, _)| table.settle(*id));
+        assert_eq!(table.free(), 4);
+        drop(table);
+        assert!(dir.open(true).1.intents.is_empty());
+        let _ = a;
+    }
+
+    #[test]
+    fn a_full_table_remembers_that_it_missed_something_until_that_is_settled() {
+        let dir = Dir::new("full");
+        let (table, _) = dir.open(false);
+        let ids: Vec<IntentId> = (1..=6).map(|word| table.begin(word)).collect();
+        drop(table);
+        let (_, unsettled) = dir.open(true);
+        assert_eq!((words(&unsettled), unsettled.doubt), (vec![ANYTHING], Some(IntentDoubt::Missed)));
+        std::fs::remove_file(dir.file()).unwrap();
+        let (table, _) = dir.open(false);
+        let again: Vec<IntentId> = (1..=6).map(|word| table.begin(word)).collect();
+        assert_eq!(ids, again);
+        again[4..].iter().for_each(|id| table.settle(*id));
+        drop(table);
+        let (_, unsettled) = dir.open(true);
+        assert_eq!((words(&unsettled), unsettled.doubt), (vec![1, 2, 3, 4], None));
+    }
+
+    #[test]
+    fn every_doubt_stands_for_anything_and_outlives_another_crash() {
+        type Harm = fn(&Path);
+        let harms: [(&str, Harm, IntentDoubt); 4] = [
+            ("gone", |file| std::fs::remove_file(file).unwrap(), IntentDoubt::Missing),
+            ("boot", |file| poke(file, 16), IntentDoubt::Rebooted),
+            ("magic", |file| poke(file, 0), IntentDoubt::Damaged),
+            ("short", |file| std::fs::write(file, [0; 100]).unwrap(), IntentDoubt::Damaged),
+        ];
+        for (name, harm, doubt) in harms {
+            let dir = Dir::new(name);
+            let (table, _) = dir.open(false);
+            table.begin(7);
+            drop(table);
+            harm(&dir.file());
+            let (_, unsettled) = dir.open(true);
+            assert_eq!((words(&unsettled), unsettled.doubt), (vec![ANYTHING], Some(doubt)), "{name}");
+            assert_eq!(words(&dir.open(true).1), [ANYTHING], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_clean_stop_is_believed_after_a_reboot_but_only_once() {
+        let dir = Dir::new("clean");
+        let (table, _) = dir.open(false);
+        table.begin(7);
+        table.close();
+        drop(table);
+        poke(&dir.file(), 16);
+        let (table, unsettled) = dir.open(true);
+        assert_eq!((words(&unsettled), unsettled.doubt), (vec![7], None));
+        drop(table);
+        poke(&dir.file(), 16);
+        assert_eq!(dir.open(true).1.doubt, Some(IntentDoubt::Rebooted));
+    }
+
+    fn poke(file: &Path, at: usize) {
+        let mut bytes = std::fs::read(file).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(file, bytes).unwrap();
+    }
+}
