@@ -14,6 +14,8 @@
 //! - While `writers > 0` or a hold lasts no fill starts, so none can carry what it read into the time after.
 //! - Check and install are one step under the slot's lock. A write that begins before it makes the check fail;
 //!   one that begins after it finds the entry and drops it.
+//! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while: fills go on, but what they
+//!   install must be short-lived.
 //! - A read joins a fill that is on its way only if no write has begun since the fill started: every write
 //!   acknowledged before the read came is then older than the fill's own read of the database.
 //!
@@ -60,6 +62,11 @@ pub enum Settled {
         /// First moment at which fills may start again.
         hold_until: Millis,
     },
+    /// It took effect on fewer replicas than a fill is sure to see.
+    Weak {
+        /// First moment at which fills may be long-lived again.
+        until: Millis,
+    },
 }
 
 /// Why a read goes to the database without leading or joining a fill.
@@ -96,11 +103,32 @@ struct Slot {
     writers: u32,
 }
 
+/// Until when a gate is closed or weak after its last write. Later ends win over earlier ones.
+#[derive(Debug, Default, Clone, Copy)]
+struct Hold {
+    closed_until: Millis,
+    weak_until: Millis,
+}
+
+impl Hold {
+    fn add(&mut self, settled: Settled) {
+        match settled {
+            Settled::Definite => {}
+            Settled::Unknown { hold_until } => self.closed_until = self.closed_until.max(hold_until),
+            Settled::Weak { until } => self.weak_until = self.weak_until.max(until),
+        }
+    }
+
+    fn is_over(&self, now: Millis) -> bool {
+        self.closed_until <= now && self.weak_until <= now
+    }
+}
+
 #[derive(Default)]
 struct WideGate {
     version: u64,
     writers: u32,
-    hold_until: Millis,
+    hold: Hold,
 }
 
 #[derive(Default)]
@@ -129,7 +157,12 @@ impl Wide {
         if gates.clone().any(|gate| gate.writers > 0) {
             return Some(Bypass::WriteInFlight);
         }
-        gates.clone().any(|gate| gate.hold_until > now).then_some(Bypass::Quarantined)
+        gates.clone().any(|gate| gate.hold.closed_until > now).then_some(Bypass::Quarantined)
+    }
+
+    fn is_weak(&self, table: u32, now: Millis) -> bool {
+        let table = self.tables.get(&table);
+        self.all.hold.weak_until > now || table.is_some_and(|gate| gate.hold.weak_until > now)
     }
 }
 
@@ -147,8 +180,8 @@ struct Stamp {
 
 struct Stripe<W> {
     slots: Box<[Slot]>,
-    /// Slots with an unknown outcome, at most one entry a slot.
-    holds: HashMap<u32, Millis>,
+    /// Slots that are closed or weak for a while, at most one entry a slot.
+    holds: HashMap<u32, Hold>,
     /// Fills on their way, by key; only the last of a key can be joined, the others have been overtaken.
     fills: HashMap<Box<[u8]>, Vec<Fill<W>>>,
     next_fill: u64,
@@ -163,14 +196,16 @@ impl<W> Stripe<W> {
         if self.slot(slot).writers > 0 {
             return Some(Bypass::WriteInFlight);
         }
-        match self.holds.get(&slot) {
-            Some(until) if *until > now => Some(Bypass::Quarantined),
-            Some(_) => {
-                self.holds.remove(&slot);
-                None
-            }
-            None => None,
+        let hold = self.holds.get(&slot)?;
+        if hold.is_over(now) {
+            self.holds.remove(&slot);
+            return None;
         }
+        (hold.closed_until > now).then_some(Bypass::Quarantined)
+    }
+
+    fn is_weak(&self, slot: u32, now: Millis) -> bool {
+        self.holds.get(&slot).is_some_and(|hold| hold.weak_until > now)
     }
 
     fn take_fill(&mut self, key: &[u8], id: u64) -> Option<Fill<W>> {
@@ -242,9 +277,8 @@ impl<W> Gates<W> {
                 let mut stripe = self.stripe(slot).lock();
                 let gate = stripe.slot(slot);
                 gate.writers = gate.writers.checked_sub(1).expect("each end follows its begin");
-                if let Settled::Unknown { hold_until } = settled {
-                    let hold = stripe.holds.entry(slot).or_default();
-                    *hold = hold_until.max(*hold);
+                if settled != Settled::Definite {
+                    stripe.holds.entry(slot).or_default().add(settled);
                 }
             }
             return;
@@ -252,9 +286,7 @@ impl<W> Gates<W> {
         let mut wide = self.wide.write();
         let gate = wide.gate_mut(scope);
         gate.writers = gate.writers.checked_sub(1).expect("each end follows its begin");
-        if let Settled::Unknown { hold_until } = settled {
-            gate.hold_until = gate.hold_until.max(hold_until);
-        }
+        gate.hold.add(settled);
     }
 
     /// Holds what a write of unknown outcome may touch; for those that an earlier run left behind.
@@ -267,29 +299,32 @@ impl<W> Gates<W> {
     pub fn held(&self, now: Millis) -> usize {
         let wide = self.wide.read();
         let wide_held = std::iter::once(&wide.all).chain(wide.tables.values());
-        let wide_held = wide_held.filter(|gate| gate.hold_until > now).count();
+        let wide_held = wide_held.filter(|gate| gate.hold.closed_until > now).count();
         drop(wide);
-        let slots =
-            |stripe: &Mutex<Stripe<W>>| stripe.lock().holds.values().filter(|until| **until > now).count();
+        let held = |hold: &&Hold| hold.closed_until > now;
+        let slots = |stripe: &Mutex<Stripe<W>>| stripe.lock().holds.values().filter(held).count();
         wide_held + self.stripes.iter().map(slots).sum::<usize>()
     }
 
     /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if the answer is
-    /// [`Join::Wait`].
+    /// [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway, so that outcomes unknown need not stop it: nobody
+    /// was told of those writes.
     pub fn join(
         self: &Arc<Self>,
         table: u32,
         slot: u32,
         key: &[u8],
         now: Millis,
+        tolerant: bool,
         waiter: impl FnOnce() -> W,
     ) -> Join<W> {
+        let stops = |bypass: &Bypass| !(tolerant && *bypass == Bypass::Quarantined);
         let wide = self.wide.read();
-        if let Some(bypass) = wide.closed(table, now) {
+        if let Some(bypass) = wide.closed(table, now).filter(stops) {
             return Join::Bypass(bypass);
         }
         let mut stripe = self.stripe(slot).lock();
-        if let Some(bypass) = stripe.closed(slot, now) {
+        if let Some(bypass) = stripe.closed(slot, now).filter(stops) {
             return Join::Bypass(bypass);
         }
         let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
@@ -299,10 +334,11 @@ impl<W> Gates<W> {
             fill.waiters.push(waiter());
             return Join::Wait;
         }
+        let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
         let id = stripe.next_fill;
         stripe.next_fill += 1;
         stripe.fills.entry(key.into()).or_default().push(Fill { id, stamp, waiters: Vec::new() });
-        Join::Lead(Ticket { gates: self.clone(), table, slot, key: key.into(), id, done: false })
+        Join::Lead(Ticket { gates: self.clone(), table, slot, key: key.into(), id, weak, done: false })
     }
 }
 
@@ -314,10 +350,16 @@ pub struct Ticket<W> {
     slot: u32,
     key: Box<[u8]>,
     id: u64,
+    weak: bool,
     done: bool,
 }
 
 impl<W> Ticket<W> {
+    /// Whether what is installed must be short-lived: a fill may not see all that was acknowledged.
+    pub fn is_weak(&self) -> bool {
+        self.weak
+    }
+
     /// Ends the fill: calls `install` if no write has begun since it started, in one step with the check.
     pub fn finish(mut self, install: impl FnOnce()) -> Finished<W> {
         self.done = true;

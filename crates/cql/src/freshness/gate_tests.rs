@@ -12,7 +12,7 @@ const KEY: &[u8] = b"key";
 type TestGates = Arc<Gates<&'static str>>;
 
 fn lead(gates: &TestGates, now: Millis) -> Ticket<&'static str> {
-    match gates.join(TABLE, SLOT, KEY, now, || "nobody waits") {
+    match gates.join(TABLE, SLOT, KEY, now, false, || "nobody waits") {
         Join::Lead(ticket) => ticket,
         Join::Wait => panic!("expected to lead, was told to wait"),
         Join::Bypass(why) => panic!("expected to lead, was sent past: {why:?}"),
@@ -20,7 +20,7 @@ fn lead(gates: &TestGates, now: Millis) -> Ticket<&'static str> {
 }
 
 fn bypass(gates: &TestGates, now: Millis) -> Option<Bypass> {
-    match gates.join(TABLE, SLOT, KEY, now, || "unexpected waiter") {
+    match gates.join(TABLE, SLOT, KEY, now, false, || "unexpected waiter") {
         Join::Bypass(why) => Some(why),
         _ => None,
     }
@@ -71,9 +71,27 @@ fn an_unknown_outcome_holds_until_its_time() {
         // A shorter hold does not end a longer one.
         gates.hold(&scope, 10);
         assert_eq!(bypass(&gates, 999), Some(Bypass::Quarantined), "{scope:?}");
+        assert!(matches!(gates.join(TABLE, SLOT, KEY, 999, true, || "waits"), Join::Lead(_)), "{scope:?}");
         assert!(gates.held(999) > 0);
         assert_eq!(bypass(&gates, 1_000), None, "{scope:?}");
         assert_eq!(gates.held(1_000), 0);
+    }
+}
+
+#[test]
+fn a_weak_write_lets_fills_through_but_marks_them() {
+    for scope in scopes() {
+        let gates = Gates::new();
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Weak { until: 1_000 });
+        assert!(lead(&gates, 999).is_weak(), "{scope:?}");
+        assert!(!lead(&gates, 1_000).is_weak(), "{scope:?}");
+        // An unknown outcome closes what is weak, and the weakness outlasts it.
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Weak { until: 3_000 });
+        gates.hold(&scope, 2_000);
+        assert_eq!(bypass(&gates, 1_999), Some(Bypass::Quarantined), "{scope:?}");
+        assert!(lead(&gates, 2_999).is_weak(), "{scope:?}");
     }
 }
 
@@ -89,8 +107,8 @@ fn other_partitions_and_tables_are_left_alone() {
 fn reads_join_a_fill_and_hear_of_it() {
     let gates = Gates::new();
     let ticket = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "second"), Join::Wait));
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "third"), Join::Wait));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "second"), Join::Wait));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "third"), Join::Wait));
     let finished = ticket.finish(|| {});
     assert_eq!(finished.waiters, ["second", "third"]);
 }
@@ -99,12 +117,12 @@ fn reads_join_a_fill_and_hear_of_it() {
 fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
     let gates = Gates::new();
     let old = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "before"), Join::Wait));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "before"), Join::Wait));
     let write = Scope::Slots(vec![SLOT]);
     gates.begin_write(&write);
     gates.end_write(&write, Settled::Definite);
     let new = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || "after"), Join::Wait));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "after"), Join::Wait));
     let old = old.finish(|| panic!("the old fill was overtaken"));
     assert_eq!(old.waiters, ["before"]);
     let new = new.finish(|| {});
@@ -116,11 +134,13 @@ fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
 fn a_dropped_ticket_lets_go_of_its_waiters_and_its_key() {
     let gates: Arc<Gates<Arc<()>>> = Gates::new();
     let waiter = Arc::new(());
-    let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, || unreachable!()) else { panic!("leads") };
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || waiter.clone()), Join::Wait));
+    let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, false, || unreachable!()) else {
+        panic!("leads")
+    };
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || waiter.clone()), Join::Wait));
     drop(ticket);
     assert_eq!(Arc::strong_count(&waiter), 1);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, || unreachable!()), Join::Lead(_)));
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || unreachable!()), Join::Lead(_)));
 }
 
 /// Readers and a writer race over one key. "Database" and "cache" are two cells; the writer follows the order that
@@ -153,7 +173,7 @@ fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
                         assert!(cached >= newest, "read {cached} after {newest} was acknowledged");
                         continue;
                     }
-                    if let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, || "waits") {
+                    if let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, false, || "waits") {
                         let value = database.load(Ordering::SeqCst);
                         std::thread::yield_now();
                         if ticket.finish(|| cache.store(value, Ordering::SeqCst)).installed {

@@ -18,8 +18,10 @@ pub struct ReadPlan {
     pub fingerprint: u64,
     /// Makes the row's key.
     pub key: KeyTemplate,
-    /// The columns of the answer, in order (aliases do not matter to the rows).
+    /// The columns of the answer, in order.
     pub projection: Vec<Projected>,
+    /// Their names in the answer: the alias, or the column's own.
+    pub names: Vec<String>,
 }
 
 /// One column of an answer.
@@ -105,7 +107,7 @@ fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     if !context.binds_certain {
         return Err(PassReason::UncertainBinds);
     }
-    let projection = project(&select.selectors, &table)?;
+    let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
     let equal = equalities(&select.relations)?;
     if equal.len() != table.partition_key.len() + table.clustering.len() {
         return Err(PassReason::NotOneRow);
@@ -113,7 +115,7 @@ fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     let partition = key_parts(&table.partition_key, &equal, |_| KeyClass::PARTITION)?;
     let clustering = key_parts(&table.clustering, &equal, |c| KeyClass::of_clustering(&c.cql_type))?;
     let key = KeyTemplate { partition: PartitionTemplate { table: table.id, parts: partition }, clustering };
-    Ok(ReadPlan { fingerprint: table.fingerprint(), key, projection, table })
+    Ok(ReadPlan { fingerprint: table.fingerprint(), key, projection, names, table })
 }
 
 fn check_clauses(select: &Select) -> Result<(), PassReason> {
@@ -143,16 +145,19 @@ fn check_clauses(select: &Select) -> Result<(), PassReason> {
     Ok(())
 }
 
-fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<Projected>, PassReason> {
-    let keys = table.partition_key.len() + table.clustering.len();
+fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<(Projected, String)>, PassReason> {
     if selectors.is_empty() {
-        let keys = (0..keys as u16).map(Projected::Key);
-        return Ok(keys.chain((0..table.regulars.len() as u16).map(Projected::Regular)).collect());
+        let keys = (0_u16..).map(Projected::Key).zip(table.partition_key.iter().chain(&table.clustering));
+        let regulars = (0_u16..).map(Projected::Regular).zip(&table.regulars);
+        return Ok(keys.chain(regulars).map(|(at, column)| (at, column.name.clone())).collect());
     }
     selectors
         .iter()
         .map(|selector| match &selector.what {
-            Selected::Column(name) => locate(name, table).ok_or(PassReason::UnknownColumn),
+            Selected::Column(name) => {
+                let at = locate(name, table).ok_or(PassReason::UnknownColumn)?;
+                Ok((at, selector.alias.clone().unwrap_or_else(|| name.clone())))
+            }
             Selected::CountRows | Selected::Expression => Err(PassReason::Expression),
         })
         .collect()
