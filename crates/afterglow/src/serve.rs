@@ -16,7 +16,8 @@ use crate::{
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
     data_dir::{self, DataDirError},
-    door::cql::{CqlDoor, CqlDoorConfig, PassThrough},
+    door::cql::cached::{Cached, CachedConfig, CachedError},
+    door::cql::{CqlDoor, CqlDoorConfig},
     logging::Logging,
     metrics::Metrics,
     reactor::{Driver, ListenError, Reactors, ReactorsConfig},
@@ -37,6 +38,9 @@ pub enum ServeError {
     /// The cache cannot be opened.
     #[error(transparent)]
     Cache(#[from] OpenError),
+    /// The cached path cannot be set up.
+    #[error(transparent)]
+    Cached(#[from] CachedError),
     /// Admin address or signals.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -69,9 +73,15 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let cache = cache::open(&config, data_dir, &metrics)?;
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
     let reactors = start_reactors(&config)?;
-    let door = CqlDoor::start(door_config(&config, metrics)?, &reactors)?;
-
-    tracing::warn!("this build caches nothing yet: every request passes through to the database");
+    let cached = Cached::open(&CachedConfig {
+        engine: &cache,
+        data_dir: &config.data_dir,
+        policies: policies.clone(),
+        restart_grace: config.restart_grace.get(),
+        unknown_outcome_hold: config.unknown_outcome_hold.get(),
+    })?;
+    let door = CqlDoor::start(door_config(&config, metrics, &cached)?, &reactors)?;
+    let keeping = cached.keep(&door);
     health.set(Stage::Serving);
     say_ports(&door, &control);
     while let Ok(event) = events.recv() {
@@ -84,12 +94,14 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         }
     }
     health.set(Stage::Draining);
-    if !door.drain(config.drain_timeout.get()) {
+    let whole = door.drain(config.drain_timeout.get());
+    if !whole {
         tracing::warn!(
             "requests were still in flight after {}: their connections were closed",
             config.drain_timeout
         );
     }
+    keeping.stop(whole);
     reactors.shutdown();
     tracing::info!("writing the cache out");
     cache.close();
@@ -106,14 +118,14 @@ fn start_reactors(config: &Config) -> Result<Reactors, ServeError> {
     Reactors::start(&wanted).map_err(ServeError::Reactors)
 }
 
-fn door_config(config: &Config, metrics: Arc<Metrics>) -> Result<CqlDoorConfig, ServeError> {
+fn door_config(config: &Config, metrics: Arc<Metrics>, cached: &Cached) -> Result<CqlDoorConfig, ServeError> {
     Ok(CqlDoorConfig {
         listen: config.cql.ok_or(ServeError::NoDoor)?,
         backends: config.backend.clone(),
         advertise: config.advertise,
-        host_id: None,
+        host_id: Some(cached.host_id()),
         metrics,
-        router: Arc::new(PassThrough),
+        router: cached.router(),
     })
 }
 

@@ -148,7 +148,11 @@ fn nothing_unsaved_means_that_a_crash_loses_nothing() {
     assert!(cache.stats().unsaved_bytes > 0);
     let begun = std::time::Instant::now();
     while cache.stats().unsaved_bytes > 0 {
-        assert!(begun.elapsed().as_secs() < 30, "the background copy should have finished: {:#?}", cache.stats());
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "the background copy should have finished: {:#?}",
+            cache.stats()
+        );
         std::thread::yield_now();
     }
     drop(ns);

@@ -64,6 +64,8 @@ label! {
         Device => "device",
         /// The copy moved while it was read, too often to follow.
         Moved => "moved",
+        /// The read was given up before its outcome was known.
+        Abandoned => "abandoned",
         /// Too many reads of the device were in flight.
         Busy => "busy",
         /// A write of the partition is on its way; nothing cached may be shown.

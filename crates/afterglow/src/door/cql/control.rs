@@ -64,9 +64,8 @@ enum ControlError {
 /// schema until it has been loaded, which is slower but never wrong.
 pub async fn refresh(door: &Door) {
     let (done, wait) = oneshot::channel();
-    // While there is no control connection the snapshot is empty and stays so.
     let sent = door.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
-    if sent && compio::time::timeout(REFRESH_TIMEOUT, wait).await.is_err() {
+    if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
         tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
         door.schema.publish(Schema::default());
     }
@@ -138,8 +137,8 @@ enum Served {
 }
 
 fn lost(door: &Door) {
+    // The snapshot stays: what was cached under it can still be served. What changes meanwhile shows in the schema's version.
     *door.refresh.lock() = None;
-    door.schema.publish(Schema::default());
     door.config.router.control(ControlState::Lost);
 }
 
@@ -180,10 +179,16 @@ async fn open(door: &Door, backend: &Rc<Backend>) -> Result<(), ControlError> {
     if answer.header.opcode != Opcode::Ready {
         return Err(ControlError::Refused("REGISTER"));
     }
-    let (cluster, release) = local::load(door, backend).await.ok_or(ControlError::Refused("system.local"))?;
-    door.schema.publish(load_schema(backend).await?);
-    tracing::info!(%cluster, %release, version = %backend.version(), "connected to the database");
-    door.config.router.control(ControlState::Connected { cluster, release });
+    let node = local::load(door, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    let schema = load_schema(backend).await?;
+    tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
+    door.config.router.control(ControlState::Connected {
+        cluster: node.cluster,
+        release: node.release,
+        data_center: node.data_center,
+        schema_version: node.schema_version,
+    });
+    door.schema.publish(schema);
     Ok(())
 }
 
@@ -231,7 +236,7 @@ fn note_schema_change(door: &Door, event: &Envelope) -> bool {
     let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
     match Event::parse(message) {
         Ok(Event::Schema(change)) => {
-            door.config.router.schema_changed(&change);
+            door.config.router.schema_changed(&change, &door.schema);
             true
         }
         _ => false,

@@ -170,9 +170,10 @@ async fn use_keyspace(request: Request, keyspace: Rc<str>) {
 async fn prepare(request: Request) {
     let client = request.client().clone();
     let session = client.keyspace();
+    let generation = client.here.door.schema.generation();
     match request.call().await {
         Ok(answer) => {
-            remember(&client, &request, session.as_deref(), &answer);
+            remember(&client, &request, session.as_deref(), &answer, generation);
             request.relay_plain(&answer, Path::Pass);
         }
         Err(error) => request.fail(&error),
@@ -184,6 +185,7 @@ fn remember(
     request: &Request,
     session: Option<&str>,
     answer: &afterglow_cql::frame::Envelope,
+    generation: u64,
 ) {
     let Ok((_, Message::Prepare(asked))) = request.message() else { return };
     let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
@@ -195,5 +197,6 @@ fn remember(
         session_keyspace(asked.keyspace, session),
         asked.keyspace.is_some(),
         message,
+        generation,
     );
 }

@@ -38,12 +38,31 @@ impl Tables {
     }
 }
 
-/// Reads the tables and keeps them; gives the cluster's name and the node's release. `None` when the database does not answer as it should.
-pub async fn load(door: &Door, backend: &Rc<Backend>) -> Option<(String, String)> {
+/// What the node that we talk to says of itself.
+pub struct Node {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its release.
+    pub release: String,
+    /// Its data centre.
+    pub data_center: Option<String>,
+    /// Version of its schema.
+    pub schema_version: Option<String>,
+}
+
+/// Reads the tables and keeps them. `None` when the database does not answer as it should.
+pub async fn load(door: &Door, backend: &Rc<Backend>) -> Option<Node> {
     let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
     let row = local.rows().next()?;
-    let cluster = row.text("cluster_name").unwrap_or_default();
-    let release = row.text("release_version").unwrap_or_default();
+    let node = Node {
+        cluster: row.text("cluster_name").unwrap_or_default(),
+        release: row.text("release_version").unwrap_or_default(),
+        data_center: row.text("data_center"),
+        schema_version: row
+            .bytes("schema_version")
+            .and_then(|id| uuid::Uuid::from_slice(id).ok())
+            .map(|id| id.to_string()),
+    };
     let known = door.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
     let (peers, peers_v2) = match known {
         // Only their columns matter, and those stay the same.
@@ -54,7 +73,7 @@ pub async fn load(door: &Door, backend: &Rc<Backend>) -> Option<(String, String)
         ),
     };
     *door.system.write() = Some(Tables { local: local.into_table(), peers, peers_v2 });
-    Some((cluster, release))
+    Some(node)
 }
 
 async fn fetch(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {

@@ -5,6 +5,7 @@
 //! the stream number. The [control] connection keeps the schema up to date.
 
 mod backend;
+pub mod cached;
 mod client;
 mod control;
 mod dispatch;

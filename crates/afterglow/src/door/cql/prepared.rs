@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::plan::{self, Plan};
+use afterglow_cql::response::ResultBody;
 use afterglow_cql::statement::{self, Parsed};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -32,8 +33,36 @@ pub struct Prepared {
     /// The plan, with the generation of the schema that it was made for.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
     /// The server's RESULT Prepared in each version, as clients have it.
-    answers: [Option<Bytes>; 2],
+    answers: [Option<Arc<Answer>>; 2],
+    /// The generation of the schema in which the server last took the statement for prepared; 0 for none.
+    confirmed: AtomicU64,
     used: AtomicBool,
+}
+
+/// A RESULT Prepared, taken apart as far as answers to EXECUTE need it.
+pub struct Answer {
+    /// The whole message.
+    pub message: Bytes,
+    /// The result's metadata, verbatim.
+    pub metadata: Bytes,
+    /// Its id (v5).
+    pub metadata_id: Option<Bytes>,
+    /// Names of the result's columns.
+    pub names: Vec<String>,
+    /// How many values it takes.
+    binds: usize,
+}
+
+impl Answer {
+    fn new(version: Version, message: &[u8]) -> Option<Answer> {
+        let whole = Bytes::copy_from_slice(message);
+        let Ok(ResultBody::Prepared(prepared)) = ResultBody::parse(version, &whole) else { return None };
+        let metadata = whole.slice_ref(prepared.result.raw);
+        let metadata_id = prepared.result_metadata_id.map(|id| whole.slice_ref(id));
+        let names = prepared.result.columns.iter().map(|column| column.name.to_owned()).collect();
+        let binds = prepared.bound.len();
+        Some(Answer { message: whole.clone(), metadata, metadata_id, names, binds })
+    }
 }
 
 impl Prepared {
@@ -50,13 +79,24 @@ impl Prepared {
         }
     }
 
-    /// The RESULT Prepared (without what precedes the message) that clients of that version have.
-    pub fn answer(&self, version: Version) -> Option<Bytes> {
+    /// The RESULT Prepared that clients of that version have.
+    pub fn answer(&self, version: Version) -> Option<Arc<Answer>> {
         self.answers[slot(version)].clone()
     }
 
+    /// Whether the server is known to take it for prepared in this generation of the schema. Only then do the columns that
+    /// clients know fit the plan: after a change the server may want it prepared again, and says so when it is executed.
+    pub fn is_confirmed(&self, generation: u64) -> bool {
+        self.confirmed.load(Ordering::Acquire) == generation
+    }
+
+    /// The server executed it; `generation` is of the schema before it was asked.
+    pub fn confirm(&self, generation: u64) {
+        self.confirmed.store(generation, Ordering::Release);
+    }
+
     fn cost(&self) -> usize {
-        let answers: usize = self.answers.iter().flatten().map(Bytes::len).sum();
+        let answers: usize = self.answers.iter().flatten().map(|answer| answer.message.len()).sum();
         // The tree of a text is several times its size.
         OVERHEAD + 4 * self.text.len() + answers
     }
@@ -104,7 +144,9 @@ impl PreparedStore {
         Some(prepared)
     }
 
-    /// Remembers what the server answered to a PREPARE; `answer` is the message of its RESULT.
+    /// Remembers what the server answered to a PREPARE; `answer` is the message of its RESULT, `generation` of the schema before
+    /// it was asked.
+    #[allow(clippy::too_many_arguments)]
     pub fn remember(
         &self,
         version: Version,
@@ -113,20 +155,25 @@ impl PreparedStore {
         keyspace: Option<&str>,
         names_keyspace: bool,
         answer: &[u8],
+        generation: u64,
     ) {
+        let Some(answer) = Answer::new(version, answer) else { return };
+        let mut parsed = statement::parse(text);
+        parsed.expect_binds(answer.binds);
         let mut order = self.order.lock();
         let known = self.by_id.read().get(id).cloned().filter(|known| known.text == text);
         // A text with a qualified name has one id in all keyspaces, and clients of both versions may have it.
         let mut answers = known.map(|known| known.answers.clone()).unwrap_or_default();
-        answers[slot(version)] = Some(Bytes::copy_from_slice(answer));
+        answers[slot(version)] = Some(Arc::new(answer));
         let prepared = Arc::new(Prepared {
             id: Bytes::copy_from_slice(id),
             text: text.to_owned(),
             keyspace: keyspace.map(str::to_owned),
             names_keyspace,
-            parsed: statement::parse(text),
+            parsed,
             plan: Mutex::default(),
             answers,
+            confirmed: AtomicU64::new(generation),
             // Only being asked for counts, or one sweep would find all equal and begin with the oldest.
             used: AtomicBool::new(false),
         });
@@ -157,18 +204,46 @@ impl PreparedStore {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::response::{ColumnSpec, MetadataOut, encode_prepared};
+
     use super::*;
 
-    fn remember(store: &PreparedStore, id: &str, version: Version, answer: &[u8]) {
-        store.remember(version, id.as_bytes(), &format!("SELECT {id} FROM ks.t"), Some("ks"), false, answer);
+    /// Remembers `SELECT id FROM ks.t`, whose one column is called `id` as well.
+    fn remember(store: &PreparedStore, id: &str, version: Version) {
+        let answer = answer(id, version);
+        store.remember(
+            version,
+            id.as_bytes(),
+            &format!("SELECT {id} FROM ks.t"),
+            Some("ks"),
+            false,
+            &answer,
+            7,
+        );
+    }
+
+    fn answer(id: &str, version: Version) -> Vec<u8> {
+        let column = ColumnSpec { keyspace: "ks", table: "t", name: id, type_bytes: &[0, 9] };
+        let metadata_id = (version >= Version::V5).then_some(&b"metadata"[..]);
+        let mut out = Vec::new();
+        encode_prepared(
+            version,
+            id.as_bytes(),
+            metadata_id,
+            &[],
+            &[],
+            &MetadataOut::of_table(&[column]),
+            &mut out,
+        );
+        out
     }
 
     #[test]
     fn what_is_used_outlives_what_is_not_within_the_budget() {
         let store = PreparedStore::with_budget(100 * 1024);
-        remember(&store, "hot", Version::V4, b"hot");
+        remember(&store, "hot", Version::V4);
         for n in 0..10_000 {
-            remember(&store, &format!("cold{n}"), Version::V4, b"cold");
+            remember(&store, &format!("cold{n}"), Version::V4);
             assert!(store.get(b"hot").is_some(), "forgotten although it was used before number {n}");
         }
         assert!(store.get(b"cold0").is_none());
@@ -180,14 +255,28 @@ mod tests {
     #[test]
     fn both_versions_answers_are_kept_and_counted_once() {
         let store = PreparedStore::default();
-        remember(&store, "id", Version::V4, b"four");
+        remember(&store, "id", Version::V4);
         let alone = store.order.lock().bytes;
         for _ in 0..3 {
-            remember(&store, "id", Version::V5, b"five!");
+            remember(&store, "id", Version::V5);
         }
         let prepared = store.get(b"id").unwrap();
-        assert_eq!(prepared.answer(Version::V4).as_deref(), Some(&b"four"[..]));
-        assert_eq!(prepared.answer(Version::V5).as_deref(), Some(&b"five!"[..]));
-        assert_eq!(store.order.lock().bytes, alone + 5);
+        let four = prepared.answer(Version::V4).unwrap();
+        assert_eq!((&four.message[..], &four.metadata_id), (&answer("id", Version::V4)[..], &None));
+        assert_eq!(four.names, ["id"]);
+        let five = prepared.answer(Version::V5).unwrap();
+        assert_eq!(five.metadata_id.as_deref(), Some(&b"metadata"[..]));
+        assert_eq!(five.metadata, four.metadata);
+        assert_eq!(store.order.lock().bytes, alone + five.message.len());
+    }
+
+    #[test]
+    fn a_statement_is_confirmed_for_one_generation_of_the_schema() {
+        let store = PreparedStore::default();
+        remember(&store, "id", Version::V4);
+        let prepared = store.get(b"id").unwrap();
+        assert!(prepared.is_confirmed(7) && !prepared.is_confirmed(8));
+        prepared.confirm(8);
+        assert!(!prepared.is_confirmed(7) && prepared.is_confirmed(8));
     }
 }

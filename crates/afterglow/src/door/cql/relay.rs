@@ -98,7 +98,8 @@ impl Request {
         }
         // v5 tells a client when the columns have changed. In v4 a client that skips metadata would read new rows with old
         // columns, unless they are the same: it must prepare again itself.
-        version >= Version::V5 || prepared.answer(version).is_some_and(|then| same_message(&then, &answer))
+        version >= Version::V5
+            || prepared.answer(version).is_some_and(|then| same_message(&then.message, &answer))
     }
 }
 

@@ -7,6 +7,7 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::SchemaChange;
 
 use super::request::{Asked, Request};
+use super::schema::SchemaStore;
 use crate::metrics::Path;
 
 /// What is left to do for a request, to be run as a task of its own.
@@ -22,9 +23,9 @@ pub trait Router: Send + Sync + 'static {
     fn route(&self, request: Request) -> Option<Later>;
 
     /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
-    /// schema; possibly also for changes that came through us.
-    fn schema_changed(&self, change: &SchemaChange<'_>) {
-        let _ = change;
+    /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
+    fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
+        let _ = (change, schema);
     }
 
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in doubt.
@@ -36,12 +37,16 @@ pub trait Router: Send + Sync + 'static {
 /// What the control connection is up to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlState {
-    /// Schema loaded, events come in.
+    /// Events come in; the schema is about to be published.
     Connected {
         /// The cluster's name.
         cluster: String,
         /// `release_version` of the node.
         release: String,
+        /// The node's data centre.
+        data_center: Option<String>,
+        /// `schema_version` of the node: equal only for equal schemas.
+        schema_version: Option<String>,
     },
     /// Lost, or never there.
     Lost,

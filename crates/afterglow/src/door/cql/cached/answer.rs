@@ -1,0 +1,42 @@
+//! From a cached row to the client's answer.
+
+use afterglow_cql::frame::notation::Put;
+use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::plan::{ReadPlan, RowKey};
+use afterglow_cql::response::{MetadataFlags, ResultKind};
+
+use super::super::Responder;
+use super::Row;
+use crate::metrics::Path;
+
+/// The metadata that an answer carries.
+#[derive(Clone, Copy)]
+pub enum Metadata<'a> {
+    /// As the database wrote it.
+    Whole(&'a [u8]),
+    /// The client has it, and needs the number of columns only.
+    Skipped,
+}
+
+/// Answers with one row, or with none if it is known not to exist.
+pub fn answer(
+    responder: Responder,
+    read: &ReadPlan,
+    key: &RowKey,
+    row: &Row,
+    metadata: Metadata<'_>,
+    path: Path,
+) {
+    responder.reply_with(Opcode::Result, Flags::NONE, path, |out| {
+        out.put_int(ResultKind::Rows as i32);
+        match metadata {
+            Metadata::Whole(bytes) => out.put_raw(bytes),
+            // Cassandra leaves the bit for "all of one table" set when it leaves the columns out.
+            Metadata::Skipped => {
+                out.put_int((MetadataFlags::NO_METADATA.0 | MetadataFlags::GLOBAL_TABLE.0) as i32);
+                out.put_int(read.projection.len() as i32);
+            }
+        }
+        row.stored().write_rows(key, &read.projection, out);
+    });
+}

@@ -1,0 +1,212 @@
+//! Reading a whole row from the database, for the cache.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::notation::Value;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesBuilder};
+use afterglow_cql::plan::{Projected, RowKey, TableSchema};
+use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
+use afterglow_cql::row::{Filled, fill_query, read_fill};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::super::{Backend, error_code, parsed};
+
+/// Tables whose fill statements are remembered, in each version.
+const MAX_STATEMENTS: usize = 16 * 1024;
+
+/// The prepared SELECT that reads one whole row of a table.
+pub struct FillStatement {
+    id: Vec<u8>,
+    metadata_id: Option<Vec<u8>>,
+    /// The type of every key column, then of every regular column, as the database writes it.
+    types: Vec<Vec<u8>>,
+    keys: usize,
+    table: Arc<TableSchema>,
+}
+
+impl FillStatement {
+    /// The metadata of an answer with these columns under these names.
+    pub fn metadata(&self, version: Version, projection: &[Projected], names: &[String]) -> Vec<u8> {
+        let columns: Vec<ColumnSpec<'_>> = projection
+            .iter()
+            .zip(names)
+            .map(|(at, name)| {
+                let at = match at {
+                    Projected::Key(at) => usize::from(*at),
+                    Projected::Regular(at) => self.keys + usize::from(*at),
+                };
+                ColumnSpec {
+                    keyspace: &self.table.keyspace,
+                    table: &self.table.name,
+                    name,
+                    type_bytes: &self.types[at],
+                }
+            })
+            .collect();
+        let mut out = Vec::new();
+        MetadataOut::of_table(&columns).encode(version, &mut out);
+        out
+    }
+}
+
+/// Why a fill brought nothing. The client's own request is then passed on unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FillFailure {
+    /// The database could not be asked, or refused.
+    Failed,
+    /// It answered, but not in a way that can be stored.
+    Uncacheable,
+}
+
+/// A statement with the generation of the schema that it was prepared in.
+type OfGeneration = (u64, Arc<FillStatement>);
+
+/// The fill statements of all tables. They belong to one generation of the schema and are prepared anew for the next.
+#[derive(Default)]
+pub struct FillStatements {
+    prepared: Mutex<HashMap<(Uuid, Version), OfGeneration>>,
+}
+
+impl FillStatements {
+    /// The statement, if it is prepared.
+    pub fn ready(
+        &self,
+        table: &TableSchema,
+        version: Version,
+        generation: u64,
+    ) -> Option<Arc<FillStatement>> {
+        let prepared = self.prepared.lock();
+        prepared
+            .get(&(table.id, version))
+            .filter(|(of, _)| *of == generation)
+            .map(|(_, statement)| statement.clone())
+    }
+
+    /// The statement, prepared if need be.
+    pub async fn get(
+        &self,
+        backend: &Backend,
+        table: &Arc<TableSchema>,
+        generation: u64,
+    ) -> Result<Arc<FillStatement>, FillFailure> {
+        match self.ready(table, backend.version(), generation) {
+            Some(statement) => Ok(statement),
+            None => self.prepare(backend, table, generation).await,
+        }
+    }
+
+    async fn prepare(
+        &self,
+        backend: &Backend,
+        table: &Arc<TableSchema>,
+        generation: u64,
+    ) -> Result<Arc<FillStatement>, FillFailure> {
+        let mut body = Vec::new();
+        Prepare { text: &fill_query(table), keyspace: None }.encode(backend.version(), &mut body);
+        let answer =
+            backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.map_err(|_| FillFailure::Failed)?;
+        let statement = Arc::new(understand(&answer, table).ok_or(FillFailure::Failed)?);
+        let mut prepared = self.prepared.lock();
+        if prepared.len() >= MAX_STATEMENTS {
+            prepared.clear();
+        }
+        prepared.insert((table.id, backend.version()), (generation, statement.clone()));
+        Ok(statement)
+    }
+
+    /// Reads the row. `asked_at` is a moment before this call, in unix seconds.
+    ///
+    /// # Errors
+    /// [`FillFailure`]; nothing is to be installed.
+    pub async fn fill(
+        &self,
+        backend: &Backend,
+        ask: Ask<'_>,
+        generation: u64,
+        asked_at: u32,
+    ) -> Result<Filled, FillFailure> {
+        let mut statement = self.get(backend, ask.table, generation).await?;
+        let mut answer = execute(backend, &statement, &ask).await?;
+        if error_code(&answer) == Some(ErrorCode::Unprepared) {
+            statement = self.prepare(backend, ask.table, generation).await?;
+            answer = execute(backend, &statement, &ask).await?;
+        }
+        read(&answer, &ask, asked_at)
+    }
+}
+
+/// What to read.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    /// The row's table.
+    pub table: &'a Arc<TableSchema>,
+    /// The row's key.
+    pub key: &'a RowKey,
+    /// At what consistency.
+    pub consistency: Consistency,
+}
+
+fn understand(answer: &Envelope, table: &Arc<TableSchema>) -> Option<FillStatement> {
+    let Response::Result(ResultBody::Prepared(prepared)) = parsed(answer)? else { return None };
+    let columns: Vec<ColumnSpec<'_>> = prepared.result.columns.iter().collect();
+    let keys: Vec<&str> =
+        table.partition_key.iter().chain(&table.clustering).map(|c| c.name.as_str()).collect();
+    let (head, tail) = columns.split_at_checked(keys.len())?;
+    let named = |columns: &[ColumnSpec<'_>], names: &mut dyn Iterator<Item = &str>| {
+        columns.iter().map(|column| column.name).eq(names)
+    };
+    let values: Vec<ColumnSpec<'_>> = tail.iter().copied().step_by(3).collect();
+    let whole = tail.len() == 3 * table.regulars.len()
+        && named(head, &mut keys.iter().copied())
+        && named(&values, &mut table.regulars.iter().map(|column| column.name.as_str()));
+    whole.then(|| FillStatement {
+        id: prepared.id.to_vec(),
+        metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),
+        types: head.iter().chain(&values).map(|column| column.type_bytes.to_vec()).collect(),
+        keys: keys.len(),
+        table: table.clone(),
+    })
+}
+
+async fn execute(
+    backend: &Backend,
+    statement: &FillStatement,
+    ask: &Ask<'_>,
+) -> Result<Envelope, FillFailure> {
+    let mut values = ValuesBuilder::positional();
+    for column in ask.key.columns() {
+        values.push(Value::Bytes(column));
+    }
+    let mut params = QueryParams::new(ask.consistency);
+    params.values = values.view();
+    let mut body = Vec::new();
+    let metadata_id = statement.metadata_id.as_deref();
+    Execute { id: &statement.id, result_metadata_id: metadata_id, params }
+        .encode(backend.version(), &mut body);
+    backend.call(Opcode::Execute, Flags::NONE, body.into()).await.map_err(|_| FillFailure::Failed)
+}
+
+/// An answer that carries anything besides its rows (a warning, say) belongs to this read alone.
+fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillFailure> {
+    if answer.header.opcode != Opcode::Result {
+        return Err(FillFailure::Failed);
+    }
+    let (extras, message) = response::split(&answer.header, &answer.body).map_err(|_| FillFailure::Failed)?;
+    let rows = match Response::parse(&answer.header, message) {
+        Ok(Response::Result(ResultBody::Rows(rows))) if extras.is_plain() && !rows.metadata.has_more() => {
+            rows
+        }
+        _ => return Err(FillFailure::Uncacheable),
+    };
+    let cells: Vec<Vec<Option<&[u8]>>> = rows
+        .iter()
+        .map(|row| row.map(|row| row.cells().collect()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| FillFailure::Failed)?;
+    read_fill(ask.table, ask.table.fingerprint(), ask.key, &cells, asked_at)
+        .map_err(|_| FillFailure::Uncacheable)
+}

@@ -1,0 +1,330 @@
+//! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first reactor, with a
+//! connection of its own.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::freshness::gate::Millis;
+use afterglow_cql::freshness::lease::{
+    Answer, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, Request, create_keyspace,
+    release_cql,
+};
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::super::{Backend, Cluster, Door, Fetched};
+use super::instance::{Instance, NewClaim};
+use super::router::Shared;
+use crate::config::LivePolicies;
+use crate::metrics::{BackendMetrics, LeaseState};
+
+/// Lifetime of the lease in the database.
+const TTL_SECONDS: u32 = 60;
+/// Part of it that we give away, for clocks of database nodes that differ.
+const MARGIN: Duration = Duration::from_secs(5);
+/// Pause before asking again for a lease that is not to be had.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often it looks around.
+const TICK: Duration = Duration::from_millis(200);
+/// How often a sign of life is written.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long one transaction may take; after that it counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Replicas of the lease row, where there are as many nodes.
+const REPLICAS: usize = 3;
+
+/// The keeper's state.
+pub(super) struct Keeper {
+    door: Arc<Door>,
+    shared: Arc<Shared>,
+    policies: Arc<LivePolicies>,
+    instance: Instance,
+    lease: Lease,
+    connection: Option<Rc<Backend>>,
+    backend_metrics: Arc<BackendMetrics>,
+    /// The keyspace and the table are there.
+    prepared: bool,
+    /// Generation of the policies that the claim was made under.
+    generation: u64,
+    /// Since the claim was checked against the cluster that answers.
+    cluster_checked: bool,
+    alive_noted: Millis,
+    holder: Option<Uuid>,
+}
+
+/// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours is in flight.
+pub(super) type Stop = oneshot::Sender<StopRequest>;
+/// Whether to give the lease back, and whom to tell when that is done.
+pub(super) type StopRequest = (bool, std::sync::mpsc::SyncSender<()>);
+
+impl Keeper {
+    pub(super) fn new(
+        door: Arc<Door>,
+        shared: Arc<Shared>,
+        policies: Arc<LivePolicies>,
+        instance: Instance,
+    ) -> Keeper {
+        let config = LeaseConfig {
+            me: instance.id(),
+            ttl_seconds: TTL_SECONDS,
+            margin: MARGIN.as_millis() as Millis,
+            retry: RETRY.as_millis() as Millis,
+        };
+        Keeper {
+            lease: Lease::new(config, instance.epochs()),
+            backend_metrics: door.config.metrics.backend(),
+            generation: policies.generation(),
+            door,
+            shared,
+            policies,
+            instance,
+            connection: None,
+            prepared: false,
+            cluster_checked: false,
+            alive_noted: 0,
+            holder: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<StopRequest>) {
+        loop {
+            if let Some(asked) = (&mut stop).now_or_never() {
+                let Ok((release, done)) = asked else { return };
+                self.end(release).await;
+                // Who asked has given up waiting if this fails.
+                let _ = done.send(());
+                return;
+            }
+            self.tick().await;
+            compio::time::sleep(TICK).await;
+        }
+    }
+
+    async fn tick(&mut self) {
+        let now = self.now();
+        self.shared.cache.settle_due();
+        if now.saturating_sub(self.alive_noted) >= HEARTBEAT.as_millis() as Millis {
+            self.alive_noted = now;
+            let noted = self.instance.note_alive(now);
+            self.warn("a sign of life", noted);
+        }
+        self.follow_policies();
+        if self.policies.current().1.any_exclusive() {
+            self.keep_lease().await;
+        } else {
+            self.door.config.metrics.lease.set(LeaseState::NotNeeded);
+        }
+    }
+
+    fn now(&self) -> Millis {
+        self.shared.cache.clock().now()
+    }
+
+    /// Under other policies others may write what only we could write before, and back again.
+    fn follow_policies(&mut self) {
+        let (generation, policies) = self.policies.current();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        let noted = self.instance.note_policies(&policies_text(&policies));
+        self.warn("the policies", noted);
+        self.renew_claim(&NewClaim::PoliciesChanged);
+    }
+
+    fn renew_claim(&mut self, why: &NewClaim) {
+        self.shared.cache.set_claim(None);
+        match self.instance.renew_claim() {
+            Ok(_) => {
+                tracing::info!(%why, "rows cached under `exclusive` so far are not served any more");
+                if self.lease.epoch().is_some() {
+                    self.believe();
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the instance file cannot be written: `exclusive` tables pass through");
+            }
+        }
+    }
+
+    fn believe(&self) {
+        self.shared.cache.set_claim(Some((self.instance.claim(), self.generation)));
+    }
+
+    async fn keep_lease(&mut self) {
+        for _ in 0..4 {
+            let Next::Send(request) = self.lease.next(self.now()) else { return };
+            let sent_at = self.now();
+            let answer = self.ask(request).await.unwrap_or(Answer::Failed);
+            if answer == Answer::Failed {
+                self.connection = None;
+            }
+            let change = self.lease.answered(request, sent_at, answer, self.now());
+            self.note(request, answer, change);
+        }
+    }
+
+    fn note(&mut self, request: Request, answer: Answer, change: Change) {
+        let metrics = self.door.config.metrics.clone();
+        match change {
+            Change::Nothing => {
+                if matches!((request, answer), (Request::Renew { .. }, Answer::Applied(true))) {
+                    metrics.lease.renewed.inc();
+                    self.shared.cache.lease().extend(self.lease.until());
+                }
+            }
+            Change::Acquired { epoch, continuous } => self.acquired(epoch, continuous),
+            Change::HeldByOther(holder) => {
+                metrics.lease.set(LeaseState::HeldByOther);
+                if self.holder.replace(holder) != Some(holder) {
+                    tracing::warn!(%holder, "another instance holds the lease: `exclusive` tables pass through");
+                }
+            }
+            Change::Lost => {
+                metrics.lease.lost.inc();
+                self.shared.cache.lease().end();
+                tracing::warn!("the lease was lost: `exclusive` tables pass through");
+            }
+        }
+        if self.lease.epoch().is_none() && change == Change::Nothing && self.holder.is_none() {
+            metrics.lease.set(LeaseState::Waiting);
+        }
+    }
+
+    fn acquired(&mut self, epoch: i64, continuous: bool) {
+        self.holder = None;
+        let noted = self.instance.note_epochs(KnownEpochs { held: epoch, asked: epoch });
+        self.warn("the lease's epoch", noted);
+        self.shared.cache.set_claim(None);
+        if continuous {
+            self.believe();
+        } else {
+            self.renew_claim(&NewClaim::LeaseChangedHands);
+        }
+        self.shared.cache.lease().extend(self.lease.until());
+        let lease = &self.door.config.metrics.lease;
+        lease.acquired.inc();
+        lease.set(LeaseState::Held);
+        tracing::info!(epoch, continuous, "the lease is ours: `exclusive` tables are cached");
+    }
+
+    /// Runs one transaction of the lease.
+    async fn ask(&mut self, request: Request) -> Option<Answer> {
+        let backend = self.connect().await?;
+        if let Request::Take { to, .. } = request {
+            let epochs = self.instance.epochs();
+            self.instance.note_epochs(KnownEpochs { held: epochs.held, asked: to }).ok()?;
+        }
+        let text = request.cql(self.lease.config());
+        let fetched = query(&backend, &text, Consistency::Quorum).await?;
+        let mut rows = fetched.rows();
+        if request != Request::Read {
+            let applied = rows.next()?.bytes("[applied]").map(|bytes| bytes == [1])?;
+            return Some(Answer::Applied(applied));
+        }
+        let uuid = |bytes: Option<&[u8]>| bytes.and_then(|bytes| Uuid::from_slice(bytes).ok());
+        Some(Answer::Row(match rows.next() {
+            None => None,
+            Some(row) => Some(LeaseRow {
+                owner: uuid(row.bytes("owner")),
+                epoch: row.bytes("epoch").and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)?,
+                last_owner: uuid(row.bytes("last_owner")),
+            }),
+        }))
+    }
+
+    /// The connection, with the lease's table behind it.
+    async fn connect(&mut self) -> Option<Rc<Backend>> {
+        let Cluster::Known { version, authentication: false } = self.door.cluster() else { return None };
+        if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
+            let targets = &self.door.config.backends;
+            let made = Backend::connect(targets, version, None, None, &self.backend_metrics).await;
+            self.connection = made.ok();
+        }
+        let backend = self.connection.clone()?;
+        if !self.cluster_checked {
+            self.check_cluster(&backend).await?;
+        }
+        if !self.prepared {
+            self.prepare(&backend).await?;
+        }
+        Some(backend)
+    }
+
+    async fn check_cluster(&mut self, backend: &Backend) -> Option<()> {
+        let fetched = query(backend, "SELECT cluster_name FROM system.local", Consistency::One).await?;
+        let name = fetched.rows().next()?.text("cluster_name")?;
+        if self.instance.note_cluster(&name).ok()? {
+            self.renew_claim(&NewClaim::OtherCluster);
+        }
+        self.cluster_checked = true;
+        Some(())
+    }
+
+    async fn prepare(&mut self, backend: &Backend) -> Option<()> {
+        if query(backend, "SELECT scope FROM afterglow.lease LIMIT 1", Consistency::One).await.is_none() {
+            let local = query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
+            let dc = local.rows().next()?.text("data_center")?;
+            let peers = query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
+            let neighbours = peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
+            execute(backend, &create_keyspace(&dc, REPLICAS.min(neighbours + 1))).await?;
+            execute(backend, CREATE_TABLE).await?;
+        }
+        self.prepared = true;
+        Some(())
+    }
+
+    async fn end(&mut self, release: bool) {
+        self.shared.cache.lease().end();
+        let now = self.now();
+        let noted = self.instance.note_alive(now);
+        self.warn("a sign of life", noted);
+        if let (true, Some(epoch), Some(backend)) = (release, self.lease.epoch(), self.connection.clone()) {
+            // If it fails the lease runs out by itself.
+            let _ = query(&backend, &release_cql(self.lease.config(), epoch), Consistency::Quorum).await;
+        }
+        if let Some(backend) = self.connection.take() {
+            backend.close();
+        }
+    }
+
+    fn warn(&self, what: &str, result: io::Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "{what} could not be written to the instance file");
+        }
+    }
+}
+
+/// The policies as text that differs whenever they do.
+pub(super) fn policies_text(policies: &crate::config::TablePolicies) -> String {
+    let rules: Vec<String> = policies.rules.iter().map(ToString::to_string).collect();
+    rules.join("\n")
+}
+
+async fn call(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Option<afterglow_cql::frame::Envelope> {
+    let mut params = QueryParams::new(consistency);
+    params.serial_consistency = Some(Consistency::Serial);
+    let mut body = Vec::new();
+    Query { text, params }.encode(backend.version(), &mut body);
+    let answer = compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
+    answer.ok()?.ok()
+}
+
+/// Rows, or nothing for whatever else happens.
+async fn query(backend: &Backend, text: &str, consistency: Consistency) -> Option<Fetched> {
+    Fetched::new(&call(backend, text, consistency).await?)
+}
+
+async fn execute(backend: &Backend, text: &str) -> Option<()> {
+    let answer = call(backend, text, Consistency::One).await?;
+    (answer.header.opcode == Opcode::Result).then_some(())
+}

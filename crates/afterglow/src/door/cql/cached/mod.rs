@@ -1,0 +1,353 @@
+//! The cached path: rows served from the engine, filled from the database, dropped by writes.
+//!
+//! [`RowCache`] is shared by all reactors and knows no socket. What keeps its rows fresh is told in
+//! `docs/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] (the order of a write),
+//! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_cql::freshness::gate`.
+
+mod answer;
+pub mod clock;
+mod fill;
+pub mod instance;
+mod keeper;
+mod read;
+mod router;
+mod scope;
+mod setup;
+mod tables;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_of};
+use afterglow_cql::freshness::lease::LeaseClock;
+use afterglow_cql::plan::{RowKey, TableSchema};
+use afterglow_cql::row::{Filled, StoredRow};
+use afterglow_engine::{Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
+use bytes::Bytes;
+use futures_channel::oneshot;
+
+use self::clock::Clock;
+use self::scope::{gate_of, group_of, token_of};
+use crate::config::{LivePolicies, TablePolicy};
+use crate::metrics::{FillOutcome, MissReason, PassReason, Tier};
+
+pub use router::CachedRouter;
+pub use setup::{Cached, CachedConfig, CachedError, Keeping};
+
+/// The row a fill brought, or nothing if it brought none that can be shared.
+pub type FillResult = Option<Row>;
+/// How a read that waits for another's fill hears of it.
+pub type Waiter = oneshot::Sender<FillResult>;
+
+/// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
+const WEAK_LIFE: Duration = Duration::from_secs(60);
+/// The hold of a lightweight transaction of unknown outcome: any later one may complete it, however late.
+const FOREVER: Millis = Millis::MAX;
+/// `claim u64 | filled_at u32 (seconds since boot)`, little endian, before the stored row.
+const PREFIX: usize = 12;
+/// The claim of rows that were not filled under `exclusive`.
+const NO_CLAIM: u64 = 0;
+
+/// A cached row: its bytes are checked and belong to the table shape that was asked for.
+#[derive(Debug, Clone)]
+pub struct Row(Bytes);
+
+impl Row {
+    /// The row itself.
+    pub fn stored(&self) -> StoredRow<'_> {
+        StoredRow::decode(&self.0).expect("checked when it was made")
+    }
+
+    fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
+        StoredRow::decode(&bytes).is_some_and(|row| row.fingerprint() == fingerprint).then_some(Row(bytes))
+    }
+}
+
+/// Under what a table's rows are cached at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Licence {
+    /// All writers come through us, and the lease says that nobody else caches.
+    Exclusive {
+        /// Rows of another claim are not believed.
+        claim: u64,
+    },
+    /// Nothing older than this many seconds.
+    Bounded {
+        /// At least one.
+        seconds: u32,
+    },
+}
+
+/// What the cached path is made of.
+struct Parts {
+    /// Where rows live: mutable, with partition epochs.
+    pub rows: Namespace,
+    /// Writes in flight, kept across a crash.
+    pub intents: IntentTable,
+    /// What was in flight when the last run ended, still noted there.
+    pub unsettled: Vec<(IntentId, u64)>,
+    /// Policies in force.
+    pub policies: Arc<LivePolicies>,
+    /// How long a write of unknown outcome keeps its partitions uncached.
+    pub hold: Duration,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// The cache of rows.
+pub struct RowCache {
+    rows: Namespace,
+    gates: Arc<Gates<Waiter>>,
+    ledger: write::Ledger,
+    policies: Arc<LivePolicies>,
+    lease: LeaseClock,
+    /// The present claim; [`NO_CLAIM`] while there is none that is safely on disk.
+    claim: AtomicU64,
+    /// Generation of the policies that the claim was made under; under others it licenses nothing.
+    claim_generation: AtomicU64,
+    /// Set while the schema is not known, so that nothing may be planned from it.
+    suspended: AtomicBool,
+    hold: Duration,
+    clock: Clock,
+}
+
+impl RowCache {
+    /// Takes over from the last run: what it left unsettled is held.
+    fn new(parts: Parts) -> Arc<RowCache> {
+        let gates = Gates::new();
+        let until = parts.clock.now() + parts.hold.as_millis() as Millis;
+        let ledger = write::Ledger::new(parts.intents);
+        for (id, word) in parts.unsettled {
+            let (scope, conditional) = scope::scope_of_intent(word);
+            let until = if conditional { FOREVER } else { until };
+            gates.hold(&scope, until);
+            ledger.keep_until(id, until);
+        }
+        Arc::new(RowCache {
+            rows: parts.rows,
+            gates,
+            ledger,
+            policies: parts.policies,
+            lease: LeaseClock::default(),
+            claim: AtomicU64::new(NO_CLAIM),
+            claim_generation: AtomicU64::new(0),
+            suspended: AtomicBool::new(true),
+            hold: parts.hold,
+            clock: parts.clock,
+        })
+    }
+
+    /// The clock that everything here goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Until when the lease is ours.
+    pub fn lease(&self) -> &LeaseClock {
+        &self.lease
+    }
+
+    /// Rows filled under `exclusive` are believed if they carry this claim, made under that generation of the policies;
+    /// `None`: none are.
+    pub fn set_claim(&self, claim: Option<(u64, u64)>) {
+        let (claim, generation) = claim.unwrap_or((NO_CLAIM, 0));
+        self.claim.store(NO_CLAIM, Ordering::Release);
+        self.claim_generation.store(generation, Ordering::Release);
+        self.claim.store(claim, Ordering::Release);
+    }
+
+    /// While suspended, nothing is served or filled; writes drop as ever.
+    pub fn suspend(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Release);
+    }
+
+    /// Partitions and tables held because of unknown outcomes.
+    pub fn held(&self) -> usize {
+        self.gates.held(self.clock.now())
+    }
+
+    /// Under what rows of `table` may be served and filled now.
+    ///
+    /// # Errors
+    /// Why the read must go to the database.
+    pub fn licence(&self, table: &TableSchema) -> Result<Licence, PassReason> {
+        if self.suspended.load(Ordering::Acquire) {
+            return Err(PassReason::Suspended);
+        }
+        let (generation, policies) = self.policies.current();
+        match policies.policy(&table.keyspace, &table.name) {
+            TablePolicy::Off => Err(PassReason::PolicyOff),
+            TablePolicy::MaxStaleness(bound) => {
+                Ok(Licence::Bounded { seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1) })
+            }
+            TablePolicy::Exclusive => {
+                let claim = self.claim.load(Ordering::Acquire);
+                let made_for = self.claim_generation.load(Ordering::Acquire);
+                if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
+                    return Err(PassReason::NoLease);
+                }
+                Ok(Licence::Exclusive { claim })
+            }
+        }
+    }
+
+    /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to [`RowCache::accept`].
+    pub fn look_up(&self, key: &RowKey) -> Lookup {
+        self.rows.get(key.engine_key())
+    }
+
+    /// Whether a hit may be served under this licence, to a plan made for this shape of the table.
+    ///
+    /// # Errors
+    /// Why it counts as a miss.
+    pub fn accept(&self, hit: &Hit, licence: Licence, fingerprint: u64) -> Result<Row, MissReason> {
+        let (prefix, row) = hit.value.split_first_chunk::<PREFIX>().ok_or(MissReason::Corrupt)?;
+        let (claim, filled_at) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
+        match licence {
+            Licence::Exclusive { claim: present } if u64::from_le_bytes(*claim) == present => {}
+            Licence::Exclusive { .. } => return Err(MissReason::Unusable),
+            Licence::Bounded { seconds } => {
+                let filled_at = u32::from_le_bytes(filled_at.try_into().map_err(|_| MissReason::Corrupt)?);
+                // Both are rounded down, so an age below the bound is truly below it.
+                match self.clock.seconds().checked_sub(filled_at) {
+                    Some(age) if age < seconds => {}
+                    Some(_) => return Err(MissReason::Expired),
+                    None => return Err(MissReason::Unusable),
+                }
+            }
+        }
+        Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(MissReason::Unusable)
+    }
+
+    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by.
+    pub fn join(
+        &self,
+        table: &TableSchema,
+        key: &RowKey,
+        licence: Licence,
+    ) -> (Join<Waiter>, Option<oneshot::Receiver<FillResult>>) {
+        let tolerant = matches!(licence, Licence::Bounded { .. });
+        let gate = gate_of(&table.keyspace, &table.name);
+        let slot = slot_of(token_of(gate, key.partition_key()));
+        let mut receiver = None;
+        let joined = self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, || {
+            let (sender, hears) = oneshot::channel();
+            receiver = Some(hears);
+            sender
+        });
+        (joined, receiver)
+    }
+
+    /// Ends a fill: installs the row if nothing overtook it, and tells those who wait.
+    ///
+    /// `asked_at` is the moment *before* the fill was sent.
+    pub fn install(&self, fill: Fill<'_>, ticket: Ticket<Waiter>) -> (Option<Row>, FillOutcome) {
+        let row = Row::checked(fill.filled.bytes.clone().into(), fill.table.fingerprint());
+        let mut outcome = FillOutcome::Overtaken;
+        let weak = ticket.is_weak();
+        let finished = if fill.filled.marker_only {
+            outcome = FillOutcome::Uncacheable;
+            ticket.finish(|| ())
+        } else {
+            ticket.finish(|| outcome = self.put(&fill, weak))
+        };
+        for waiter in finished.waiters {
+            // Fails when the waiting read has gone away, which is fine.
+            let _ = waiter.send(row.clone());
+        }
+        (row, outcome)
+    }
+
+    fn put(&self, fill: &Fill<'_>, weak: bool) -> FillOutcome {
+        let Fill { table, key, filled, licence, asked_at } = fill;
+        let claim = match licence {
+            Licence::Exclusive { claim } => *claim,
+            Licence::Bounded { .. } => NO_CLAIM,
+        };
+        let bound = match licence {
+            Licence::Bounded { seconds } => Some(*seconds),
+            Licence::Exclusive { .. } => None,
+        };
+        let life = bound.into_iter().chain(weak.then_some(WEAK_LIFE.as_secs() as u32)).min();
+        let until = life.map(|life| asked_at.unix.saturating_add(life));
+        let expiry = until.into_iter().chain(Some(filled.expiry).filter(|expiry| *expiry != 0)).min();
+        let mut value = Vec::with_capacity(PREFIX + filled.bytes.len());
+        value.extend_from_slice(&claim.to_le_bytes());
+        value.extend_from_slice(&asked_at.boot.to_le_bytes());
+        value.extend_from_slice(&filled.bytes);
+        let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
+        let options = PutOptions { expiry: expiry.unwrap_or(0), group: group_of(table.id), token };
+        match self.rows.put(key.engine_key(), &value, options) {
+            PutOutcome::Stored { .. }
+                if StoredRow::decode(&filled.bytes).is_some_and(|row| row.is_absent()) =>
+            {
+                FillOutcome::InstalledAbsent
+            }
+            PutOutcome::Stored { .. } => FillOutcome::Installed,
+            PutOutcome::Refused(_) => FillOutcome::Refused,
+        }
+    }
+}
+
+/// A moment, as the clocks that matter for a fill show it, each rounded down.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Unix seconds, for expiry.
+    pub unix: u32,
+    /// Seconds since boot, for staleness.
+    pub boot: u32,
+}
+
+/// A fill that came back.
+pub struct Fill<'a> {
+    /// The row's table.
+    pub table: &'a TableSchema,
+    /// The row's key.
+    pub key: &'a RowKey,
+    /// What the database said.
+    pub filled: Filled,
+    /// The licence from before the fill was sent.
+    pub licence: Licence,
+    /// The moment before it was sent.
+    pub asked_at: Moment,
+}
+
+impl From<Bypass> for MissReason {
+    fn from(bypass: Bypass) -> MissReason {
+        match bypass {
+            Bypass::WriteInFlight => MissReason::WriteInFlight,
+            Bypass::Quarantined => MissReason::Quarantined,
+        }
+    }
+}
+
+impl From<afterglow_engine::MissReason> for MissReason {
+    fn from(reason: afterglow_engine::MissReason) -> MissReason {
+        use afterglow_engine::MissReason as Engine;
+        match reason {
+            Engine::Absent => MissReason::Absent,
+            Engine::Loading => MissReason::Loading,
+            Engine::Expired => MissReason::Expired,
+            Engine::Killed => MissReason::Killed,
+            Engine::Superseded => MissReason::Superseded,
+            Engine::Collision => MissReason::Collision,
+            Engine::Corrupt => MissReason::Corrupt,
+            Engine::Device => MissReason::Device,
+            Engine::Moved => MissReason::Moved,
+            Engine::Abandoned => MissReason::Abandoned,
+            Engine::Busy => MissReason::Busy,
+        }
+    }
+}
+
+impl From<afterglow_engine::Tier> for Tier {
+    fn from(tier: afterglow_engine::Tier) -> Tier {
+        match tier {
+            afterglow_engine::Tier::Dram => Tier::Dram,
+            afterglow_engine::Tier::Buffer => Tier::Buffer,
+            afterglow_engine::Tier::Flash => Tier::Flash,
+        }
+    }
+}

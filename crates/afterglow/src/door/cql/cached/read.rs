@@ -1,0 +1,345 @@
+//! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
+
+use std::sync::Arc;
+
+use afterglow_cql::frame::{Envelope, Flags, Version};
+use afterglow_cql::freshness::gate::{Join, Ticket};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
+use afterglow_cql::response::{Response, ResultBody};
+use afterglow_engine::{FlashRead, Hit, Lookup};
+use bytes::Bytes;
+
+use super::super::{Asked, Later, Prepared, Request, parsed};
+use super::answer::{Metadata, answer};
+use super::fill::{Ask, FillFailure};
+use super::router::{Shared, bound, metrics};
+use super::{Fill, Licence, Row, Waiter};
+use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
+use crate::reactor::read_flash;
+
+/// Takes a read whose plan is [`Plan::CachedRead`].
+pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+    let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
+    let terms = match terms(shared, &request, read) {
+        Ok(terms) => terms,
+        Err(Unfit::Pass(reason)) => {
+            metrics(&request).passes.inc(reason);
+            request.pass(Path::Pass);
+            return None;
+        }
+        Err(Unfit::Unconfirmed(prepared)) => {
+            metrics(&request).passes.inc(PassReason::SchemaUnknown);
+            return Some(Box::pin(confirm(request, prepared, plan)));
+        }
+    };
+    let found = match shared.cache.look_up(&terms.key) {
+        Lookup::Hit(hit) => Found::of(shared, &hit, &terms, read),
+        Lookup::Miss(reason) => Found::Missing(reason.into()),
+        Lookup::Flash(flash) => {
+            let pending = Pending { shared: shared.clone(), request, plan, terms };
+            return Some(Box::pin(pending.read_and_reply(flash)));
+        }
+    };
+    let pending = match found {
+        Found::Row(row, tier) => {
+            let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
+                let pending = Pending { shared: shared.clone(), request, plan, terms };
+                return Some(Box::pin(pending.hit(row, tier)));
+            };
+            metrics(&request).hits.inc(tier);
+            answer(request.into_responder(), read, &terms.key, &row, metadata.view(), path_of(tier));
+            return None;
+        }
+        Found::Missing(reason) => {
+            metrics(&request).misses.inc(reason);
+            Pending { shared: shared.clone(), request, plan, terms }
+        }
+    };
+    Some(Box::pin(pending.missed()))
+}
+
+/// Why the cache has no part in a read.
+enum Unfit {
+    Pass(PassReason),
+    /// The server has not been seen to take the statement for prepared since the schema changed.
+    Unconfirmed(Arc<Prepared>),
+}
+
+impl From<PassReason> for Unfit {
+    fn from(reason: PassReason) -> Unfit {
+        Unfit::Pass(reason)
+    }
+}
+
+/// All that matters of a read request besides its plan.
+struct Terms {
+    key: RowKey,
+    licence: Licence,
+    /// Consistency of a fill: at least the request's, and at least a local quorum.
+    fill_at: Consistency,
+    /// Generation of the schema that the plan was made for, or an older one.
+    generation: u64,
+    metadata: Wanted,
+}
+
+/// The metadata that the client wants.
+enum Wanted {
+    Skipped,
+    Whole(Bytes),
+    /// Of a statement that came as text: made from the types that the fill statement's preparation told.
+    ByFillStatement {
+        generation: u64,
+    },
+}
+
+enum Ready {
+    Skipped,
+    Whole(Bytes),
+}
+
+impl Ready {
+    fn view(&self) -> Metadata<'_> {
+        match self {
+            Ready::Skipped => Metadata::Skipped,
+            Ready::Whole(bytes) => Metadata::Whole(bytes),
+        }
+    }
+}
+
+impl Wanted {
+    fn ready(&self, shared: &Shared, read: &ReadPlan, version: Version) -> Option<Ready> {
+        match self {
+            Wanted::Skipped => Some(Ready::Skipped),
+            Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
+            Wanted::ByFillStatement { generation } => {
+                let statement = shared.statements.ready(&read.table, version, *generation)?;
+                Some(Ready::Whole(statement.metadata(version, &read.projection, &read.names).into()))
+            }
+        }
+    }
+}
+
+fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
+    let generation = request.client().here.schema().generation;
+    let (extras, message) = request.message().map_err(|_| PassReason::NotUnderstood)?;
+    if request.header.flags.contains(Flags::TRACING) {
+        return Err(PassReason::Tracing.into());
+    }
+    if !extras.is_plain() {
+        return Err(PassReason::Payload.into());
+    }
+    let (params, metadata) = match (&message, &request.asked) {
+        (Message::Query(query), _) => {
+            let skip = query.params.skip_metadata;
+            (query.params, if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } })
+        }
+        (Message::Execute(execute), Asked::Execute(prepared, _)) => {
+            let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
+            if !prepared.is_confirmed(generation) || known.names != read.names {
+                return Err(Unfit::Unconfirmed(prepared.clone()));
+            }
+            if execute.result_metadata_id != known.metadata_id.as_deref() {
+                return Err(PassReason::Option.into());
+            }
+            let skip = execute.params.skip_metadata;
+            (execute.params, if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) })
+        }
+        _ => return Err(PassReason::NotUnderstood.into()),
+    };
+    let fill_at = fits(&params, read)?;
+    let licence = shared.cache.licence(&read.table)?;
+    let mut key = RowKey::new();
+    read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
+    Ok(Terms { key, licence, fill_at, generation, metadata })
+}
+
+/// Whether a stored row answers a request with these parameters as the database would.
+fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<Consistency, PassReason> {
+    let fill_at = match params.consistency {
+        Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum => Consistency::LocalQuorum,
+        _ => return Err(PassReason::Consistency),
+    };
+    // With a page size of 1 the database says that there may be more.
+    if params.paging_state.is_some() || params.page_size == Some(1) {
+        return Err(PassReason::Paging);
+    }
+    if params.now_in_seconds.is_some() {
+        return Err(PassReason::Option);
+    }
+    // Too many or too few values are the database's to refuse.
+    if params.values.len() != read.key.markers() {
+        return Err(PassReason::Option);
+    }
+    Ok(fill_at)
+}
+
+enum Found {
+    Row(Row, Tier),
+    Missing(MissReason),
+}
+
+impl Found {
+    fn of(shared: &Shared, hit: &Hit, terms: &Terms, read: &ReadPlan) -> Found {
+        match shared.cache.accept(hit, terms.licence, read.fingerprint) {
+            Ok(row) => Found::Row(row, hit.tier.into()),
+            Err(reason) => Found::Missing(reason),
+        }
+    }
+}
+
+fn path_of(tier: Tier) -> Path {
+    match tier {
+        Tier::Flash => Path::Flash,
+        _ => Path::Dram,
+    }
+}
+
+/// A read that could not be answered at once.
+struct Pending {
+    shared: Arc<Shared>,
+    request: Request,
+    plan: Arc<Plan>,
+    terms: Terms,
+}
+
+impl Pending {
+    fn read(&self) -> &ReadPlan {
+        match &*self.plan {
+            Plan::CachedRead(read) => read,
+            _ => unreachable!("a read is pending only under a plan to read"),
+        }
+    }
+
+    async fn read_and_reply(self, mut flash: FlashRead) {
+        let found = loop {
+            let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
+                break Found::Missing(MissReason::Device);
+            };
+            let bytes = read_flash(device, flash.offset(), flash.len()).await;
+            match flash.finish(bytes) {
+                Lookup::Hit(hit) => break Found::of(&self.shared, &hit, &self.terms, self.read()),
+                Lookup::Miss(reason) => break Found::Missing(reason.into()),
+                Lookup::Flash(again) => flash = again,
+            }
+        };
+        match found {
+            Found::Row(row, tier) => self.hit(row, tier).await,
+            Found::Missing(reason) => {
+                metrics(&self.request).misses.inc(reason);
+                self.missed().await;
+            }
+        }
+    }
+
+    async fn hit(self, row: Row, tier: Tier) {
+        metrics(&self.request).hits.inc(tier);
+        self.reply(row, path_of(tier)).await;
+    }
+
+    /// Answers with the row; by the database where the metadata that the client wants cannot be had.
+    async fn reply(self, row: Row, path: Path) {
+        let Some(metadata) = self.metadata().await else {
+            return self.request.pass(path);
+        };
+        let Plan::CachedRead(read) = &*self.plan else { return };
+        answer(self.request.into_responder(), read, &self.terms.key, &row, metadata.view(), path);
+    }
+
+    async fn metadata(&self) -> Option<Ready> {
+        let version = self.request.header.version;
+        if let Some(ready) = self.terms.metadata.ready(&self.shared, self.read(), version) {
+            return Some(ready);
+        }
+        let backend = self.request.connection().await.ok()?;
+        self.shared.statements.get(&backend, &self.read().table, self.terms.generation).await.ok()?;
+        self.terms.metadata.ready(&self.shared, self.read(), version)
+    }
+
+    async fn missed(self) {
+        let (joined, hears) = self.shared.cache.join(&self.read().table, &self.terms.key, self.terms.licence);
+        match joined {
+            Join::Lead(ticket) => self.lead(ticket).await,
+            Join::Wait => {
+                metrics(&self.request).misses.inc(MissReason::Coalesced);
+                let row = match hears {
+                    Some(hears) => hears.await.ok().flatten(),
+                    None => None,
+                };
+                match row {
+                    Some(row) => self.reply(row, Path::Miss).await,
+                    None => self.request.pass(Path::Miss),
+                }
+            }
+            Join::Bypass(reason) => {
+                metrics(&self.request).misses.inc(reason.into());
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+
+    async fn lead(self, ticket: Ticket<Waiter>) {
+        let asked_at = self.shared.cache.clock().moment();
+        let filled = match self.request.connection().await {
+            Ok(backend) => {
+                let read = self.read();
+                let ask = Ask { table: &read.table, key: &self.terms.key, consistency: self.terms.fill_at };
+                self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at.unix).await
+            }
+            Err(_) => Err(FillFailure::Failed),
+        };
+        let fills = &metrics(&self.request).fills;
+        match filled {
+            Ok(filled) => {
+                let read = self.read();
+                let fill = Fill {
+                    table: &read.table,
+                    key: &self.terms.key,
+                    filled,
+                    licence: self.terms.licence,
+                    asked_at,
+                };
+                let (row, outcome) = self.shared.cache.install(fill, ticket);
+                fills.inc(outcome);
+                match row {
+                    Some(row) => self.reply(row, Path::Miss).await,
+                    None => self.request.pass(Path::Miss),
+                }
+            }
+            // Whatever the database had against the fill, its answer to the client's own request is what counts.
+            Err(failure) => {
+                fills.inc(match failure {
+                    FillFailure::Failed => FillOutcome::Failed,
+                    FillFailure::Uncacheable => FillOutcome::Uncacheable,
+                });
+                drop(ticket);
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+}
+
+/// Whether an answer has rows in the columns that the client knows.
+fn executed_as_known(answer: &Envelope) -> bool {
+    match parsed(answer) {
+        Some(Response::Result(ResultBody::Rows(rows))) => rows.metadata.new_metadata_id.is_none(),
+        _ => false,
+    }
+}
+
+/// Passes an EXECUTE on and looks whether the server takes the statement for prepared.
+async fn confirm(request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
+    let generation = request.client().here.schema().generation;
+    match request.call().await {
+        Ok(answer) => {
+            let known = prepared.answer(request.header.version);
+            let fits =
+                matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
+            if fits && executed_as_known(&answer) {
+                prepared.confirm(generation);
+            }
+            request.relay(answer, Path::Pass).await;
+        }
+        Err(error) => request.fail(&error),
+    }
+}

@@ -1,0 +1,262 @@
+//! What one write may touch: gates to close, cached rows to drop, intents to note.
+
+use afterglow_cql::freshness::gate::{SLOTS, Scope, slot_of};
+use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WritePlan};
+use afterglow_cql::statement::Marker;
+use afterglow_cql::token::murmur3;
+use uuid::Uuid;
+
+/// More partitions than this in one write count as their tables.
+const MAX_SLOTS: usize = 512;
+
+/// The engine's group of a table's rows. By id: a table that was dropped and created again is another.
+pub fn group_of(table: Uuid) -> u32 {
+    let bytes = table.as_u128();
+    let folded = (bytes ^ (bytes >> 32) ^ (bytes >> 64) ^ (bytes >> 96)) as u32;
+    folded.max(1) // 0 is no group
+}
+
+/// The gate of a table. By name, not by id: a write that was planned before the table was dropped and created again must
+/// keep out fills of the new one.
+pub fn gate_of(keyspace: &str, table: &str) -> u32 {
+    let mut bytes = Vec::with_capacity(keyspace.len() + table.len() + 1);
+    bytes.extend_from_slice(keyspace.as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(table.as_bytes());
+    murmur3(&bytes) as u32
+}
+
+/// The token of a partition: its Murmur3 token, told apart by the table's gate. Its slot is the partition's gate and its
+/// epoch in the engine.
+pub fn token_of(gate: u32, partition_key: &[u8]) -> u64 {
+    (murmur3(partition_key) as u64) ^ u64::from(gate).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Cached rows to drop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doomed {
+    /// One row, by its engine key.
+    Row(Vec<u8>),
+    /// Every row whose token falls into this token's slot.
+    Partition(u64),
+    /// Every row of a table, by its group.
+    Table(u32),
+    /// Every row.
+    Everything,
+}
+
+/// The newest schema, as far as writes need it.
+pub trait Tables {
+    /// The gate of the table with this id; `None` if there is no such table (any more).
+    fn gate(&self, id: Uuid) -> Option<u32>;
+    /// The id of a table; `None` if there is no such table.
+    fn id(&self, keyspace: &str, table: &str) -> Option<Uuid>;
+    /// Gates and ids of all tables of a keyspace.
+    fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)>;
+}
+
+/// What a write, or a batch of them, may touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    slots: Vec<u32>,
+    tables: Vec<u32>,
+    everything: bool,
+    doomed: Vec<Doomed>,
+    /// Tables that the write was planned for. When one of them is gone by the time the gates are closed, the plan was
+    /// made for an older schema, and what it names is not what the write will touch.
+    planned: Vec<Uuid>,
+    /// A lightweight transaction is among them.
+    pub conditional: bool,
+}
+
+impl Touched {
+    /// Everything there is; for statements without a plan.
+    pub fn everything() -> Touched {
+        Touched { everything: true, doomed: vec![Doomed::Everything], ..Touched::default() }
+    }
+
+    /// Whether nothing at all is touched.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.tables.is_empty() && !self.everything
+    }
+
+    /// Whether every table that the write was planned for is still there.
+    pub fn is_current(&self, tables: &impl Tables) -> bool {
+        self.planned.iter().all(|id| tables.gate(*id).is_some())
+    }
+
+    /// The tables that the write was planned for.
+    pub fn planned(&self) -> &[Uuid] {
+        &self.planned
+    }
+
+    /// Adds what `plan` touches with these bound values.
+    pub fn add<'v>(
+        &mut self,
+        plan: &WritePlan,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+        tables: &impl Tables,
+    ) {
+        self.conditional |= plan.conditional;
+        plan.targets.iter().for_each(|target| self.add_target(target, value, tables));
+    }
+
+    /// Adds one target.
+    pub fn add_target<'v>(
+        &mut self,
+        target: &Target,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+        tables: &impl Tables,
+    ) {
+        match target {
+            Target::Row(template) => match self.plan_for(template.table(), tables) {
+                Some(gate) => self.row(gate, template, value),
+                None => self.all(),
+            },
+            Target::Partition(template) => match self.plan_for(template.table(), tables) {
+                Some(gate) => self.partition(gate, template, value),
+                None => self.all(),
+            },
+            Target::Table { keyspace, table, id } => match id.or_else(|| tables.id(keyspace, table)) {
+                Some(id) => {
+                    self.plan_for(id, tables);
+                    self.table(gate_of(keyspace, table), id);
+                }
+                // Not in our schema, so nothing of it is cached; but it may enter the schema while the write is on its
+                // way, and then no fill may start.
+                None => self.gate(gate_of(keyspace, table)),
+            },
+            Target::Keyspace(keyspace) => {
+                // Tables that are made meanwhile have gates that we cannot name.
+                self.everything = true;
+                let ids = tables.tables_in(keyspace);
+                self.doomed.extend(ids.into_iter().map(|(_, id)| Doomed::Table(group_of(id))));
+            }
+            Target::Everything => self.all(),
+        }
+    }
+
+    fn plan_for(&mut self, id: Uuid, tables: &impl Tables) -> Option<u32> {
+        if !self.planned.contains(&id) {
+            self.planned.push(id);
+        }
+        tables.gate(id)
+    }
+
+    fn all(&mut self) {
+        self.everything = true;
+        self.doomed.push(Doomed::Everything);
+    }
+
+    fn row<'v>(&mut self, gate: u32, template: &KeyTemplate, value: &impl Fn(&Marker) -> Option<&'v [u8]>) {
+        let mut key = RowKey::new();
+        match template.bind(value, &mut key) {
+            Ok(()) => {
+                if self.slot(gate, template.table(), token_of(gate, key.partition_key())) {
+                    self.doomed.push(Doomed::Row(key.engine_key().to_vec()));
+                }
+            }
+            Err(KeyError::NoPartition) => self.table(gate, template.table()),
+            Err(KeyError::NoRow | KeyError::NotCanonical | KeyError::TooLong) => {
+                self.partition(gate, template.partition(), value);
+            }
+        }
+    }
+
+    fn partition<'v>(
+        &mut self,
+        gate: u32,
+        template: &PartitionTemplate,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) {
+        let mut key = Vec::new();
+        match template.partition_key(value, &mut key) {
+            Ok(()) => {
+                let token = token_of(gate, &key);
+                if self.slot(gate, template.table(), token) {
+                    self.doomed.push(Doomed::Partition(token));
+                }
+            }
+            Err(_) => self.table(gate, template.table()),
+        }
+    }
+
+    fn table(&mut self, gate: u32, id: Uuid) {
+        self.gate(gate);
+        let doomed = Doomed::Table(group_of(id));
+        if !self.doomed.contains(&doomed) {
+            self.doomed.push(doomed);
+        }
+    }
+
+    fn gate(&mut self, gate: u32) {
+        if !self.tables.contains(&gate) {
+            self.tables.push(gate);
+        }
+    }
+
+    /// Adds the slot of a token; false when there are too many and the whole table was added instead.
+    fn slot(&mut self, gate: u32, table: Uuid, token: u64) -> bool {
+        let slot = slot_of(token);
+        if self.slots.contains(&slot) {
+            return true;
+        }
+        if self.slots.len() >= MAX_SLOTS {
+            self.table(gate, table);
+            return false;
+        }
+        self.slots.push(slot);
+        true
+    }
+
+    /// The gates to close.
+    pub fn gates(&self) -> Vec<Scope> {
+        if self.everything {
+            return vec![Scope::Everything];
+        }
+        let slots = (!self.slots.is_empty()).then(|| Scope::Slots(self.slots.clone()));
+        slots.into_iter().chain(self.tables.iter().map(|gate| Scope::Table(*gate))).collect()
+    }
+
+    /// The cached rows to drop once the gates are closed.
+    pub fn doomed(&self) -> &[Doomed] {
+        &self.doomed
+    }
+}
+
+const KIND_SHIFT: u32 = 32;
+const KIND_SLOT: u64 = 1;
+const KIND_TABLE: u64 = 2;
+const KIND_EVERYTHING: u64 = 3;
+/// A lightweight transaction: once its outcome is unknown it may be completed by any later one, however late.
+const CONDITIONAL: u64 = 1 << 63;
+
+/// The intent word of a write that may touch any row.
+pub const ANYTHING: u64 = KIND_EVERYTHING << KIND_SHIFT;
+
+/// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
+pub fn intents_of(scopes: &[Scope], conditional: bool) -> Vec<u64> {
+    let flag = if conditional { CONDITIONAL } else { 0 };
+    let word = |kind: u64, value: u32| flag | (kind << KIND_SHIFT) | u64::from(value);
+    let mut words = Vec::new();
+    for scope in scopes {
+        match scope {
+            Scope::Slots(slots) => words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot))),
+            Scope::Table(gate) => words.push(word(KIND_TABLE, *gate)),
+            Scope::Everything => words.push(word(KIND_EVERYTHING, 0)),
+        }
+    }
+    words
+}
+
+/// The scope of a stored intent, and whether it is of a lightweight transaction. A word that no version of ours wrote
+/// counts as everything.
+pub fn scope_of_intent(word: u64) -> (Scope, bool) {
+    let value = word as u32;
+    let scope = match (word & !CONDITIONAL) >> KIND_SHIFT {
+        KIND_SLOT if value < SLOTS => Scope::Slots(vec![value]),
+        KIND_TABLE => Scope::Table(value),
+        _ => Scope::Everything,
+    };
+    (scope, word & CONDITIONAL != 0)
+}

@@ -1,0 +1,163 @@
+//! Puts the cached path together at start, and takes it apart at a clean stop.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_engine::media::{MediaError, boot_id};
+use afterglow_engine::{Cache, IntentTable, NamespaceOptions, OpenError};
+use futures_channel::oneshot;
+use uuid::Uuid;
+
+use super::super::{CqlDoor, Router};
+use super::clock::Clock;
+use super::instance::{self, Instance, Present};
+use super::keeper::{Keeper, Stop, policies_text};
+use super::router::CachedRouter;
+use super::scope::ANYTHING;
+use super::{Parts, RowCache};
+use crate::config::LivePolicies;
+
+/// The namespace that rows live in.
+const NAMESPACE: &str = "cql";
+/// The file of intents in the data directory.
+const INTENTS: &str = "intents";
+/// Writes that may be under way, or held, at once and be told apart after a crash.
+const INTENT_SLOTS: u32 = 64 * 1024;
+/// How long giving the lease back may take.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the cached path needs to know.
+pub struct CachedConfig<'a> {
+    /// The engine.
+    pub engine: &'a Cache,
+    /// Where intents and identity live.
+    pub data_dir: &'a Path,
+    /// Policies in force.
+    pub policies: Arc<LivePolicies>,
+    /// Longest absence after which `exclusive` rows are still believed.
+    pub restart_grace: Duration,
+    /// How long a write of unknown outcome keeps its partitions uncached.
+    pub unknown_outcome_hold: Duration,
+}
+
+/// Why the cached path cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum CachedError {
+    /// The namespace.
+    #[error(transparent)]
+    Namespace(#[from] OpenError),
+    /// The file of intents.
+    #[error(transparent)]
+    Intents(#[from] MediaError),
+    /// The instance file.
+    #[error("cannot write the instance file in the data directory: {0}")]
+    Instance(#[source] io::Error),
+}
+
+/// The cached path, not serving yet.
+pub struct Cached {
+    router: Arc<CachedRouter>,
+    policies: Arc<LivePolicies>,
+    instance: Instance,
+}
+
+impl Cached {
+    /// Takes over from the last run in this data directory.
+    ///
+    /// # Errors
+    /// When one of its files cannot be made.
+    pub fn open(config: &CachedConfig<'_>) -> Result<Cached, CachedError> {
+        let expected = config.data_dir.join(instance::FILE).exists();
+        let clock = Clock;
+        let present = Present {
+            policies: policies_text(&config.policies.current().1),
+            boot_id: boot_id()
+                .map_or_else(|_| Uuid::new_v4().to_string(), |id| Uuid::from_bytes(id.0).to_string()),
+            now: clock.now(),
+            restart_grace: config.restart_grace,
+        };
+        let (instance, new_claim) =
+            Instance::open(config.data_dir, &present).map_err(CachedError::Instance)?;
+        match &new_claim {
+            Some(why) if expected => {
+                tracing::warn!(%why, "rows cached under `exclusive` by the last run are not served");
+            }
+            _ => {
+                tracing::info!(instance = %instance.id(), "rows cached under `exclusive` by the last run may be served")
+            }
+        }
+        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+        let rows = config.engine.namespace(NAMESPACE, options)?;
+        let path = config.data_dir.join(INTENTS);
+        let (intents, unsettled) = IntentTable::open(&path, INTENT_SLOTS, ANYTHING, expected)?;
+        if let Some(doubt) = &unsettled.doubt {
+            let hold = config.unknown_outcome_hold;
+            tracing::warn!(
+                ?doubt,
+                ?hold,
+                "it is not known which writes were on their way when the last run ended: `exclusive` tables are not cached for a while"
+            );
+        } else if !unsettled.intents.is_empty() {
+            let count = unsettled.intents.len();
+            tracing::info!(
+                count,
+                "writes were on their way when the last run ended: their partitions are not cached for a while"
+            );
+        }
+        let cache = RowCache::new(Parts {
+            rows,
+            intents,
+            unsettled: unsettled.intents,
+            policies: config.policies.clone(),
+            hold: config.unknown_outcome_hold,
+            clock,
+        });
+        let router = Arc::new(CachedRouter::new(cache, &config.engine.devices()));
+        Ok(Cached { router, policies: config.policies.clone(), instance })
+    }
+
+    /// This instance's identity, for drivers too.
+    pub fn host_id(&self) -> Uuid {
+        self.instance.id()
+    }
+
+    /// What decides how a door's requests are answered.
+    pub fn router(&self) -> Arc<dyn Router> {
+        self.router.clone()
+    }
+
+    /// Starts to ask for the lease, to write signs of life, and to settle what is due.
+    pub fn keep(self, door: &CqlDoor) -> Keeping {
+        let (stop, stopped) = oneshot::channel();
+        let shared = self.router.shared().clone();
+        let cache = shared.cache.clone();
+        let (policies, instance, of) = (self.policies, self.instance, door.door().clone());
+        door.door().reactors.spawn_on(0, move || async move {
+            Keeper::new(of, shared, policies, instance).run(stopped).await;
+        });
+        Keeping { stop, cache }
+    }
+}
+
+/// The cached path at work.
+pub struct Keeping {
+    stop: Stop,
+    cache: Arc<RowCache>,
+}
+
+impl Keeping {
+    /// The clean stop, after the door was drained. `whole`: every request was answered, so that nothing of ours is under way
+    /// and the lease can be given back at once. Blocks; not to be called on a reactor.
+    pub fn stop(self, whole: bool) {
+        let (done, ended) = std::sync::mpsc::sync_channel(1);
+        if self.stop.send((whole, done)).is_ok() {
+            // The lease runs out by itself when this takes too long.
+            let _ = ended.recv_timeout(STOP_TIMEOUT);
+        }
+        if whole {
+            self.cache.close();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The newest schema as the cached path needs it: tables by id, gates, and which writes a quorum read may miss.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use afterglow_cql::message::Consistency;
+use afterglow_cql::plan::{SchemaView, TableSchema};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::super::{Schema, SchemaStore};
+use super::scope::{Tables, gate_of};
+
+/// One snapshot of the schema, indexed.
+pub struct Index {
+    schema: Arc<Schema>,
+    by_id: HashMap<Uuid, (u32, Arc<TableSchema>)>,
+}
+
+impl Index {
+    fn of(schema: Arc<Schema>) -> Index {
+        let entry =
+            |table: &Arc<TableSchema>| (table.id, (gate_of(&table.keyspace, &table.name), table.clone()));
+        let by_id = schema.tables().map(entry).collect();
+        Index { schema, by_id }
+    }
+
+    /// Generation of the snapshot.
+    pub fn generation(&self) -> u64 {
+        self.schema.generation
+    }
+
+    /// Whether a write at this level to any of these tables may be missed by a read at LOCAL_QUORUM in `data_center`:
+    /// `W + R <= RF` there. In doubt yes.
+    pub fn is_weak(&self, tables: &[Uuid], consistency: Consistency, data_center: Option<&str>) -> bool {
+        tables.iter().any(|id| {
+            let replication =
+                self.by_id.get(id).and_then(|(_, table)| self.schema.replication(&table.keyspace));
+            let replicas = replication.and_then(|options| Replicas::of(options, data_center));
+            replicas.is_none_or(|replicas| replicas.may_miss(consistency))
+        })
+    }
+}
+
+impl Tables for Index {
+    fn gate(&self, id: Uuid) -> Option<u32> {
+        self.by_id.get(&id).map(|(gate, _)| *gate)
+    }
+
+    fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
+        self.schema.table(keyspace, table).map(|table| table.id)
+    }
+
+    fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)> {
+        let of = |(id, (gate, table)): (&Uuid, &(u32, Arc<TableSchema>))| {
+            (table.keyspace == keyspace).then_some((*gate, *id))
+        };
+        self.by_id.iter().filter_map(of).collect()
+    }
+}
+
+/// The index of the newest snapshot, made when the snapshot is first asked for.
+#[derive(Default)]
+pub struct Newest(Mutex<Option<Arc<Index>>>);
+
+impl Newest {
+    /// The newest snapshot's index.
+    pub fn of(&self, store: &SchemaStore) -> Arc<Index> {
+        let mut newest = self.0.lock();
+        match &*newest {
+            Some(index) if index.generation() == store.generation() => index.clone(),
+            _ => newest.insert(Arc::new(Index::of(store.current()))).clone(),
+        }
+    }
+}
+
+/// Replicas of a keyspace, here and in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Replicas {
+    local: u32,
+    all: u32,
+}
+
+impl Replicas {
+    fn of(
+        options: &std::collections::BTreeMap<String, String>,
+        data_center: Option<&str>,
+    ) -> Option<Replicas> {
+        let class = options.get("class")?;
+        if class.ends_with("SimpleStrategy") {
+            let all = options.get("replication_factor")?.parse().ok()?;
+            return Some(Replicas { local: all, all });
+        }
+        if !class.ends_with("NetworkTopologyStrategy") {
+            return None;
+        }
+        let counts =
+            options.iter().filter(|(name, _)| *name != "class").map(|(dc, n)| Some((dc, n.parse().ok()?)));
+        let counts: Vec<(&String, u32)> = counts.collect::<Option<_>>()?;
+        let local = match (counts.as_slice(), data_center) {
+            ([(_, only)], _) => *only,
+            (several, Some(here)) => several.iter().find(|(dc, _)| *dc == here)?.1,
+            _ => return None,
+        };
+        Some(Replicas { local, all: counts.iter().map(|(_, n)| n).sum() })
+    }
+
+    fn may_miss(self, written_at: Consistency) -> bool {
+        let quorum = |n: u32| n / 2 + 1;
+        let acknowledged_here = match written_at {
+            Consistency::LocalQuorum | Consistency::EachQuorum => quorum(self.local),
+            Consistency::LocalOne => 1,
+            anywhere => {
+                let acknowledged = match anywhere {
+                    Consistency::One => 1,
+                    Consistency::Two => 2,
+                    Consistency::Three => 3,
+                    Consistency::Quorum => quorum(self.all),
+                    Consistency::All => self.all,
+                    _ => 0,
+                };
+                // As many as can be may be elsewhere.
+                acknowledged.saturating_sub(self.all - self.local)
+            }
+        };
+        acknowledged_here + quorum(self.local) <= self.local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn replicas(options: &[(&str, &str)], here: Option<&str>) -> Option<Replicas> {
+        let options: BTreeMap<_, _> = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        Replicas::of(&options, here)
+    }
+
+    #[test]
+    fn replicas_are_read_from_either_strategy_and_doubt_is_none() {
+        const SIMPLE: (&str, &str) = ("class", "org.apache.cassandra.locator.SimpleStrategy");
+        const TOPOLOGY: (&str, &str) = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+        assert_eq!(
+            replicas(&[SIMPLE, ("replication_factor", "3")], None),
+            Some(Replicas { local: 3, all: 3 })
+        );
+        assert_eq!(replicas(&[TOPOLOGY, ("dc1", "3")], None), Some(Replicas { local: 3, all: 3 }));
+        let two = [TOPOLOGY, ("dc1", "3"), ("dc2", "5")];
+        assert_eq!(replicas(&two, Some("dc2")), Some(Replicas { local: 5, all: 8 }));
+        assert_eq!(replicas(&two, None), None);
+        assert_eq!(replicas(&two, Some("dc3")), None);
+        assert_eq!(replicas(&[SIMPLE, ("replication_factor", "3/1")], None), None);
+        assert_eq!(replicas(&[("class", "my.Strategy")], None), None);
+    }
+
+    #[test]
+    fn a_quorum_read_misses_what_too_few_replicas_have() {
+        use Consistency::{All, Any, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Two};
+        let missed = |local, all| {
+            let at = |consistency| Replicas { local, all }.may_miss(consistency);
+            [Any, One, LocalOne, Two, Quorum, LocalQuorum, EachQuorum, All].map(at)
+        };
+        assert_eq!(missed(1, 1), [true, false, false, false, false, false, false, false]);
+        assert_eq!(missed(3, 3), [true, true, true, false, false, false, false, false]);
+        // Three here and three there: a global quorum may have but one here.
+        assert_eq!(missed(3, 6), [true, true, true, true, true, false, false, false]);
+    }
+}

@@ -1,0 +1,274 @@
+//! The order of a write: intent noted, gates closed, rows dropped; sent; answered, gates open, intent settled; then the
+//! client is told.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Opcode};
+use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
+use afterglow_engine::{IntentId, IntentTable};
+use parking_lot::Mutex;
+
+use super::super::{CallError, Later, Request, error_code};
+use super::router::{Shared, metrics, scope_label, touched_by};
+use super::scope::{Doomed, Touched, intents_of};
+use super::{FOREVER, RowCache};
+use crate::metrics::{Path, QuarantineReason};
+
+/// Intents of writes in flight, and of those whose outcome stays unknown until a time.
+pub(super) struct Ledger {
+    intents: IntentTable,
+    /// To be settled when their time has come, earliest first.
+    kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId)>>>,
+}
+
+impl Ledger {
+    pub(super) fn new(intents: IntentTable) -> Ledger {
+        Ledger { intents, kept: Mutex::default() }
+    }
+
+    /// Keeps an intent that an earlier run left, to be found again if this run ends before `until`.
+    pub(super) fn keep_until(&self, id: IntentId, until: Millis) {
+        self.kept.lock().push(Reverse((until, id)));
+    }
+
+    /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
+    fn begin(&self, gates: &[Scope], conditional: bool) -> Vec<IntentId> {
+        intents_of(gates, conditional).into_iter().map(|word| self.intents.begin(word)).collect()
+    }
+
+    fn settle(&self, ids: &[IntentId], settled: Settled) {
+        let until = match settled {
+            Settled::Definite => {
+                ids.iter().for_each(|id| self.intents.settle(*id));
+                return;
+            }
+            Settled::Unknown { hold_until } => hold_until,
+            Settled::Weak { until } => until,
+        };
+        self.kept.lock().extend(ids.iter().map(|id| Reverse((until, *id))));
+    }
+
+    fn settle_due(&self, now: Millis) {
+        let mut kept = self.kept.lock();
+        while let Some(Reverse((until, id))) = kept.peek().copied() {
+            if until > now {
+                return;
+            }
+            kept.pop();
+            self.intents.settle(id);
+        }
+    }
+}
+
+/// How the database answered a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    /// It said what it did.
+    Definite,
+    /// The write may have happened, or may yet.
+    Unknown(QuarantineReason),
+}
+
+impl Answered {
+    fn by(answer: &Result<Envelope, CallError>, conditional: bool) -> Answered {
+        match answer {
+            Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
+            Ok(answer) => match error_code(answer) {
+                Some(code) => Answered::by_error(code, conditional),
+                None => Answered::Unknown(QuarantineReason::ServerError),
+            },
+            Err(CallError::NotSent(_) | CallError::Overloaded) => Answered::Definite,
+            Err(CallError::Lost) => Answered::Unknown(QuarantineReason::ConnectionLost),
+        }
+    }
+
+    /// What an ERROR means for the write that it answers. The phases of a lightweight transaction (`conditional`) may
+    /// fail after an earlier one has had its effect.
+    fn by_error(code: ErrorCode, conditional: bool) -> Answered {
+        match code {
+            ErrorCode::Syntax
+            | ErrorCode::Unauthorized
+            | ErrorCode::Invalid
+            | ErrorCode::Config
+            | ErrorCode::AlreadyExists
+            | ErrorCode::Unprepared
+            | ErrorCode::Protocol
+            | ErrorCode::BadCredentials
+            | ErrorCode::IsBootstrapping => Answered::Definite,
+            ErrorCode::Unavailable if !conditional => Answered::Definite,
+            ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => {
+                Answered::Unknown(QuarantineReason::WriteTimeout)
+            }
+            ErrorCode::WriteFailure | ErrorCode::CdcWriteFailure => {
+                Answered::Unknown(QuarantineReason::WriteFailure)
+            }
+            _ => Answered::Unknown(QuarantineReason::ServerError),
+        }
+    }
+}
+
+/// A write on its way: its gates are closed and its rows are gone from the cache. Dropped without an answer, its
+/// outcome is unknown.
+pub struct WriteInFlight {
+    cache: Arc<RowCache>,
+    gates: Vec<Scope>,
+    intents: Vec<IntentId>,
+    conditional: bool,
+    /// Its consistency level does not make sure that a quorum read sees it.
+    weak: bool,
+    settled: bool,
+}
+
+impl RowCache {
+    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`.
+    ///
+    /// `is_current` is asked once the gates are closed; when it says no, the write was planned for a schema that is gone,
+    /// and may touch anything.
+    pub fn begin_write(
+        self: &Arc<Self>,
+        touched: &Touched,
+        weak: bool,
+        is_current: impl FnOnce() -> bool,
+    ) -> WriteInFlight {
+        let conditional = touched.conditional;
+        let mut write = WriteInFlight {
+            cache: self.clone(),
+            gates: Vec::new(),
+            intents: Vec::new(),
+            conditional,
+            weak,
+            settled: false,
+        };
+        write.close(touched.gates());
+        touched.doomed().iter().for_each(|doomed| self.drop_rows(doomed));
+        if !is_current() {
+            write.close(vec![Scope::Everything]);
+            self.drop_rows(&Doomed::Everything);
+        }
+        write
+    }
+
+    fn drop_rows(&self, doomed: &Doomed) {
+        match doomed {
+            Doomed::Row(key) => drop(self.rows.remove(key)),
+            Doomed::Partition(token) => drop(self.rows.bump_epoch(*token)),
+            Doomed::Table(group) => drop(self.rows.remove_group(*group)),
+            Doomed::Everything => drop(self.rows.clear()),
+        }
+    }
+
+    /// Drops rows for a reason that is no write of ours: a schema change, a lost control connection. Fills on their way
+    /// are overtaken.
+    pub fn forget(self: &Arc<Self>, touched: &Touched) {
+        self.begin_write(touched, false, || true).settle(Answered::Definite);
+    }
+
+    /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
+    pub fn close(&self) {
+        self.ledger.intents.close();
+    }
+
+    /// Settles the intents whose hold has ended. To be called every few seconds.
+    pub fn settle_due(&self) {
+        self.ledger.settle_due(self.clock.now());
+    }
+}
+
+impl WriteInFlight {
+    fn close(&mut self, gates: Vec<Scope>) {
+        self.intents.extend(self.cache.ledger.begin(&gates, self.conditional));
+        gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
+        self.gates.extend(gates);
+    }
+
+    /// The answer has come; gates open before the client hears of it.
+    pub fn settle(mut self, answered: Answered) {
+        self.end(answered);
+    }
+
+    fn end(&mut self, answered: Answered) {
+        self.settled = true;
+        let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
+        let settled = match answered {
+            Answered::Unknown(_) if self.conditional => Settled::Unknown { hold_until: FOREVER },
+            Answered::Unknown(_) => Settled::Unknown { hold_until: until },
+            Answered::Definite if self.weak => Settled::Weak { until },
+            Answered::Definite => Settled::Definite,
+        };
+        self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
+        self.cache.ledger.settle(&self.intents, settled);
+    }
+}
+
+impl Drop for WriteInFlight {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.end(Answered::Unknown(QuarantineReason::ConnectionLost));
+        }
+    }
+}
+
+/// Takes a request that may change data.
+pub(super) fn route(shared: &Arc<Shared>, request: Request) -> Option<Later> {
+    let door = request.client().here.door.clone();
+    let newest = shared.newest.of(&door.schema);
+    let touched = touched_by(&request, &*newest);
+    if touched.is_empty() {
+        request.pass(Path::Pass);
+        return None;
+    }
+    let counters = metrics(&request);
+    touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
+    if let Some(widest) = touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize) {
+        counters.writes.inc(widest);
+    }
+    let weak = match request.consistency() {
+        Some(level) => newest.is_weak(touched.planned(), level, shared.data_center.read().as_deref()),
+        None => true,
+    };
+    let is_current = || touched.is_current(&*shared.newest.of(&door.schema));
+    let write = shared.cache.begin_write(&touched, weak, is_current);
+    Some(Box::pin(async move {
+        let answer = request.call().await;
+        let answered = Answered::by(&answer, write.conditional);
+        if let Answered::Unknown(reason) = answered {
+            metrics(&request).quarantines.inc(reason);
+        }
+        write.settle(answered);
+        match answer {
+            Ok(answer) => request.relay(answer, Path::Write).await,
+            Err(error) => request.fail(&error),
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_that_exclude_any_effect_are_definite() {
+        let definite = |code, conditional| Answered::by_error(code, conditional) == Answered::Definite;
+        for code in [ErrorCode::Invalid, ErrorCode::Syntax, ErrorCode::Unauthorized, ErrorCode::AlreadyExists]
+        {
+            assert!(definite(code, false) && definite(code, true), "{code:?}");
+        }
+        assert!(definite(ErrorCode::Unavailable, false));
+        assert!(!definite(ErrorCode::Unavailable, true));
+        for code in [
+            ErrorCode::WriteTimeout,
+            ErrorCode::WriteFailure,
+            ErrorCode::CasWriteUnknown,
+            ErrorCode::CdcWriteFailure,
+            ErrorCode::Server,
+            ErrorCode::Overloaded,
+            ErrorCode::Truncate,
+            ErrorCode::ReadTimeout,
+        ] {
+            assert!(!definite(code, false) && !definite(code, true), "{code:?}");
+        }
+    }
+}
