@@ -14,7 +14,7 @@ use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Flags, Opcode, Version};
-use afterglow_cql::message::{AuthResponse, Register};
+use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use fake::{Ask, Client, Fake, TEXT, error_of, prepared, text_of};
 
@@ -500,6 +500,11 @@ fn misuse_is_answered_and_the_connection_lives() {
     client.send(5, Opcode::Query, b"garbage");
     let answer = client.receive();
     assert_eq!((answer.header.stream, error_of(&answer).0), (5, ErrorCode::Protocol));
+    let mut body = Vec::new();
+    let params = QueryParams { page_size: Some(0), ..QueryParams::new(Consistency::One) };
+    Query { text: "SELECT key FROM system.local", params }.encode(Version::V4, &mut body);
+    client.send(6, Opcode::Query, &body);
+    assert_eq!(error_of(&client.receive()), (ErrorCode::Protocol, "The page size cannot be 0".into()));
     assert_eq!(client.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
 }
 

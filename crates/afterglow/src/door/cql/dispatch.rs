@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Header, Opcode};
-use afterglow_cql::message::{self, Batch, Request as Message, StatementRef};
+use afterglow_cql::message::{self, Batch, QueryParams, Request as Message, StatementRef};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
@@ -56,11 +56,13 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
     let (_, message) = message::parse(header, body)?;
     Ok(match message {
         Message::Query(query) => {
+            check_page_size(&query.params)?;
             let keyspace = session_keyspace(query.params.keyspace, session.as_deref());
             Asked::Query(client.here.plan(query.text, keyspace))
         }
         Message::Execute(execute) => {
             let prepared = known(client, execute.id)?;
+            check_page_size(&execute.params)?;
             let plan = prepared.plan(&client.here.schema());
             Asked::Execute(prepared, plan)
         }
@@ -71,6 +73,14 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
         )?),
         _ => Asked::Prepare,
     })
+}
+
+/// Servers refuse it before they look at the statement, so hits and system tables must too.
+fn check_page_size(params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+    match params.page_size {
+        Some(0) => Err(ProtocolError::new("The page size cannot be 0")),
+        _ => Ok(()),
+    }
 }
 
 type Statements = Vec<(Option<Arc<Prepared>>, Arc<Plan>)>;
