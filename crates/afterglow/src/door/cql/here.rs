@@ -40,12 +40,13 @@ pub struct Here {
 #[derive(Default)]
 struct Plans {
     generation: u64,
-    young: HashMap<PlanKey, Arc<Plan>>,
-    old: HashMap<PlanKey, Arc<Plan>>,
+    young: ByText,
+    old: ByText,
     young_bytes: usize,
 }
 
-type PlanKey = (Option<Box<str>>, Box<str>);
+/// By keyspace (empty: none, which no name is) and text, so that looking up copies neither.
+type ByText = HashMap<Box<str>, HashMap<Box<str>, Arc<Plan>>>;
 
 thread_local! {
     /// The parts of all doors on this reactor (there may be several doors in tests).
@@ -131,17 +132,44 @@ impl Here {
 
 impl Plans {
     fn get(&mut self, text: &str, keyspace: Option<&str>, make: impl FnOnce() -> Arc<Plan>) -> Arc<Plan> {
-        let key: PlanKey = (keyspace.map(Box::from), Box::from(text));
-        if let Some(plan) = self.young.get(&key) {
+        let keyspace = keyspace.unwrap_or_default();
+        if let Some(plan) = self.young.get(keyspace).and_then(|texts| texts.get(text)) {
             return plan.clone();
         }
-        let plan = self.old.remove(&key).unwrap_or_else(make);
+        let plan = self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
         self.young_bytes += text.len();
-        self.young.insert(key, plan.clone());
+        self.young.entry(keyspace.into()).or_default().insert(text.into(), plan.clone());
         if self.young_bytes > PLANNED_TEXT {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_made_once_for_each_text_and_keyspace_and_dropped_when_not_used() {
+        let mut plans = Plans::default();
+        let plan = || Arc::new(Plan::Use("ks".into()));
+        let never = || panic!("planned already");
+        let first = plans.get("SELECT 1", None, plan);
+        assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
+        assert!(!Arc::ptr_eq(&first, &plans.get("SELECT 1", Some("ks"), plan)));
+        let filler = |letter: &str| letter.repeat(PLANNED_TEXT + 1);
+        plans.get(&filler("x"), None, plan);
+        // In the old half now, and young again by being used.
+        assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
+        plans.get(&filler("y"), None, plan);
+        plans.get(&filler("z"), None, plan);
+        let mut again = false;
+        plans.get("SELECT 1", None, || {
+            again = true;
+            plan()
+        });
+        assert!(again, "two rounds without use");
     }
 }
