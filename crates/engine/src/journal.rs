@@ -17,6 +17,9 @@ use crate::media::Media;
 /// Bytes loaded at a time while scanning.
 const SCAN: usize = 1 << 18;
 
+/// Tries to store the poison flag at once.
+const POISON_TRIES: u32 = 16;
+
 /// The journal of an open cache.
 pub struct Journal {
     media: Arc<dyn Media>,
@@ -124,7 +127,12 @@ impl Journal {
                 "the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint"
             );
         }
-        let _ = self.media.store(format::POISON_AT, &1u64.to_le_bytes());
+        // Without the flag a crash now would hide that an entry is missing: insist.
+        for _ in 0..POISON_TRIES {
+            if self.media.store(format::POISON_AT, &1u64.to_le_bytes()).is_ok() {
+                return;
+            }
+        }
     }
 
     /// Poisons the journal as of now, for reasons found elsewhere.

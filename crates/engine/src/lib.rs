@@ -31,6 +31,8 @@ mod stats;
 mod version;
 
 #[cfg(test)]
+mod sim;
+#[cfg(test)]
 mod testing;
 
 pub use api::{DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};

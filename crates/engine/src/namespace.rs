@@ -47,7 +47,7 @@ pub struct NamespaceState {
 impl NamespaceState {
     /// A namespace nothing was removed from.
     pub fn new(id: u16, name: String, options: NamespaceOptions) -> Self {
-        let state = Self {
+        Self {
             id,
             name,
             options,
@@ -57,11 +57,7 @@ impl NamespaceState {
             any_group: AtomicBool::new(false),
             epochs: OnceLock::new(),
             open: AtomicBool::new(false),
-        };
-        if options.partition_epochs {
-            state.epochs();
         }
-        state
     }
 
     /// Notes that somebody has a handle.
@@ -123,7 +119,9 @@ impl NamespaceState {
     /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is left out.
     pub fn kills(&self) -> NamespaceKills {
         let kill = self.kill.load(Ordering::Acquire);
-        let groups = self.groups.read().iter().filter(|(_, v)| **v > kill).map(|(&g, &v)| (g, v)).collect();
+        let mut groups: Vec<_> =
+            self.groups.read().iter().filter(|(_, v)| **v > kill).map(|(&g, &v)| (g, v)).collect();
+        groups.sort_unstable();
         let epochs = self.epochs.get().into_iter().flatten().map(|e| e.load(Ordering::Acquire));
         let epochs = (0u32..).zip(epochs).filter(|&(_, v)| v > kill).collect();
         NamespaceKills { id: self.id, kill, groups, epochs }

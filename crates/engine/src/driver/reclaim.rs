@@ -40,7 +40,10 @@ pub enum Part {
 impl Driver {
     pub(super) fn step_reclaim(&mut self, out: &mut Vec<Io>) {
         if self.reclaim.is_none() {
-            if self.core.table.free_count() > self.core.free_target || self.close.is_sealing() {
+            let free = self.core.table.free_count();
+            // While the index loads it is not known what is alive: wait as long as that is possible.
+            let can_wait = self.load.is_some() && free > 0;
+            if free > self.core.free_target || can_wait || self.close.is_sealing() {
                 return;
             }
             let Some(segment) = self.victim() else { return };
