@@ -95,7 +95,7 @@ pub struct NamespaceOptions {
     pub survives: Survives,
     /// When a put is acknowledged.
     pub durability: Durability,
-    /// Keep 2^20 partition epochs (8 MiB) for [`Namespace::bump_epoch`](crate::Namespace::bump_epoch).
+    /// Objects are tied to one of 2^20 partition epochs (8 MiB once all were bumped) for [`Namespace::bump_epoch`](crate::Namespace::bump_epoch).
     pub partition_epochs: bool,
 }
 

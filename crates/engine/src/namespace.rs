@@ -17,6 +17,11 @@ use crate::stats::Counters;
 
 /// Partition epochs of a namespace.
 pub const EPOCHS: usize = 1 << 20;
+/// Partition epochs of a page.
+const PAGE: usize = 1 << 10;
+
+type Page = Box<[AtomicU64]>;
+
 /// Removed groups remembered by a namespace. When there are more, the oldest removals become one kill version for the
 /// whole namespace: memory stays bounded, older objects of other groups are lost.
 pub const MAX_GROUPS: usize = 1 << 16;
@@ -40,7 +45,8 @@ pub struct NamespaceState {
     kill: AtomicU64,
     groups: RwLock<HashMap<u32, u64>>,
     any_group: AtomicBool,
-    epochs: OnceLock<Box<[AtomicU64]>>,
+    /// Pages of partition epochs; those never bumped take no memory.
+    epochs: OnceLock<Box<[OnceLock<Page>]>>,
     open: AtomicBool,
 }
 
@@ -70,8 +76,9 @@ impl NamespaceState {
         self.open.load(Ordering::Acquire)
     }
 
-    fn epochs(&self) -> &[AtomicU64] {
-        self.epochs.get_or_init(|| (0..EPOCHS).map(|_| AtomicU64::new(0)).collect())
+    /// The epoch of a slot, if it was ever bumped.
+    fn epoch(&self, slot: usize) -> Option<&AtomicU64> {
+        self.epochs.get()?.get(slot / PAGE)?.get()?.get(slot % PAGE)
     }
 
     /// Whether an object was removed by namespace, group or partition epoch.
@@ -86,8 +93,7 @@ impl NamespaceState {
         {
             return true;
         }
-        let slot = meta.epoch_slot as usize;
-        self.epochs.get().and_then(|e| e.get(slot)).is_some_and(|e| below(e.load(Ordering::Acquire)))
+        self.epoch(meta.epoch_slot as usize).is_some_and(|e| below(e.load(Ordering::Acquire)))
     }
 
     /// Kills everything below `version`.
@@ -111,9 +117,11 @@ impl NamespaceState {
 
     /// Kills what is below `version` in partition epoch `slot`.
     pub fn kill_epoch(&self, slot: u32, version: u64) {
-        if let Some(epoch) = self.epochs().get(slot as usize) {
-            epoch.fetch_max(version, Ordering::AcqRel);
-        }
+        let slot = slot as usize;
+        let pages = self.epochs.get_or_init(|| (0..EPOCHS / PAGE).map(|_| OnceLock::new()).collect());
+        let Some(page) = pages.get(slot / PAGE) else { return };
+        let page = page.get_or_init(|| (0..PAGE).map(|_| AtomicU64::new(0)).collect());
+        page[slot % PAGE].fetch_max(version, Ordering::AcqRel);
     }
 
     /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is left out.
@@ -122,8 +130,11 @@ impl NamespaceState {
         let mut groups: Vec<_> =
             self.groups.read().iter().filter(|(_, v)| **v > kill).map(|(&g, &v)| (g, v)).collect();
         groups.sort_unstable();
-        let epochs = self.epochs.get().into_iter().flatten().map(|e| e.load(Ordering::Acquire));
-        let epochs = (0u32..).zip(epochs).filter(|&(_, v)| v > kill).collect();
+        let pages = self.epochs.get().into_iter().flatten();
+        let used = (0u32..).step_by(PAGE).zip(pages).filter_map(|(first, page)| Some((first, page.get()?)));
+        let slots =
+            used.flat_map(|(first, page)| (first..).zip(page).map(|(n, e)| (n, e.load(Ordering::Acquire))));
+        let epochs = slots.filter(|&(_, v)| v > kill).collect();
         NamespaceKills { id: self.id, kill, groups, epochs }
     }
 

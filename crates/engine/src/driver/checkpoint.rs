@@ -143,7 +143,9 @@ impl Driver {
         let namespaces = core.namespaces.read().iter().map(|ns| ns.kills()).collect();
         let tables = Tables { segments: core.table.entries(), namespaces };
         let lines = core.shards[0].index.lines() as u64;
-        let (sequence, which) = self.checkpoint.last.map_or((1, 0), |(s, w)| (s + 1, 1 - w));
+        // A version, never used before: blocks of an attempt that failed must not pass for blocks of this one.
+        let sequence = core.versions.take();
+        let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
         let encoded = tables.encode();
         let header = Header {
             uuid: core.uuid,

@@ -81,7 +81,7 @@ const _: () = assert!(size_of::<RawBlock>() == BLOCK_HEADER);
 pub struct Header {
     /// The cache.
     pub uuid: [u8; 16],
-    /// Counts checkpoints; the higher of two is newer.
+    /// A version taken when it was begun: unique, and of two checkpoints the higher is newer.
     pub sequence: u64,
     /// Everything with a lower version had taken effect when the first line was captured.
     pub version_floor: u64,

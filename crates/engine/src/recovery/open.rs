@@ -387,6 +387,9 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
         }
         plan.checkpoint = Some((header, area));
     }
+    if !past.journal_ok {
+        carry_over(core, &scan, warm);
+    }
     for (_, entry) in &scan.entries {
         let Event::Open { segment } = entry.event else { continue };
         if entry.version >= floor && core.table.contains(segment) {
@@ -408,6 +411,22 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
         }
     }
     plan
+}
+
+/// A new journal was begun, but namespaces that are warm all the same have removals in the old one.
+fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
+    for (_, entry) in &scan.entries {
+        let (Event::Kill { ns, .. }
+        | Event::Group { ns, .. }
+        | Event::Epoch { ns, .. }
+        | Event::Clear { ns }) = entry.event
+        else {
+            continue;
+        };
+        if warm.get(usize::from(ns)).is_some_and(|w| *w) {
+            core.journal.append(entry.event, entry.version);
+        }
+    }
 }
 
 fn restore_kills(core: &Core, kills: &NamespaceKills) {

@@ -28,9 +28,14 @@ fn no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep() {
     let seeds = env("AFTERGLOW_SIM_SEEDS").unwrap_or(SEEDS);
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get() as u64).min(8);
     let total = std::thread::scope(|scope| {
-        let work = |t: u64| move || (t..seeds).step_by(threads as usize).map(one).fold(Outcome::default(), Outcome::and);
+        let work = |t: u64| {
+            move || (t..seeds).step_by(threads as usize).map(one).fold(Outcome::default(), Outcome::and)
+        };
         let workers: Vec<_> = (0..threads).map(|t| scope.spawn(work(t))).collect();
-        workers.into_iter().map(|w| w.join().expect("a seed failed, see above")).fold(Outcome::default(), Outcome::and)
+        workers
+            .into_iter()
+            .map(|w| w.join().expect("a seed failed, see above"))
+            .fold(Outcome::default(), Outcome::and)
     });
     println!("{seeds} seeds: {total:?}");
     // A cache that forgets everything would never be stale: it must also have remembered.

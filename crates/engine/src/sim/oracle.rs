@@ -91,7 +91,11 @@ impl Oracle {
         };
         let expiry = states[at].object.as_ref().map_or(0, |o| o.expiry);
         if at < first {
-            return Err(format!("{key:?}: stale, state {at} of {}, allowed from {first}: {:?}", states.len(), brief(states)));
+            return Err(format!(
+                "{key:?}: stale, state {at} of {}, allowed from {first}: {:?}",
+                states.len(),
+                brief(states)
+            ));
         }
         if expiry != 0 && u64::from(expiry) <= expired_at {
             return Err(format!("{key:?}: expired at {expiry}, time is {expired_at}"));

@@ -98,17 +98,20 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         trace,
         seed,
     };
-    let mut life = run.world.open();
+    let mut next = run.world.open();
     for n in 0..OPERATIONS {
-        life = run.operation(life);
+        let Some(life) = next else { return run.outcome };
+        next = run.operation(life);
         if run.world.machine.is_down() {
-            life = run.crash(life, None);
+            next = next.and_then(|life| run.crash(life, None));
         }
         if trace && n % 100 == 0 {
             println!("-- {n} operations");
         }
     }
-    run.end_life(&life);
+    if let Some(life) = next {
+        run.end_life(&life);
+    }
     run.outcome
 }
 
@@ -117,7 +120,7 @@ macro_rules! say {
 }
 
 impl Run {
-    fn operation(&mut self, mut life: Life) -> Life {
+    fn operation(&mut self, mut life: Life) -> Option<Life> {
         match self.random.below(2000) {
             0..700 => self.put(&life),
             700..1240 => self.get(&life),
@@ -139,7 +142,7 @@ impl Run {
             1994..1997 => self.world.machine.crash_after(self.random.below(60)),
             _ => self.turns(&mut life),
         }
-        life
+        Some(life)
     }
 
     fn turn(&mut self, life: &mut Life) {
@@ -195,7 +198,12 @@ impl Run {
         let outcome = life.namespaces[key.0].put(&key.1, &object.value, options);
         self.put[key.0] += 1;
         let certain = !self.world.machine.is_down();
-        say!(self, "put {key:?} {} bytes #{} {options:?}: {outcome:?}, certain {certain}", object.value.len(), self.puts);
+        say!(
+            self,
+            "put {key:?} {} bytes #{} {options:?}: {outcome:?}, certain {certain}",
+            object.value.len(),
+            self.puts
+        );
         match outcome {
             PutOutcome::Stored { .. } => self.oracle.set(&key, Some(object), certain),
             PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::Expired) => {
@@ -237,7 +245,13 @@ impl Run {
             }
             Lookup::Hit(hit) => {
                 let expired_at = self.time.max(self.wall);
-                say!(self, "get {key:?} from {start}: {} bytes {:?} {:?}", hit.value.len(), hit.version, hit.tier);
+                say!(
+                    self,
+                    "get {key:?} from {start}: {} bytes {:?} {:?}",
+                    hit.value.len(),
+                    hit.version,
+                    hit.tier
+                );
                 if let Err(wrong) = self.oracle.check(&key, start, &hit.value, expired_at) {
                     panic!("seed {}: {wrong} ({:?})", self.seed, hit.tier);
                 }
@@ -289,7 +303,7 @@ impl Run {
         self.world.clock.set_unix(self.wall);
     }
 
-    fn close(&mut self, mut life: Life) -> Life {
+    fn close(&mut self, mut life: Life) -> Option<Life> {
         say!(self, "close");
         self.world.turn(&mut life);
         while !self.waiting.is_empty() {
@@ -309,17 +323,17 @@ impl Run {
             && after.dropped == before.dropped
             && dropped == 0;
         drop(life);
-        let mut life = self.open();
+        let mut life = self.open()?;
         if lossless {
             self.world.load(&mut life);
             let checked = self.must_hit(&life, &known, "after a clean stop");
             self.outcome.checked_after_close += checked;
         }
-        life
+        Some(life)
     }
 
     /// Crashes now, or (`None`) where the machine has died already.
-    fn crash(&mut self, mut life: Life, kind: Option<Crash>) -> Life {
+    fn crash(&mut self, mut life: Life, kind: Option<Crash>) -> Option<Life> {
         let random = if self.random.chance(0.7) { Crash::Process } else { Crash::Machine };
         let planned = kind.is_some();
         let kind = kind.unwrap_or(random);
@@ -341,7 +355,7 @@ impl Run {
             self.oracle.doubt_removals(2, immutable);
         }
         self.world.crash(life, kind);
-        let mut life = self.open();
+        let mut life = self.open()?;
         let exact = planned && kind == Crash::Process && !self.world.faulty() && !poisoned;
         if exact {
             self.world.load(&mut life);
@@ -350,22 +364,27 @@ impl Run {
         } else if self.random.chance(0.3) {
             self.world.load(&mut life);
         }
-        life
+        Some(life)
     }
 
-    fn open(&mut self) -> Life {
-        let life = self.world.open();
+    fn open(&mut self) -> Option<Life> {
+        let life = self.world.open()?;
         (self.begun, self.put) = ([0; 4], [0; 4]);
         // Opening looks at the clock.
         self.time = self.time.max(self.wall);
-        life
+        Some(life)
     }
 
     /// Live, unexpired keys that `which` chooses.
     fn live(&self, life: &Life, which: impl Fn(&Life, &Key) -> bool) -> Vec<Key> {
         let now = self.wall.max(self.time);
         let lives = |o: &Object| o.expiry == 0 || u64::from(o.expiry) > now;
-        self.oracle.live().filter(|(_, o)| lives(o)).map(|(k, _)| k.clone()).filter(|k| which(life, k)).collect()
+        self.oracle
+            .live()
+            .filter(|(_, o)| lives(o))
+            .map(|(k, _)| k.clone())
+            .filter(|k| which(life, k))
+            .collect()
     }
 
     /// Gets all of `keys`: all but one in a thousand (two keys may share a tag) must be there.
@@ -385,7 +404,9 @@ impl Run {
             }
             match (lookup, self.oracle.current(key)) {
                 (Lookup::Hit(hit), Some(object)) => assert_eq!(hit.value, object.value, "seed {}", self.seed),
-                (Lookup::Miss(reason), _) => missing.push((key.0, String::from_utf8_lossy(&key.1).into_owned(), reason)),
+                (Lookup::Miss(reason), _) => {
+                    missing.push((key.0, String::from_utf8_lossy(&key.1).into_owned(), reason))
+                }
                 (other, _) => panic!("seed {}: {other:?}", self.seed),
             }
         }

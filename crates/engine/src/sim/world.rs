@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::cache::{Namespace, open_namespace};
 use crate::clock::ManualClock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
-use crate::core::Core;
+use crate::core::{Core, meta_of};
 use crate::disk::Disk;
 use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom};
 use crate::driver::Driver;
+use crate::error::OpenError;
 use crate::format::record;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
@@ -62,9 +63,11 @@ impl World {
     }
 
     /// Opens the cache; while faults are on, as often as it takes.
-    pub fn open(&mut self) -> Life {
+    ///
+    /// `None` when a misdirected write has destroyed the superblocks: then somebody has to delete the file.
+    pub fn open(&mut self) -> Option<Life> {
         // Sometimes with another size of memory: the index is rebuilt.
-        self.config.index_memory = Some(if self.random.chance(0.1) && std::env::var("NOREB").is_err() { 24 << 10 } else { 32 << 10 });
+        self.config.index_memory = Some(if self.random.chance(0.1) { 24 << 10 } else { 32 << 10 });
         for attempt in 0.. {
             if attempt == 20 {
                 self.machine.set_faults(SimFaults::none());
@@ -72,10 +75,11 @@ impl World {
             match self.try_open() {
                 Ok(life) => {
                     self.machine.set_faults(self.faults);
-                    return life;
+                    return Some(life);
                 }
                 // The power went while opening: the next life tries again.
                 Err(_) if self.machine.is_down() => self.machine.crash(Crash::Process),
+                Err(OpenError::Foreign { .. }) if self.faulty() && attempt > 20 => return None,
                 Err(error) => {
                     assert!(self.faulty(), "cannot open without faults: {error}");
                     assert!(attempt < 22, "cannot open after faults have ended: {error}");
@@ -85,7 +89,7 @@ impl World {
         unreachable!("the loop ends")
     }
 
-    fn try_open(&mut self) -> Result<Life, crate::OpenError> {
+    fn try_open(&mut self) -> Result<Life, OpenError> {
         let journal = self.machine.open_media("journal");
         let env = Env {
             set: self.machine.device_set(),
@@ -162,7 +166,14 @@ impl Life {
         let (core, hash) = (&self.core, self.core.hash(ns as u16, key));
         let Some(slot) = core.shard(hash).index.peek(hash) else { return false };
         let at = slot.location();
-        if matches!(core.table.state(at.segment), SegmentState::Reclaiming | SegmentState::Retired | SegmentState::Free) {
+        if matches!(
+            core.table.state(at.segment),
+            SegmentState::Reclaiming | SegmentState::Retired | SegmentState::Free
+        ) {
+            return false;
+        }
+        // What is in memory still is not acknowledged by the device.
+        if core.streams.read(at.segment, at.offset(), 1).is_some() {
             return false;
         }
         let place = core.table.place(at.segment);
@@ -178,10 +189,13 @@ impl Life {
             && !shard.is_superseded(hash, found.meta.version)
     }
 
-    /// Whether the key is in the DRAM tier or on flash.
+    /// Whether the key is in the DRAM tier or on flash. DRAM may hold what was killed without being looked at since.
     pub fn is_known(&self, ns: usize, key: &[u8]) -> bool {
         let hash = self.core.hash(ns as u16, key);
-        let in_dram = self.core.shard(hash).lock().dram.peek(hash, ns as u16, key).is_some();
-        in_dram || self.is_on_flash(ns, key)
+        let shard = self.core.shard(hash).lock();
+        let in_dram = shard.dram.peek(hash, ns as u16, key).map(meta_of);
+        drop(shard);
+        let alive = in_dram.is_some_and(|meta| !self.core.namespaces.read()[ns].is_killed(&meta));
+        alive || self.is_on_flash(ns, key)
     }
 }
