@@ -219,6 +219,11 @@ fn create(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenE
             .map_err(OpenError::io(format!("writing the superblock of {path}")))?;
         run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
             .map_err(OpenError::io(format!("flushing {path}")))?;
+        // The state file will name this uuid: a device that has not taken it would look like another cache's.
+        if read_superblock(&*env.set, device.0)? != Found::Ours(*block) {
+            let lost = io::Error::other("it reads back differently");
+            return Err(OpenError::Io { what: format!("writing the superblock of {path}"), source: lost });
+        }
     }
     let state = State {
         clean: false,

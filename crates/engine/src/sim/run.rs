@@ -324,7 +324,7 @@ impl Run {
             && dropped == 0;
         drop(life);
         let mut life = self.open()?;
-        if lossless {
+        if lossless && !self.world.interrupted {
             self.world.load(&mut life);
             let checked = self.must_hit(&life, &known, "after a clean stop");
             self.outcome.checked_after_close += checked;
@@ -370,8 +370,8 @@ impl Run {
     fn open(&mut self) -> Option<Life> {
         let life = self.world.open()?;
         (self.begun, self.put) = ([0; 4], [0; 4]);
-        // Opening looks at the clock.
-        self.time = self.time.max(self.wall);
+        // Opening looks at the clock. Faults can have cost the whole cache, and with it what it remembered.
+        self.time = if self.world.faulty() { life.core.now() } else { self.time.max(self.wall) };
         Some(life)
     }
 

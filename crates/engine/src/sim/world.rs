@@ -48,6 +48,8 @@ pub struct World {
     pub clock: Arc<ManualClock>,
     pub faults: SimFaults,
     pub random: SimRandom,
+    /// The latest opening took more than one life.
+    pub interrupted: bool,
     config: Config,
 }
 
@@ -59,7 +61,7 @@ impl World {
         let mut random = SimRandom::new(seed ^ 0x5eed);
         config.memory = (400 + 100 * random.below(5)) << 10;
         let machine = SimMachine::new(seed, faults, &[FLASH]);
-        Self { machine, clock: Arc::new(ManualClock::at(EPOCH)), faults, random, config }
+        Self { machine, clock: Arc::new(ManualClock::at(EPOCH)), faults, random, interrupted: false, config }
     }
 
     /// Opens the cache; while faults are on, as often as it takes.
@@ -68,6 +70,7 @@ impl World {
     pub fn open(&mut self) -> Option<Life> {
         // Sometimes with another size of memory: the index is rebuilt.
         self.config.index_memory = Some(if self.random.chance(0.1) { 24 << 10 } else { 32 << 10 });
+        self.interrupted = false;
         for attempt in 0.. {
             if attempt == 20 {
                 self.machine.set_faults(SimFaults::none());
@@ -78,7 +81,10 @@ impl World {
                     return Some(life);
                 }
                 // The power went while opening: the next life tries again.
-                Err(_) if self.machine.is_down() => self.machine.crash(Crash::Process),
+                Err(_) if self.machine.is_down() => {
+                    self.machine.crash(Crash::Process);
+                    self.interrupted = true;
+                }
                 Err(OpenError::Foreign { .. }) if self.faulty() && attempt > 20 => return None,
                 Err(error) => {
                     assert!(self.faulty(), "cannot open without faults: {error}");
