@@ -209,8 +209,9 @@ pub(crate) fn open_namespace(
         }
     }
     core.update_state(|state| {
+        let kill = state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill);
         state.namespaces.retain(|n| n.id != id);
-        state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options });
+        state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options, kill });
         state.namespaces.sort_by_key(|n| n.id);
     })
     .map_err(OpenError::io("writing the state file"))?;

@@ -3,7 +3,7 @@
 //! ```text
 //! magic 8 | format u32 | flags u32 (1 = clean) | uuid 16 | generation u64 | boot id 16 |
 //! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
-//! journal epoch u64 | namespaces u32 | { id u16, options u16, name len u16, name } ... | checksum u64
+//! journal epoch u64 | namespaces u32 | { id u16, options u16, kill version u64, name len u16, name } ... | checksum u64
 //! ```
 //! `generation` counts openings: it is raised and made durable before an opened cache changes anything. No version at or
 //! above `version limit` has ever been used.
@@ -22,6 +22,9 @@ pub struct NamespaceRecord {
     pub name: String,
     /// Its options.
     pub options: NamespaceOptions,
+    /// Everything below this version in it is dead: it started cold then. It stands here, and not in the journal, because it
+    /// must become durable in one step with the boot id that says that a machine crash has been dealt with.
+    pub kill: u64,
 }
 
 /// The state file.
@@ -105,6 +108,7 @@ impl State {
         for ns in &self.namespaces {
             out.extend_from_slice(&ns.id.to_le_bytes());
             out.extend_from_slice(&pack(&ns.options).to_le_bytes());
+            out.extend_from_slice(&ns.kill.to_le_bytes());
             out.extend_from_slice(&(ns.name.len() as u16).to_le_bytes());
             out.extend_from_slice(ns.name.as_bytes());
         }
@@ -148,9 +152,9 @@ impl State {
             namespaces: Vec::new(),
         };
         for _ in 0..r.u32()? {
-            let (id, options, len) = (r.u16()?, unpack(r.u16()?), r.u16()?);
+            let (id, options, kill, len) = (r.u16()?, unpack(r.u16()?), r.u64()?, r.u16()?);
             let name = String::from_utf8(r.bytes(usize::from(len))?.to_vec()).ok()?;
-            state.namespaces.push(NamespaceRecord { id, name, options });
+            state.namespaces.push(NamespaceRecord { id, name, options, kill });
         }
         Some(state)
     }
@@ -209,7 +213,7 @@ mod tests {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = State {
                 clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
-                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 1, name, options }],
+                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 1, name, options, kill: 7 }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(State::decode(&bytes), Ok(state));

@@ -17,7 +17,7 @@ use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
-use crate::format::state::{State, StateError};
+use crate::format::state::{NamespaceRecord, State, StateError};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::geometry;
@@ -86,9 +86,9 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let past = find(config, &env, disk)?;
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
-    let (state, journal, versions) = begin_life(&past, &env)?;
+    let warm = warm_namespaces(&past);
+    let (state, journal, versions) = begin_life(&past, &env, &warm)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
-    let warm = warm_namespaces(&core, &past);
     let plan = restore(&core, past, &warm);
     let area = core.areas;
     tracing::info!(segments = core.table.len(), warm = warm.iter().filter(|w| **w).count(), "cache opened");
@@ -251,11 +251,19 @@ fn run(disk: &mut dyn Disk, io: Io) -> io::Result<()> {
     done.remove(0).result.map(|_| ())
 }
 
-/// Starts a new life: durable before anything else changes.
-fn begin_life(past: &Past, env: &Env) -> Result<(State, Journal, Versions), OpenError> {
+/// Starts a new life: durable before anything else changes. What starts cold is killed in the same step: should this life
+/// end at once, the next one must not take it for the crash of a process in which nothing was in doubt.
+fn begin_life(past: &Past, env: &Env, warm: &[bool]) -> Result<(State, Journal, Versions), OpenError> {
     let mut state = past.state.clone();
     let doubt = past.end != End::New && past.end != End::Clean && !past.journal_ok;
-    let next = state.version_limit + if doubt { DOUBT } else { 0 };
+    let kill = state.version_limit + if doubt { DOUBT } else { 0 };
+    let next = kill + 1;
+    for (ns, warm) in state.namespaces.iter_mut().zip(warm) {
+        if !warm {
+            ns.kill = kill;
+            tracing::info!(namespace = %ns.name, "starts cold: it could hold stale objects otherwise");
+        }
+    }
     state.clean = false;
     state.generation += 1;
     state.boot_id = env.boot_id.unwrap_or([0; 16]);
@@ -308,14 +316,18 @@ fn build(
     let streams =
         StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
     let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
-    let namespaces =
-        state.namespaces.iter().map(|n| Arc::new(NamespaceState::new(n.id, n.name.clone(), n.options)));
+    let namespace = |n: &NamespaceRecord| {
+        let ns = NamespaceState::new(n.id, n.name.clone(), n.options);
+        ns.kill_all(n.kill);
+        Arc::new(ns)
+    };
+    let namespaces = state.namespaces.iter().map(namespace).collect();
     Arc::new(Core {
         uuid: state.uuid,
         hash_seed: state.hash_seed,
         shards: (0..config.shards).map(shard).collect(),
         streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
-        namespaces: RwLock::new(namespaces.collect()),
+        namespaces: RwLock::new(namespaces),
         kills_lock: Mutex::new(()),
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
@@ -339,8 +351,8 @@ fn build(
     })
 }
 
-/// Which namespaces (by id) may be believed; the others are cleared.
-fn warm_namespaces(core: &Core, past: &Past) -> Vec<bool> {
+/// Which namespaces (by id) may be believed; the others start cold.
+fn warm_namespaces(past: &Past) -> Vec<bool> {
     let warm = |o: &NamespaceOptions| match past.end {
         End::New => false,
         End::Clean => true,
@@ -349,17 +361,7 @@ fn warm_namespaces(core: &Core, past: &Past) -> Vec<bool> {
         End::Process => past.journal_ok,
         End::Machine => past.journal_ok && o.durability == Durability::Synced,
     };
-    let namespaces: Vec<_> = core.namespaces.read().clone();
-    let mut all = Vec::new();
-    for ns in namespaces {
-        let warm = warm(&ns.options);
-        if !warm {
-            core.kill(&ns, Event::Clear { ns: ns.id });
-            tracing::info!(namespace = %ns.name, "starts cold: it could hold stale objects otherwise");
-        }
-        all.push(warm);
-    }
-    all
+    past.state.namespaces.iter().map(|n| warm(&n.options)).collect()
 }
 
 /// Enters what is known exactly and says what the driver has to load.

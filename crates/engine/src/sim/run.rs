@@ -323,6 +323,10 @@ impl Run {
             && after.dropped == before.dropped
             && dropped == 0;
         drop(life);
+        if self.world.faults.media_error > 0.0 {
+            // The last checkpoint may have failed, and the journal too.
+            self.oracle.doubt_removals(2, immutable);
+        }
         let mut life = self.open()?;
         if lossless && !self.world.interrupted {
             self.world.load(&mut life);
@@ -377,7 +381,7 @@ impl Run {
 
     /// Live, unexpired keys that `which` chooses.
     fn live(&self, life: &Life, which: impl Fn(&Life, &Key) -> bool) -> Vec<Key> {
-        let now = self.wall.max(self.time);
+        let now = life.core.now();
         let lives = |o: &Object| o.expiry == 0 || u64::from(o.expiry) > now;
         self.oracle
             .live()
