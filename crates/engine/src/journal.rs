@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -29,6 +29,7 @@ pub struct Journal {
     tail: AtomicU64,
     /// Position + 1 at which an entry was lost most recently; 0 when sound.
     poison: Mutex<u64>,
+    bare: AtomicBool,
 }
 
 /// What recovery found in a journal.
@@ -59,14 +60,21 @@ impl Journal {
         media.store(format::POISON_AT, &0u64.to_le_bytes())?;
         media.store(format::TIME_AT, &time.to_le_bytes())?;
         media.sync()?;
-        Ok(Self::resume(media, uuid, epoch, 0, 0))
+        let journal = Self::resume(media, uuid, epoch, 0, 0);
+        journal.bare.store(true, Ordering::Release);
+        Ok(journal)
     }
 
     /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
     pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
         let capacity = Self::capacity(&*media);
         let (head, tail) = (head.into(), tail.into());
-        Self { media, seed: format::seed(uuid, epoch), capacity, head, tail, poison: Mutex::new(0) }
+        Self { media, seed: format::seed(uuid, epoch), capacity, head, tail, poison: Mutex::new(0), bare: AtomicBool::new(false) }
+    }
+
+    /// Whether no checkpoint goes with this epoch of the journal yet: a crash now would make Mutable namespaces cold.
+    pub fn is_bare(&self) -> bool {
+        self.bare.load(Ordering::Acquire)
     }
 
     /// Reads the whole reserved extent; holes are tolerated.
@@ -171,6 +179,7 @@ impl Journal {
     /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced and read back.
     pub fn truncate(&self, position: u64) {
         self.tail.fetch_max(position, Ordering::AcqRel);
+        self.bare.store(false, Ordering::Release);
         let mut poison = self.poison.lock();
         if *poison != 0 && position >= *poison {
             // Everything the lost entries said is in the checkpoint.

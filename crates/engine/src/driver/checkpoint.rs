@@ -127,6 +127,7 @@ impl Driver {
         core.journal.used() > core.journal.entries() / 2
             || core.table.opened() >= c.opened + segments
             || core.journal.is_poisoned()
+            || (core.journal.is_bare() && core.journal.head() > 0)
             || old
     }
 

@@ -348,7 +348,8 @@ impl Run {
         let survivors: Vec<Key> = self.live(&life, |life, key| {
             NAMESPACES[key.0].1.survives == Survives::Crash && life.is_on_flash(key.0, &key.1)
         });
-        let poisoned = life.core.journal.is_poisoned();
+        // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces warm.
+        let poisoned = life.core.journal.is_poisoned() || life.core.journal.is_bare();
         self.waiting.clear();
         self.end_life(&life);
         self.outcome.crashes += 1;
