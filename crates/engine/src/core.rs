@@ -90,6 +90,10 @@ impl Core {
     /// Unix seconds: never less than ever before, also in earlier lives of the cache.
     pub(crate) fn now(&self) -> u64 {
         let wall = self.clock.unix();
+        let before = self.time.load(Ordering::Acquire);
+        if wall <= before {
+            return before;
+        }
         let before = self.time.fetch_max(wall, Ordering::AcqRel);
         if wall > before {
             self.journal.store_time(wall);

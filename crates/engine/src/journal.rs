@@ -35,8 +35,8 @@ pub struct Journal {
 /// What recovery found in a journal.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Every whole entry with its position, in no order.
-    pub entries: Vec<(u64, Entry)>,
+    /// Every whole entry from the position asked for on, in no order.
+    pub entries: Vec<Entry>,
     /// One past the highest position found.
     pub head: u64,
     /// An entry had been lost, or the journal could not be read.
@@ -69,7 +69,15 @@ impl Journal {
     pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
         let capacity = Self::capacity(&*media);
         let (head, tail) = (head.into(), tail.into());
-        Self { media, seed: format::seed(uuid, epoch), capacity, head, tail, poison: Mutex::new(0), bare: AtomicBool::new(false) }
+        Self {
+            media,
+            seed: format::seed(uuid, epoch),
+            capacity,
+            head,
+            tail,
+            poison: Mutex::new(0),
+            bare: AtomicBool::new(false),
+        }
     }
 
     /// Whether no checkpoint goes with this epoch of the journal yet: a crash now would make Mutable namespaces cold.
@@ -77,11 +85,11 @@ impl Journal {
         self.bare.load(Ordering::Acquire)
     }
 
-    /// Reads the whole reserved extent; holes are tolerated.
+    /// Reads the whole reserved extent; holes are tolerated. Entries below position `needed` are in the checkpoint.
     ///
     /// # Errors
     /// What the medium said; `InvalidData` when it is not the journal of this cache.
-    pub fn scan(media: &dyn Media, uuid: &[u8; 16], epoch: u64) -> io::Result<Scan> {
+    pub fn scan(media: &dyn Media, uuid: &[u8; 16], epoch: u64, needed: u64) -> io::Result<Scan> {
         let mut header = [0; 40];
         media.load(0, &mut header)?;
         if !format::is_header(&header, uuid) {
@@ -102,7 +110,9 @@ impl Journal {
                 if let Some(entry) = Entry::decode(raw, seed) {
                     let position = u64::from(entry.lap) * capacity + slot + i;
                     scan.head = scan.head.max(position + 1);
-                    scan.entries.push((position, entry));
+                    if position >= needed {
+                        scan.entries.push(entry);
+                    }
                 }
             }
             slot += n;

@@ -165,3 +165,105 @@ fn nothing_unsaved_means_that_a_crash_loses_nothing() {
         assert_eq!(ns.get_blocking(&key(n)).expect("saved").value, value(n));
     }
 }
+
+#[test]
+fn a_file_that_is_not_ours_is_left_alone_and_the_message_says_so() {
+    let dir = Dir::new();
+    let flash = dir.0.join("flash");
+    let theirs = b"somebody's photographs ".repeat(4000);
+    std::fs::write(&flash, &theirs).unwrap();
+    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    assert!(message.contains("flash") && message.contains("not Afterglow's"), "{message}");
+    assert_eq!(std::fs::read(&flash).unwrap()[..theirs.len()], theirs);
+}
+
+#[test]
+fn another_format_is_refused_by_name() {
+    let dir = Dir::new();
+    drop(Cache::open(config(&dir.0, IoEngine::Auto)).unwrap());
+    let path = dir.0.join("state");
+    let mut state = std::fs::read(&path).unwrap();
+    state[8] = 99;
+    std::fs::write(&path, &state).unwrap();
+    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    assert!(message.contains("format 99") && message.contains("reads format 1"), "{message}");
+}
+
+#[test]
+fn one_cache_at_a_time_per_directory() {
+    let dir = Dir::new();
+    let first = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    assert!(message.contains("in use"), "{message}");
+    drop(first);
+    Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+}
+
+#[test]
+fn a_device_of_another_cache_is_refused() {
+    let (one, two) = (Dir::new(), Dir::new());
+    drop(Cache::open(config(&one.0, IoEngine::Auto)).unwrap());
+    drop(Cache::open(config(&two.0, IoEngine::Auto)).unwrap());
+    std::fs::rename(one.0.join("flash"), two.0.join("flash")).unwrap();
+    let message = Cache::open(config(&two.0, IoEngine::Auto)).unwrap_err().to_string();
+    assert!(message.contains("another cache"), "{message}");
+}
+
+#[test]
+fn damaged_files_cost_warmth_and_nothing_else() {
+    let dir = Dir::new();
+    for damage in ["state", "journal", "flash"] {
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        for n in 0..500 {
+            let _ = ns.put(&key(n), &value(n), PutOptions::default());
+        }
+        cache.close();
+        drop((ns, cache));
+        let path = dir.0.join(damage);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The superblocks stay; everything else is stirred.
+        let from = if damage == "flash" { 8192 } else { 20 };
+        for at in (from..bytes.len()).step_by(101) {
+            bytes[at] ^= 0x55;
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        wait_loaded(&cache);
+        for n in 0..500 {
+            if let Some(hit) = ns.get_blocking(&key(n)) {
+                assert_eq!(hit.value, value(n), "{damage}");
+            }
+        }
+        assert!(ns.put(b"k", b"v", PutOptions::default()).version().is_some(), "{damage}: the cache goes on");
+    }
+}
+
+#[test]
+fn groups_epochs_and_whole_namespaces_die_at_once_and_stay_dead() {
+    let dir = Dir::new();
+    let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+    let put = |group, token| PutOptions { group, token, ..PutOptions::default() };
+    {
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", options).unwrap();
+        let other = cache.namespace("other", options).unwrap();
+        let _ = ns.put(b"group", b"1", put(7, 0));
+        let _ = ns.put(b"epoch", b"1", put(0, 5 << 44 | 123));
+        let _ = ns.put(b"stays", b"1", put(8, 6 << 44));
+        let _ = other.put(b"cleared", b"1", put(0, 0));
+        ns.remove_group(7);
+        ns.bump_epoch(5 << 44);
+        other.clear();
+        let _ = ns.put(b"again", b"1", put(7, 5 << 44));
+        cache.close();
+    }
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    wait_loaded(&cache);
+    let ns = cache.namespace("test", options).unwrap();
+    let other = cache.namespace("other", options).unwrap();
+    assert!(ns.get_blocking(b"group").is_none() && ns.get_blocking(b"epoch").is_none());
+    assert!(other.get_blocking(b"cleared").is_none());
+    assert!(ns.get_blocking(b"stays").is_some() && ns.get_blocking(b"again").is_some());
+}

@@ -79,12 +79,15 @@ impl Load {
         })
     }
 
-    /// Whether the checkpoint's slots into a segment are worth anything: it is still in the use it was in then.
-    fn may_point_into(&self, core: &Core, segment: u32) -> bool {
+    /// Whether slots into a segment can only come from the checkpoint: it is still in the use it was in then.
+    fn is_from_lines(&self, core: &Core, segment: u32) -> bool {
         let generation = self.generations.get(segment as usize).copied().unwrap_or(0);
-        generation != 0
-            && core.table.generation(segment) == generation
-            && core.table.state(segment) == SegmentState::Sealed
+        generation != 0 && core.table.generation(segment) == generation
+    }
+
+    /// Whether the checkpoint's slots into a segment are worth entering.
+    fn may_point_into(&self, core: &Core, segment: u32) -> bool {
+        self.is_from_lines(core, segment) && core.table.state(segment) == SegmentState::Sealed
     }
 }
 
@@ -178,8 +181,9 @@ impl Driver {
         let from = load.sweep.len().saturating_sub(SWEEP);
         for hash in load.sweep.split_off(from) {
             if let Some(at) = shard.index.peek(hash).map(Slot::location) {
-                // Slots into other segments were entered by somebody who knew that they are current.
-                if load.may_point_into(&self.core, at.segment) {
+                // Slots into other segments were entered by somebody who knew that they are current. A segment being
+                // reclaimed counts too: its records can still be read, and kept.
+                if load.is_from_lines(&self.core, at.segment) {
                     shard.clear_if(hash, at);
                 }
             }

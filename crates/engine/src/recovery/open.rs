@@ -161,7 +161,9 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
 /// Decides how the last life ended and whether journal and checkpoint fit together.
 fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
     let checkpoint = newest_checkpoint(env, &state, &blocks[0]);
-    let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch).ok();
+    let needed = checkpoint.as_ref().filter(|c| c.0.journal_epoch == state.journal_epoch);
+    let needed = needed.map_or(0, |c| c.0.journal_position);
+    let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
     let sequence = checkpoint.as_ref().map_or(0, |(h, ..)| h.sequence);
     let end = if state.clean && state.checkpoint == sequence {
         End::Clean
@@ -397,7 +399,7 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
     if !past.journal_ok {
         carry_over(core, &scan, warm);
     }
-    for (_, entry) in &scan.entries {
+    for entry in &scan.entries {
         let Event::Open { segment } = entry.event else { continue };
         if entry.version >= floor && core.table.contains(segment) {
             exact.push((segment, entry.version));
@@ -422,7 +424,7 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
 
 /// A new journal was begun, but namespaces that are warm all the same have removals in the old one.
 fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
-    for (_, entry) in &scan.entries {
+    for entry in &scan.entries {
         let (Event::Kill { ns, .. }
         | Event::Group { ns, .. }
         | Event::Epoch { ns, .. }
@@ -445,7 +447,7 @@ fn restore_kills(core: &Core, kills: &NamespaceKills) {
 /// Puts kills of many objects into force and collects those of single ones.
 fn apply_journal(core: &Core, scan: &Scan, floor: u64) -> Kills {
     let mut kills = Kills::default();
-    for (_, entry) in &scan.entries {
+    for entry in &scan.entries {
         let with = |id: u16, f: &dyn Fn(&NamespaceState)| {
             if let Some(ns) = core.namespace_by_id(id) {
                 f(&ns);
