@@ -29,8 +29,10 @@ const TTL_SECONDS: u32 = 60;
 const MARGIN: Duration = Duration::from_secs(5);
 /// Pause before asking again for a lease that is not to be had.
 const RETRY: Duration = Duration::from_secs(1);
+/// Pause between attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(500);
 /// How often it looks around.
-const TICK: Duration = Duration::from_millis(200);
+const TICK: Duration = Duration::from_millis(50);
 /// How often a sign of life is written.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long one transaction may take; after that it counts as failed.
@@ -54,6 +56,8 @@ pub(super) struct Keeper {
     /// Since the claim was checked against the cluster that answers.
     cluster_checked: bool,
     alive_noted: Millis,
+    /// No attempt to connect before this.
+    connect_at: Millis,
     holder: Option<Uuid>,
 }
 
@@ -87,6 +91,7 @@ impl Keeper {
             prepared: false,
             cluster_checked: false,
             alive_noted: 0,
+            connect_at: 0,
             holder: None,
         }
     }
@@ -159,8 +164,10 @@ impl Keeper {
     async fn keep_lease(&mut self) {
         for _ in 0..4 {
             let Next::Send(request) = self.lease.next(self.now()) else { return };
+            // Without a connection nothing was asked: the next look is soon, so that a start does not wait.
+            let Some(backend) = self.connect().await else { return };
             let sent_at = self.now();
-            let answer = self.ask(request).await.unwrap_or(Answer::Failed);
+            let answer = self.ask(&backend, request).await.unwrap_or(Answer::Failed);
             if answer == Answer::Failed {
                 self.connection = None;
             }
@@ -214,14 +221,13 @@ impl Keeper {
     }
 
     /// Runs one transaction of the lease.
-    async fn ask(&mut self, request: Request) -> Option<Answer> {
-        let backend = self.connect().await?;
+    async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
         if let Request::Take { to, .. } = request {
             let epochs = self.instance.epochs();
             self.instance.note_epochs(KnownEpochs { held: epochs.held, asked: to }).ok()?;
         }
         let text = request.cql(self.lease.config());
-        let fetched = query(&backend, &text, Consistency::Quorum).await?;
+        let fetched = query(backend, &text, Consistency::Quorum).await?;
         let mut rows = fetched.rows();
         if request != Request::Read {
             let applied = rows.next()?.bytes("[applied]").map(|bytes| bytes == [1])?;
@@ -242,6 +248,10 @@ impl Keeper {
     async fn connect(&mut self) -> Option<Rc<Backend>> {
         let Cluster::Known { version, authentication: false } = self.door.cluster() else { return None };
         if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
+            if self.now() < self.connect_at {
+                return None;
+            }
+            self.connect_at = self.now() + RECONNECT.as_millis() as Millis;
             let targets = &self.door.config.backends;
             let made = Backend::connect(targets, version, None, None, &self.backend_metrics).await;
             self.connection = made.ok();
