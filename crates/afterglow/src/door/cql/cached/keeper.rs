@@ -13,6 +13,7 @@ use afterglow_cql::freshness::lease::{
     release_cql,
 };
 use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_cql::plan::SchemaView;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -258,7 +259,11 @@ impl Keeper {
         }
         let backend = self.connection.clone()?;
         if !self.cluster_checked {
-            self.check_cluster(&backend).await?;
+            let name = self.shared.cluster.read().clone()?;
+            if self.instance.note_cluster(&name).ok()? {
+                self.renew_claim(&NewClaim::OtherCluster);
+            }
+            self.cluster_checked = true;
         }
         if !self.prepared {
             self.prepare(&backend).await?;
@@ -266,18 +271,9 @@ impl Keeper {
         Some(backend)
     }
 
-    async fn check_cluster(&mut self, backend: &Backend) -> Option<()> {
-        let fetched = query(backend, "SELECT cluster_name FROM system.local", Consistency::One).await?;
-        let name = fetched.rows().next()?.text("cluster_name")?;
-        if self.instance.note_cluster(&name).ok()? {
-            self.renew_claim(&NewClaim::OtherCluster);
-        }
-        self.cluster_checked = true;
-        Some(())
-    }
-
+    /// Makes the lease's table where the schema does not have it.
     async fn prepare(&mut self, backend: &Backend) -> Option<()> {
-        if query(backend, "SELECT scope FROM afterglow.lease LIMIT 1", Consistency::One).await.is_none() {
+        if self.door.schema.current().table("afterglow", "lease").is_none() {
             let local = query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
             let dc = local.rows().next()?.text("data_center")?;
             let peers = query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;

@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) flash: Vec<FlashFile>,
     /// The data centre of the node that we talk to.
     pub(super) data_center: RwLock<Option<String>>,
+    /// Name of the cluster that we talk to.
+    pub(super) cluster: RwLock<Option<String>>,
     /// `schema_version` when the control connection was last there.
     schema_version: RwLock<Option<String>>,
 }
@@ -45,6 +47,7 @@ impl CachedRouter {
             newest: Newest::default(),
             flash,
             data_center: RwLock::default(),
+            cluster: RwLock::default(),
             schema_version: RwLock::default(),
         };
         CachedRouter { shared: Arc::new(shared) }
@@ -103,7 +106,8 @@ impl Router for CachedRouter {
 
     fn control(&self, state: ControlState) {
         match state {
-            ControlState::Connected { data_center, schema_version, .. } => {
+            ControlState::Connected { cluster, data_center, schema_version, .. } => {
+                *self.shared.cluster.write() = Some(cluster);
                 *self.shared.data_center.write() = data_center;
                 let before =
                     std::mem::replace(&mut *self.shared.schema_version.write(), schema_version.clone());
