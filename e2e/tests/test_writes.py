@@ -91,10 +91,13 @@ def prime(cached, direct, table, reads=READS):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text(cached, direct, table, name):
+def test_text(cached, direct, table, expect, settle, name):
     write = TEXTS[name]
     make(direct, table)
+    settle(cached, READS[0].format(t=table))
     prime(cached, direct, table)
+    with expect(hits=1):  # so that there is something to get stale
+        cached.execute(READS[1].format(t=table))
     before = answer(direct, READS[0].format(t=table))
     cached.execute(SimpleStatement(write.text.format(t=table), consistency_level=write.consistency))
     for text in READS:
@@ -126,11 +129,14 @@ PREPARED = {
 
 
 @pytest.mark.parametrize("name", PREPARED)
-def test_prepared(cached, direct, table, name):
+def test_prepared(cached, direct, table, expect, settle, name):
     text, values = PREPARED[name]
     make(direct, table)
+    settle(cached, READS[1].format(t=table))
     write = cached.prepare(text.format(t=table))
     prime(cached, direct, table)
+    with expect(hits=1):  # so that there is something to get stale
+        cached.execute(READS[1].format(t=table))
     before = answer(direct, READS[0].format(t=table))
     cached.execute(write, values)
     for text in READS:
@@ -166,9 +172,10 @@ def test_counters(cached, direct, table):
     assert cached.execute(f"SELECT n FROM {table} WHERE k = 1").one() == (15,)
 
 
-def test_a_write_leaves_other_rows_cached(cached, direct, table, expect):
+def test_a_write_leaves_other_rows_cached(cached, direct, table, expect, settle):
     make(direct, table)
     others = [f"SELECT v FROM {table} WHERE k = 1 AND c = {c}" for c in (2, 3)]
+    settle(cached, others[0])
     prime(cached, direct, table, others)
     cached.execute(f"UPDATE {table} SET v = 'new' WHERE k = 1 AND c = 1")
     with expect(hits=2):
