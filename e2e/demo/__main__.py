@@ -72,7 +72,7 @@ def run(stage):
     results = []
 
     def half(fresh):
-        """Half of what Cassandra did flat out and directly in the first pair: one rate for all, so that runs compare."""
+        """Half of what Cassandra did flat out and directly in the first pair: one rate for all runs."""
         flat_out = (r for r in results + fresh if (r["scenario"], r["label"]) == (plan.FLAT_OUT, plan.DIRECT))
         return round(next(flat_out)["per_second"] / 2)
 

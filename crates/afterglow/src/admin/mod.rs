@@ -92,7 +92,9 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
-    match shown.health.readiness(shown.metrics.backend_connections_ready() > 0) {
+    // Where clients must show their own credentials, there are connections to the database only while there are clients.
+    let reached = shown.metrics.backend_connections_ready() > 0 || shown.metrics.authentication.get() > 0;
+    match shown.health.readiness(reached) {
         Readiness::Ready => (StatusCode::OK, "ready\n".into()),
         Readiness::Degraded(why) => (StatusCode::OK, format!("ready, but {why}\n")),
         Readiness::Not(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),

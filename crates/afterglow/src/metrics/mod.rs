@@ -38,6 +38,8 @@ pub struct Metrics {
     sources: Mutex<Vec<Source>>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
+    /// 1 while the database requires authentication, so that clients have connections of their own and nothing is cached.
+    pub authentication: Gauge,
 }
 
 impl Default for Metrics {
@@ -48,6 +50,7 @@ impl Default for Metrics {
             backends: Mutex::default(),
             sources: Mutex::default(),
             lease: LeaseMetrics::default(),
+            authentication: Gauge::default(),
         }
     }
 }
@@ -83,6 +86,8 @@ impl Metrics {
         door::expose(&self.doors.lock(), &mut out);
         backend::expose(&self.backends.lock(), &mut out);
         self.lease.expose(&mut out);
+        let help = "1 while the database requires authentication: clients pass through with their own credentials, nothing is cached.";
+        out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
         process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {
             source(&mut out);

@@ -89,6 +89,7 @@ pub async fn run(door: Arc<Door>) {
             }
             Served::Never(ControlError::Connect(ConnectError::Authentication), version) => {
                 let now = Cluster::Known { version, authentication: true };
+                door.config.metrics.authentication.set(1);
                 if door.set_cluster(now) != now {
                     tracing::warn!(
                         "the database requires authentication: every client gets its own connection with its own credentials, and nothing is cached"
@@ -162,6 +163,7 @@ async fn serve(door: &Arc<Door>) -> Served {
         Ok(()) => {
             let (requests, asked) = mpsc::unbounded();
             *door.refresh.lock() = Some(requests);
+            door.config.metrics.authentication.set(0);
             door.set_cluster(Cluster::Known { version, authentication: false });
             Served::Ended(follow(door, &backend, events, asked).await)
         }

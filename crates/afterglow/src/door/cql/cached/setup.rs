@@ -84,8 +84,10 @@ impl Cached {
             Some(why) if expected => {
                 tracing::warn!(%why, "rows cached under `exclusive` by the last run are not served");
             }
-            _ => {
-                tracing::info!(instance = %instance.id(), "rows cached under `exclusive` by the last run may be served")
+            Some(_) => tracing::info!(instance = %instance.id(), "first start in this data directory"),
+            None => {
+                let instance = instance.id();
+                tracing::info!(%instance, "rows cached under `exclusive` are served again once the lease is ours");
             }
         }
         let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
