@@ -27,8 +27,6 @@ pub struct DoorMetrics {
     pub fills: Family<FillOutcome>,
     /// Partitions put into quarantine.
     pub quarantines: Family<QuarantineReason>,
-    /// Partitions let out of quarantine.
-    pub quarantines_ended: Counter,
     /// Error messages that Afterglow made itself.
     pub errors: Counter,
     /// Connections taken from clients.
@@ -64,10 +62,6 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
 
     let help = "Error messages made by Afterglow, not the database.";
     single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
-    let help = "Partitions in quarantine now.";
-    single(shards, out, "afterglow_quarantined_partitions", Gauge, help, |d| {
-        d.quarantines.total().saturating_sub(d.quarantines_ended.get())
-    });
     let help = "Connections of clients taken.";
     single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
     let help = "Connections of clients open now.";

@@ -18,6 +18,7 @@ use super::router::CachedRouter;
 use super::scope::ANYTHING;
 use super::{Parts, RowCache};
 use crate::config::LivePolicies;
+use crate::metrics::Kind;
 
 /// The namespace that rows live in.
 const NAMESPACE: &str = "cql";
@@ -133,6 +134,12 @@ impl Cached {
     /// Starts to ask for the lease, to write signs of life, and to settle what is due.
     pub fn keep(self, door: &CqlDoor) -> Keeping {
         let (stop, stopped) = oneshot::channel();
+        let counted = self.router.shared().cache.clone();
+        door.door().config.metrics.add_source(move |out| {
+            let help = "Partitions and tables not cached now because the outcome of a write is unknown.";
+            out.header("afterglow_quarantined_partitions", Kind::Gauge, help);
+            out.sample("afterglow_quarantined_partitions", &[("door", "cql")], counted.held());
+        });
         let shared = self.router.shared().clone();
         let cache = shared.cache.clone();
         let (policies, instance, of) = (self.policies, self.instance, door.door().clone());
