@@ -35,6 +35,9 @@ use crate::version::{self, Versions};
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
 
+/// Tries to flush the journal once it has failed.
+const SYNC_TRIES: u32 = 16;
+
 /// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that eviction asks again.
 pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 18) - 1 };
 
@@ -211,10 +214,17 @@ impl Core {
         PutOutcome::Stored { version }
     }
 
-    /// Waits for what the namespace's durability asks for. A journal that cannot be synced is poisoned.
+    /// Waits for what the namespace's durability asks for. A journal that cannot be synced is poisoned, and the flag too
+    /// must survive power loss before anybody relies on the operation.
     fn settle(&self, ns: &NamespaceState) {
-        if ns.options.durability == Durability::Synced && self.journal.sync().is_err() {
-            self.journal.poison_now();
+        if ns.options.durability != Durability::Synced || self.journal.sync().is_ok() {
+            return;
+        }
+        self.journal.poison_now();
+        if !(0..SYNC_TRIES).any(|_| self.journal.sync().is_ok()) {
+            tracing::error!(
+                "the journal cannot be flushed: after a power loss now, removals may be forgotten"
+            );
         }
     }
 

@@ -5,12 +5,13 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use super::{Driver, Purpose, bytes};
-use crate::api::{DropReason, NO_EXPIRY};
+use crate::api::DropReason;
 use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, Entry};
-use crate::format::record::{self, Meta};
+use crate::format::record;
 use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
+use crate::recovery::meta_of;
 use crate::segment::{Object, SegmentState, StreamId};
 
 /// Records looked at per step.
@@ -178,13 +179,6 @@ fn location(segment: u32, entry: &Entry) -> Location {
 }
 
 fn is_alive(core: &crate::core::Core, entry: &Entry) -> bool {
-    let meta = Meta {
-        ns: entry.ns.get(),
-        version: entry.version.get(),
-        expiry: entry.expiry.get(),
-        group: entry.group.get(),
-        epoch_slot: entry.epoch_slot.get(),
-    };
-    debug_assert_eq!(NO_EXPIRY, 0);
+    let meta = meta_of(entry);
     core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::disk::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, Entry};
-use crate::format::record;
+use crate::format::record::{self, Meta};
 use crate::format::{BLOCK, UNIT, checksum, mix};
 use crate::index::Location;
 use crate::segment::SegmentTable;
@@ -119,14 +119,26 @@ impl Reader<'_> {
     }
 }
 
+/// What is stored with a record, by its entry.
+pub fn meta_of(entry: &Entry) -> Meta {
+    Meta {
+        ns: entry.ns.get(),
+        version: entry.version.get(),
+        expiry: entry.expiry.get(),
+        group: entry.group.get(),
+        epoch_slot: entry.epoch_slot.get(),
+    }
+}
+
 /// The newest live record of each hash: its version, generation, place and length.
 pub type Live = HashMap<u64, (u64, u64, Location, u32)>;
 
-/// Adds the records of a segment that `kills` leaves alive and `wanted` namespaces own.
-pub fn add_live(live: &mut Live, exact: &Exact, kills: &HashMap<u64, u64>, wanted: impl Fn(u16) -> bool) {
+/// Adds the records of a segment that `kills` leaves alive and that are `wanted`: a dead one must not keep out a living one
+/// from an index line.
+pub fn add_live(live: &mut Live, exact: &Exact, kills: &HashMap<u64, u64>, wanted: impl Fn(&Entry) -> bool) {
     for e in &exact.entries {
         let (hash, version) = (e.hash.get(), e.version.get());
-        if kills.get(&hash).is_some_and(|&kill| version < kill) || !wanted(e.ns.get()) {
+        if kills.get(&hash).is_some_and(|&kill| version < kill) || !wanted(e) {
             continue;
         }
         let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };

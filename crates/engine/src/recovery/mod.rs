@@ -21,6 +21,7 @@
 mod exact;
 mod open;
 
+pub use exact::meta_of;
 pub use open::{Env, Opened, STATE, open};
 
 use std::collections::HashMap;

@@ -16,6 +16,7 @@ use crate::disk::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
 use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
+use crate::format::footer::Entry;
 use crate::format::journal::Event;
 use crate::format::state::{NamespaceRecord, State, StateError};
 use crate::format::superblock::{Found, RESERVED, Superblock};
@@ -497,6 +498,11 @@ fn read_exact(
     } else {
         exact.into_iter().map(|(segment, generation)| reader.exact(segment, generation)).collect()
     };
+    let namespaces = core.namespaces.read().clone();
+    let wanted = |e: &Entry| {
+        let ns = usize::from(e.ns.get());
+        warm.get(ns).is_some_and(|w| *w) && core.dead(&namespaces[ns], &exact::meta_of(e)).is_none()
+    };
     let mut live = exact::Live::new();
     for exact in &found {
         plan.generations[exact.segment as usize] = 0;
@@ -504,7 +510,7 @@ fn read_exact(
         if exact.torn && !exact.entries.is_empty() {
             core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
         }
-        exact::add_live(&mut live, exact, &kills.all, |ns| warm.get(usize::from(ns)).is_some_and(|w| *w));
+        exact::add_live(&mut live, exact, &kills.all, wanted);
     }
     live
 }
