@@ -134,25 +134,31 @@ struct WideGate {
 #[derive(Default)]
 struct Wide {
     all: WideGate,
-    tables: HashMap<u32, WideGate>,
+    /// By the lower half of the table's number, which bounds them whatever names statements make up. Tables that share
+    /// one share their writes.
+    tables: HashMap<u16, WideGate>,
 }
 
 impl Wide {
     fn gate_mut(&mut self, scope: &Scope) -> &mut WideGate {
         match scope {
-            Scope::Table(group) => self.tables.entry(*group).or_default(),
+            Scope::Table(group) => self.tables.entry(*group as u16).or_default(),
             Scope::Everything => &mut self.all,
             Scope::Slots(_) => unreachable!("slots have their own gates"),
         }
     }
 
+    fn table(&self, table: u32) -> Option<&WideGate> {
+        self.tables.get(&(table as u16))
+    }
+
     fn version_of(&self, table: u32) -> u64 {
         // Both only grow, so their sum moves whenever either does.
-        self.all.version + self.tables.get(&table).map_or(0, |gate| gate.version)
+        self.all.version + self.table(table).map_or(0, |gate| gate.version)
     }
 
     fn closed(&self, table: u32, now: Millis) -> Option<Bypass> {
-        let gates = [Some(&self.all), self.tables.get(&table)];
+        let gates = [Some(&self.all), self.table(table)];
         let gates = gates.iter().flatten();
         if gates.clone().any(|gate| gate.writers > 0) {
             return Some(Bypass::WriteInFlight);
@@ -161,7 +167,7 @@ impl Wide {
     }
 
     fn is_weak(&self, table: u32, now: Millis) -> bool {
-        let table = self.tables.get(&table);
+        let table = self.table(table);
         self.all.hold.weak_until > now || table.is_some_and(|gate| gate.hold.weak_until > now)
     }
 }

@@ -275,7 +275,9 @@ impl Lease {
                 Change::Nothing
             }
             (request, _) => {
-                if let Request::Take { to, .. } = request {
+                if let Request::Take { from, to, .. } = request
+                    && self.is_continuous(from)
+                {
                     self.known.asked = to; // it may have applied, or may yet
                 }
                 self.state = State::Apart { ask_at: now + self.config.retry };
@@ -294,6 +296,16 @@ impl Lease {
                 self.state = State::Asking { row };
                 Change::Nothing
             }
+        }
+    }
+
+    /// The epoch to note as asked for before `request` is sent: that of a take which, applied, leaves no gap. One that follows
+    /// another holder must not be noted: should its answer be lost, its epoch would pass for one of ours, and what was cached
+    /// before the other came would be believed.
+    pub fn to_note(&self, request: Request) -> Option<i64> {
+        match request {
+            Request::Take { from, to, .. } if self.is_continuous(from) => Some(to),
+            _ => None,
         }
     }
 

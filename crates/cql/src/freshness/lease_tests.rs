@@ -138,6 +138,33 @@ fn a_take_whose_answer_was_lost_is_ours_and_continuous() {
 }
 
 #[test]
+fn a_take_after_another_holder_stays_a_new_beginning_when_its_answer_is_lost_or_we_die() {
+    // B had it at 9, ours was 5. The take to 10 applies, and nobody hears of it.
+    let take = |known| {
+        let mut row = Row { stored: Some((9, B)), owner: None };
+        let mut lease = Lease::new(config(A), known);
+        let mut noted = None;
+        loop {
+            let Next::Send(request) = lease.next(0) else { panic!("asks") };
+            noted = noted.or(lease.to_note(request));
+            let answer = row.run(request, A, 0);
+            if matches!(request, Request::Take { .. }) {
+                lease.answered(request, 0, Answer::Failed, 0);
+                return (row, lease, noted);
+            }
+            lease.answered(request, 0, answer, 0);
+        }
+    };
+    let known = KnownEpochs { held: 5, asked: 5 };
+    let (mut row, mut lease, noted) = take(known);
+    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 11, continuous: false }]);
+    let (mut row, ..) = take(known);
+    let known = KnownEpochs { asked: noted.unwrap_or(known.asked), ..known };
+    let changes = drive(&mut Lease::new(config(A), known), &mut row, 2_000);
+    assert_eq!(changes, [Change::Acquired { epoch: 11, continuous: false }]);
+}
+
+#[test]
 fn two_processes_of_one_identity_fence_each_other() {
     let mut row = Row::default();
     let mut first = Lease::new(config(A), KnownEpochs::default());

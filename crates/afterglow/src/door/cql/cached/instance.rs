@@ -143,36 +143,32 @@ impl Instance {
         Ok(self.claim())
     }
 
-    /// Notes the cluster behind the backend. True if it is not the one that the claim is about.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn note_cluster(&mut self, cluster: &str) -> io::Result<bool> {
-        if self.stored.cluster == cluster {
-            return Ok(false);
-        }
-        let other = !self.stored.cluster.is_empty();
+    /// Takes the cluster behind the backend. True if it is not the one that the claim is about, and a new claim is due. On disk with the
+    /// next write: never before that claim is.
+    pub fn set_cluster(&mut self, cluster: &str) -> bool {
+        let other = !self.stored.cluster.is_empty() && self.stored.cluster != cluster;
         self.stored.cluster = cluster.to_owned();
-        self.write()?;
-        Ok(other)
+        other
     }
 
-    /// Notes other table policies.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn note_policies(&mut self, policies: &str) -> io::Result<()> {
+    /// Takes other table policies, for which a new claim is due. On disk with the next write: never before that claim is.
+    pub fn set_policies(&mut self, policies: &str) {
         self.stored.policies = policies.to_owned();
-        self.write()
     }
 
-    /// Notes the lease epochs.
+    /// Takes lease epochs for which a new claim is due. On disk with the next write: never before that claim is, or a restart would
+    /// take the old claim for unbroken.
+    pub fn set_epochs(&mut self, epochs: KnownEpochs) {
+        self.stored.lease_held = epochs.held;
+        self.stored.lease_asked = epochs.asked;
+    }
+
+    /// Notes the lease epochs of an unbroken claim.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn note_epochs(&mut self, epochs: KnownEpochs) -> io::Result<()> {
-        self.stored.lease_held = epochs.held;
-        self.stored.lease_asked = epochs.asked;
+        self.set_epochs(epochs);
         self.write()
     }
 
@@ -318,9 +314,10 @@ mod tests {
     fn another_cluster_is_noticed_once() {
         let dir = directory("cluster");
         let (mut instance, _) = Instance::open(&dir, &present(0)).unwrap();
-        assert!(!instance.note_cluster("one").unwrap());
-        assert!(!instance.note_cluster("one").unwrap());
-        assert!(instance.note_cluster("two").unwrap());
+        assert!(!instance.set_cluster("one"));
+        assert!(!instance.set_cluster("one"));
+        assert!(instance.set_cluster("two"));
+        assert!(!instance.set_cluster("two"));
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Keeper {
     alive_noted: Millis,
     /// No attempt to connect before this.
     connect_at: Millis,
+    /// Why a new claim is due that could not be written yet.
+    owed: Option<NewClaim>,
     holder: Option<Uuid>,
 }
 
@@ -72,6 +74,7 @@ impl Keeper {
         door: Arc<Door>,
         shared: Arc<Shared>,
         policies: Arc<LivePolicies>,
+        generation: u64,
         instance: Instance,
     ) -> Keeper {
         let config = LeaseConfig {
@@ -83,7 +86,7 @@ impl Keeper {
         Keeper {
             lease: Lease::new(config, instance.epochs()),
             backend_metrics: door.config.metrics.backend(),
-            generation: policies.generation(),
+            generation,
             door,
             shared,
             policies,
@@ -93,6 +96,7 @@ impl Keeper {
             cluster_checked: false,
             alive_noted: 0,
             connect_at: 0,
+            owed: None,
             holder: None,
         }
     }
@@ -120,6 +124,9 @@ impl Keeper {
             self.warn("a sign of life", noted);
         }
         self.follow_policies();
+        if let Some(why) = self.owed.clone() {
+            self.renew_claim(why);
+        }
         if self.policies.current().1.any_exclusive() {
             self.keep_lease().await;
         } else {
@@ -138,27 +145,34 @@ impl Keeper {
             return;
         }
         self.generation = generation;
-        let noted = self.instance.note_policies(&policies_text(&policies));
-        self.warn("the policies", noted);
-        self.renew_claim(&NewClaim::PoliciesChanged);
+        self.instance.set_policies(&policies_text(&policies));
+        self.renew_claim(NewClaim::PoliciesChanged);
     }
 
-    fn renew_claim(&mut self, why: &NewClaim) {
+    fn renew_claim(&mut self, why: NewClaim) {
         self.shared.cache.set_claim(None);
-        match self.instance.renew_claim() {
+        let renewed = self.instance.renew_claim();
+        match renewed {
             Ok(_) => {
+                self.owed = None;
                 tracing::info!(%why, "rows cached under `exclusive` so far are not served any more");
                 if self.lease.epoch().is_some() {
                     self.believe();
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "the instance file cannot be written: `exclusive` tables pass through");
+                if self.owed.replace(why).is_none() {
+                    tracing::error!(%error, "the instance file cannot be written: `exclusive` tables pass through until it can");
+                }
             }
         }
     }
 
     fn believe(&self) {
+        // The claim on disk is the one that a restart would believe; while it is an older one there is none.
+        if self.owed.is_some() {
+            return;
+        }
         self.shared.cache.set_claim(Some((self.instance.claim(), self.generation)));
     }
 
@@ -206,13 +220,15 @@ impl Keeper {
 
     fn acquired(&mut self, epoch: i64, continuous: bool) {
         self.holder = None;
-        let noted = self.instance.note_epochs(KnownEpochs { held: epoch, asked: epoch });
-        self.warn("the lease's epoch", noted);
         self.shared.cache.set_claim(None);
+        let epochs = KnownEpochs { held: epoch, asked: epoch };
         if continuous {
+            let noted = self.instance.note_epochs(epochs);
+            self.warn("the lease's epoch", noted);
             self.believe();
         } else {
-            self.renew_claim(&NewClaim::LeaseChangedHands);
+            self.instance.set_epochs(epochs);
+            self.renew_claim(NewClaim::LeaseChangedHands);
         }
         self.shared.cache.lease().extend(self.lease.until());
         let lease = &self.door.config.metrics.lease;
@@ -223,7 +239,7 @@ impl Keeper {
 
     /// Runs one transaction of the lease.
     async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
-        if let Request::Take { to, .. } = request {
+        if let Some(to) = self.lease.to_note(request) {
             let epochs = self.instance.epochs();
             self.instance.note_epochs(KnownEpochs { held: epochs.held, asked: to }).ok()?;
         }
@@ -260,8 +276,8 @@ impl Keeper {
         let backend = self.connection.clone()?;
         if !self.cluster_checked {
             let name = self.shared.cluster.read().clone()?;
-            if self.instance.note_cluster(&name).ok()? {
-                self.renew_claim(&NewClaim::OtherCluster);
+            if self.instance.set_cluster(&name) {
+                self.renew_claim(NewClaim::OtherCluster);
             }
             self.cluster_checked = true;
         }

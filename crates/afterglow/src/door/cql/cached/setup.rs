@@ -61,6 +61,8 @@ pub enum CachedError {
 pub struct Cached {
     router: Arc<CachedRouter>,
     policies: Arc<LivePolicies>,
+    /// Generation of the policies that the instance's claim is about.
+    generation: u64,
     instance: Instance,
 }
 
@@ -72,8 +74,10 @@ impl Cached {
     pub fn open(config: &CachedConfig<'_>) -> Result<Cached, CachedError> {
         let expected = config.data_dir.join(instance::FILE).exists();
         let clock = Clock;
+        // Should they be replaced before the keeper runs, it finds another generation.
+        let (generation, policies) = config.policies.current();
         let present = Present {
-            policies: policies_text(&config.policies.current().1),
+            policies: policies_text(&policies),
             boot_id: boot_id()
                 .map_or_else(|_| Uuid::new_v4().to_string(), |id| Uuid::from_bytes(id.0).to_string()),
             now: clock.now(),
@@ -118,7 +122,7 @@ impl Cached {
             clock,
         });
         let router = Arc::new(CachedRouter::new(cache, &config.engine.devices()));
-        Ok(Cached { router, policies: config.policies.clone(), instance })
+        Ok(Cached { router, policies: config.policies.clone(), generation, instance })
     }
 
     /// This instance's identity, for drivers too.
@@ -142,9 +146,10 @@ impl Cached {
         });
         let shared = self.router.shared().clone();
         let cache = shared.cache.clone();
-        let (policies, instance, of) = (self.policies, self.instance, door.door().clone());
+        let Cached { policies, generation, instance, .. } = self;
+        let of = door.door().clone();
         door.door().reactors.spawn_on(0, move || async move {
-            Keeper::new(of, shared, policies, instance).run(stopped).await;
+            Keeper::new(of, shared, policies, generation, instance).run(stopped).await;
         });
         Keeping { stop, cache }
     }
