@@ -53,6 +53,8 @@ pub trait Tables {
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid>;
     /// Gates and ids of all tables of a keyspace.
     fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)>;
+    /// Whether nothing is known, so that what it does not name may be cached all the same.
+    fn is_unknown(&self) -> bool;
 }
 
 /// What a write, or a batch of them, may touch.
@@ -65,6 +67,8 @@ pub struct Touched {
     /// Tables that the write was planned for. When one of them is gone by the time the gates are closed, the plan was
     /// made for an older schema, and what it names is not what the write will touch.
     planned: Vec<Uuid>,
+    /// Tables that were not in the schema. When one of them is by the time the gates are closed, its rows may be cached.
+    unknown: Vec<(String, String)>,
     /// A lightweight transaction is among them.
     pub conditional: bool,
 }
@@ -80,9 +84,10 @@ impl Touched {
         self.slots.is_empty() && self.tables.is_empty() && !self.everything
     }
 
-    /// Whether every table that the write was planned for is still there.
+    /// Whether every table that the write was planned for is still there, and none has come that was not.
     pub fn is_current(&self, tables: &impl Tables) -> bool {
         self.planned.iter().all(|id| tables.gate(*id).is_some())
+            && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
     }
 
     /// The tables that the write was planned for.
@@ -122,10 +127,15 @@ impl Touched {
                     self.plan_for(id, tables);
                     self.table(gate_of(keyspace, table), id);
                 }
+                None if tables.is_unknown() => self.all(),
                 // Not in our schema, so nothing of it is cached; but it may enter the schema while the write is on its
                 // way, and then no fill may start.
-                None => self.gate(gate_of(keyspace, table)),
+                None => {
+                    self.gate(gate_of(keyspace, table));
+                    self.unknown.push((keyspace.clone(), table.clone()));
+                }
             },
+            Target::Keyspace(_) if tables.is_unknown() => self.all(),
             Target::Keyspace(keyspace) => {
                 // Tables that are made meanwhile have gates that we cannot name.
                 self.everything = true;
@@ -259,4 +269,80 @@ pub fn scope_of_intent(word: u64) -> (Scope, bool) {
         _ => Scope::Everything,
     };
     (scope, word & CONDITIONAL != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing, one table `ks.t`, or an unknown schema.
+    enum Known {
+        Unknown,
+        Nothing,
+        Table(Uuid),
+    }
+
+    impl Tables for Known {
+        fn gate(&self, id: Uuid) -> Option<u32> {
+            matches!(self, Known::Table(known) if *known == id).then(|| gate_of("ks", "t"))
+        }
+
+        fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
+            match self {
+                Known::Table(id) if (keyspace, table) == ("ks", "t") => Some(*id),
+                _ => None,
+            }
+        }
+
+        fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)> {
+            let id = self.id(keyspace, "t");
+            id.map(|id| (gate_of("ks", "t"), id)).into_iter().collect()
+        }
+
+        fn is_unknown(&self) -> bool {
+            matches!(self, Known::Unknown)
+        }
+    }
+
+    fn touched(target: &Target, known: &Known) -> Touched {
+        let mut touched = Touched::default();
+        touched.add_target(target, &|_| None, known);
+        touched
+    }
+
+    #[test]
+    fn while_the_schema_is_unknown_every_write_drops_everything() {
+        let table = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
+        for target in [table, Target::Keyspace("ks".into())] {
+            let touched = touched(&target, &Known::Unknown);
+            assert_eq!(
+                (touched.gates(), touched.doomed()),
+                (vec![Scope::Everything], &[Doomed::Everything][..])
+            );
+        }
+    }
+
+    #[test]
+    fn a_table_that_comes_between_plan_and_gate_makes_the_plan_stale() {
+        let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
+        let table = Known::Table(Uuid::from_u128(7));
+        let planned = touched(&target, &Known::Nothing);
+        assert_eq!(planned.gates(), [Scope::Table(gate_of("ks", "t"))]);
+        assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
+        let known = touched(&target, &table);
+        assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
+    }
+
+    #[test]
+    fn intents_say_after_a_crash_what_they_said_before() {
+        let scopes = [Scope::Slots(vec![0, SLOTS - 1]), Scope::Table(u32::MAX), Scope::Everything];
+        for conditional in [false, true] {
+            let back: Vec<_> = intents_of(&scopes, conditional).into_iter().map(scope_of_intent).collect();
+            let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
+            let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
+            assert_eq!(back, expected.map(|scope| (scope, conditional)).collect::<Vec<_>>());
+        }
+        assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
+        assert_eq!(scope_of_intent(ANYTHING), (Scope::Everything, false));
+    }
 }

@@ -57,6 +57,10 @@ impl Tables for Index {
         };
         self.by_id.iter().filter_map(of).collect()
     }
+
+    fn is_unknown(&self) -> bool {
+        self.schema.is_unknown()
+    }
 }
 
 /// The index of the newest snapshot, made when the snapshot is first asked for.
