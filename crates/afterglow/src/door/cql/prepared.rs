@@ -34,8 +34,9 @@ pub struct Prepared {
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
     /// The server's RESULT Prepared in each version, as clients have it.
     answers: [Option<Arc<Answer>>; 2],
-    /// The generation of the schema in which the server last took the statement for prepared; 0 for none.
-    confirmed: AtomicU64,
+    /// The generation of the schema in which the server last took the statement for prepared, in each version; 0 for none. Apart,
+    /// because preparing again in one version renews the answer of that one only.
+    confirmed: [AtomicU64; 2],
     used: AtomicBool,
 }
 
@@ -86,13 +87,13 @@ impl Prepared {
 
     /// Whether the server is known to take it for prepared in this generation of the schema. Only then do the columns that
     /// clients know fit the plan: after a change the server may want it prepared again, and says so when it is executed.
-    pub fn is_confirmed(&self, generation: u64) -> bool {
-        self.confirmed.load(Ordering::Acquire) == generation
+    pub fn is_confirmed(&self, version: Version, generation: u64) -> bool {
+        self.confirmed[slot(version)].load(Ordering::Acquire) == generation
     }
 
     /// The server executed it; `generation` is of the schema before it was asked.
-    pub fn confirm(&self, generation: u64) {
-        self.confirmed.store(generation, Ordering::Release);
+    pub fn confirm(&self, version: Version, generation: u64) {
+        self.confirmed[slot(version)].store(generation, Ordering::Release);
     }
 
     fn cost(&self) -> usize {
@@ -163,7 +164,13 @@ impl PreparedStore {
         let mut order = self.order.lock();
         let known = self.by_id.read().get(id).cloned().filter(|known| known.text == text);
         // A text with a qualified name has one id in all keyspaces, and clients of both versions may have it.
-        let mut answers = known.map(|known| known.answers.clone()).unwrap_or_default();
+        let (mut answers, confirmed) = match &known {
+            Some(known) => (
+                known.answers.clone(),
+                known.confirmed.each_ref().map(|of| of.load(Ordering::Acquire).into()),
+            ),
+            None => Default::default(),
+        };
         answers[slot(version)] = Some(Arc::new(answer));
         let prepared = Arc::new(Prepared {
             id: Bytes::copy_from_slice(id),
@@ -173,10 +180,11 @@ impl PreparedStore {
             parsed,
             plan: Mutex::default(),
             answers,
-            confirmed: AtomicU64::new(generation),
+            confirmed,
             // Only being asked for counts, or one sweep would find all equal and begin with the oldest.
             used: AtomicBool::new(false),
         });
+        prepared.confirm(version, generation);
         order.bytes += prepared.cost();
         let replaced = self.by_id.write().insert(prepared.id.clone(), prepared.clone());
         match replaced {
@@ -275,8 +283,15 @@ mod tests {
         let store = PreparedStore::default();
         remember(&store, "id", Version::V4);
         let prepared = store.get(b"id").unwrap();
-        assert!(prepared.is_confirmed(7) && !prepared.is_confirmed(8));
-        prepared.confirm(8);
-        assert!(!prepared.is_confirmed(7) && prepared.is_confirmed(8));
+        let confirmed = |version| [7, 8].map(|generation| prepared.is_confirmed(version, generation));
+        assert_eq!(confirmed(Version::V4), [true, false]);
+        assert_eq!(confirmed(Version::V5), [false, false]);
+        prepared.confirm(Version::V4, 8);
+        assert_eq!(confirmed(Version::V4), [false, true]);
+        // Prepared again in the other version: what clients of this one know may be older than that.
+        remember(&store, "id", Version::V5);
+        let prepared = store.get(b"id").unwrap();
+        assert!(prepared.is_confirmed(Version::V4, 8) && prepared.is_confirmed(Version::V5, 7));
+        assert!(!prepared.is_confirmed(Version::V4, 7) && !prepared.is_confirmed(Version::V5, 8));
     }
 }

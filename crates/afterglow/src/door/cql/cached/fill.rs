@@ -26,6 +26,7 @@ pub struct FillStatement {
     types: Vec<Vec<u8>>,
     keys: usize,
     table: Arc<TableSchema>,
+    fingerprint: u64,
 }
 
 impl FillStatement {
@@ -79,11 +80,12 @@ impl FillStatements {
         version: Version,
         generation: u64,
     ) -> Option<Arc<FillStatement>> {
-        let prepared = self.prepared.lock();
-        prepared
-            .get(&(table.id, version))
-            .filter(|(of, _)| *of == generation)
-            .map(|(_, statement)| statement.clone())
+        let (_, statement) = {
+            let prepared = self.prepared.lock();
+            prepared.get(&(table.id, version)).filter(|(of, _)| *of == generation).cloned()?
+        };
+        // A plan may be older than the generation that its request saw: its columns must not pass for the newer ones.
+        (statement.fingerprint == table.fingerprint()).then_some(statement)
     }
 
     /// The statement, prepared if need be.
@@ -168,6 +170,7 @@ fn understand(answer: &Envelope, table: &Arc<TableSchema>) -> Option<FillStateme
         metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),
         types: head.iter().chain(&values).map(|column| column.type_bytes.to_vec()).collect(),
         keys: keys.len(),
+        fingerprint: table.fingerprint(),
         table: table.clone(),
     })
 }

@@ -183,8 +183,9 @@ impl RowCache {
                 Ok(Licence::Bounded { seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1) })
             }
             TablePolicy::Exclusive => {
-                let claim = self.claim.load(Ordering::Acquire);
+                // In this order, the reverse of `set_claim`: a claim read after its generation is never an older one.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
+                let claim = self.claim.load(Ordering::Acquire);
                 if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
                     return Err(PassReason::NoLease);
                 }

@@ -136,11 +136,12 @@ fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, U
         }
         (Message::Execute(execute), Asked::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
-            if !prepared.is_confirmed(generation) || known.names != read.names {
-                return Err(Unfit::Unconfirmed(prepared.clone()));
-            }
+            // A client that was told of other columns by an answer, not by PREPARE, says nothing about those that are known here.
             if execute.result_metadata_id != known.metadata_id.as_deref() {
                 return Err(PassReason::Option.into());
+            }
+            if !prepared.is_confirmed(request.header.version, generation) || known.names != read.names {
+                return Err(Unfit::Unconfirmed(prepared.clone()));
             }
             let skip = execute.params.skip_metadata;
             (execute.params, if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) })
@@ -161,7 +162,7 @@ fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<Consistency, PassRe
         _ => return Err(PassReason::Consistency),
     };
     // With a page size of 1 the database says that there may be more.
-    if params.paging_state.is_some() || params.page_size == Some(1) {
+    if params.paging_state.is_some() || params.page_size.is_some_and(|size| size <= 1) {
         return Err(PassReason::Paging);
     }
     if params.now_in_seconds.is_some() {
@@ -266,6 +267,8 @@ impl Pending {
                     Some(hears) => hears.await.ok().flatten(),
                     None => None,
                 };
+                // Who leads may have planned for an older shape of the table than this request.
+                let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
                 match row {
                     Some(row) => self.reply(row, Path::Miss).await,
                     None => self.request.pass(Path::Miss),
@@ -336,7 +339,7 @@ async fn confirm(request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
             let fits =
                 matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
             if fits && executed_as_known(&answer) {
-                prepared.confirm(generation);
+                prepared.confirm(request.header.version, generation);
             }
             request.relay(answer, Path::Pass).await;
         }
