@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{self, Event};
@@ -12,7 +13,7 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
 use super::Door;
-use super::backend::{Backend, CallError, ConnectError};
+use super::backend::{Backend, CallError, ConnectError, error_code};
 use super::here::Here;
 use super::local;
 use super::router::ControlState;
@@ -90,7 +91,9 @@ pub async fn run(door: Arc<Door>) {
             Served::Never(ControlError::Connect(ConnectError::Authentication), version) => {
                 let now = Cluster::Known { version, authentication: true };
                 door.config.metrics.authentication.set(1);
-                if door.set_cluster(now) != now {
+                if door.cluster() != now {
+                    door.config.router.control(ControlState::Guarded);
+                    door.set_cluster(now);
                     tracing::warn!(
                         "the database requires authentication: every client gets its own connection with its own credentials, and nothing is cached"
                     );
@@ -246,18 +249,15 @@ fn note_schema_change(door: &Door, event: &Envelope) -> bool {
 }
 
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
-    let [keyspaces, tables, views, columns, indexes, masks] = schema::QUERIES;
+    let [keyspaces, tables, views, columns, indexes, dropped, masks] = schema::QUERIES;
     let sources = Sources {
         keyspaces: fetch(backend, keyspaces).await?,
         tables: fetch(backend, tables).await?,
         views: fetch(backend, views).await?,
         columns: fetch(backend, columns).await?,
         indexes: fetch(backend, indexes).await?,
-        masks: match fetch(backend, masks).await {
-            Ok(masks) => Some(masks),
-            Err(ControlError::Refused(_)) => None,
-            Err(error) => return Err(error),
-        },
+        dropped: fetch(backend, dropped).await?,
+        masks: fetch_if_there(backend, masks).await?,
     };
     Ok(schema::build(&sources))
 }
@@ -265,6 +265,15 @@ async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
 async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
     let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
     Fetched::new(&answer).ok_or(ControlError::Refused(text))
+}
+
+/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
+async fn fetch_if_there(backend: &Rc<Backend>, text: &'static str) -> Result<Option<Fetched>, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    if error_code(&answer) == Some(ErrorCode::Invalid) {
+        return Ok(None);
+    }
+    Fetched::new(&answer).map(Some).ok_or(ControlError::Refused(text))
 }
 
 async fn call(

@@ -48,6 +48,9 @@ pub enum ControlState {
         /// `schema_version` of the node: equal only for equal schemas.
         schema_version: Option<String>,
     },
+    /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
+    /// about their requests, writes included. Called before the first of them.
+    Guarded,
     /// Lost, or never there.
     Lost,
 }

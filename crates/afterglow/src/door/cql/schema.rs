@@ -72,12 +72,13 @@ impl SchemaStore {
 }
 
 /// The queries whose answers make a snapshot, in the order of [`Sources`].
-pub const QUERIES: [&str; 6] = [
+pub const QUERIES: [&str; 7] = [
     "SELECT keyspace_name, replication FROM system_schema.keyspaces",
     "SELECT keyspace_name, table_name, id, flags, default_time_to_live FROM system_schema.tables",
     "SELECT keyspace_name, view_name, id FROM system_schema.views",
     "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
     "SELECT keyspace_name, table_name FROM system_schema.indexes",
+    "SELECT keyspace_name, table_name, column_name, dropped_time FROM system_schema.dropped_columns",
     // Cassandra 5.0 only; refused by others.
     "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks",
 ];
@@ -94,6 +95,8 @@ pub struct Sources {
     pub columns: Fetched,
     /// `indexes`
     pub indexes: Fetched,
+    /// `dropped_columns`
+    pub dropped: Fetched,
     /// `column_masks`; `None` where there is no such table.
     pub masks: Option<Fetched>,
 }
@@ -168,6 +171,14 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
         .flat_map(Fetched::rows)
         .filter_map(|row| Some((row.table()?, row.text("column_name")?)))
         .collect();
+    let dropped: HashMap<_, _> = sources
+        .dropped
+        .rows()
+        .filter_map(|row| {
+            let time = row.bytes("dropped_time")?.try_into().ok().map(i64::from_be_bytes)?;
+            Some(((row.table()?, row.text("column_name")?), time))
+        })
+        .collect();
     let mut columns: Vec<_> = sources
         .columns
         .rows()
@@ -175,7 +186,10 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
             let table = row.table()?;
             let name = row.text("column_name")?;
             let mut column = Column::new(name.clone(), row.text("type")?);
-            column.masked = masked.contains(&(table.clone(), name));
+            let named = (table.clone(), name);
+            column.masked = masked.contains(&named);
+            // There again after it was dropped: what was cached before is of another column.
+            column.dropped_at = dropped.get(&named).copied().unwrap_or(0);
             Some((table, row.text("kind")?, row.int("position")?, column))
         })
         .collect();
@@ -246,6 +260,10 @@ mod tests {
                 ],
             ),
             indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
+            dropped: fetched(
+                &["keyspace_name", "table_name", "column_name", "dropped_time"],
+                &[&[b"ks", b"t", b"aa", &77i64.to_be_bytes()], &[b"ks", b"t", b"gone", &78i64.to_be_bytes()]],
+            ),
             masks: Some(fetched(&column[..3], &[&[b"ks", b"t", b"zz"]])),
         }
     }
@@ -260,6 +278,7 @@ mod tests {
         assert_eq!(names(&table.statics), ["s"]);
         assert_eq!(names(&table.regulars), ["aa", "zz"]);
         assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(table.regulars.iter().map(|c| c.dropped_at).collect::<Vec<_>>(), [77, 0]);
         assert!(table.indexed && !table.compact && !table.system && !table.view);
         assert_eq!(table.default_ttl, 60);
         assert!(schema.table("ks", "old").unwrap().compact);

@@ -1,6 +1,7 @@
 //! Decides for every request whether the cache answers it, fills from it, or must drop something because of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use afterglow_cql::message::{Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) cluster: RwLock<Option<String>>,
     /// `schema_version` when the control connection was last there.
     schema_version: RwLock<Option<String>>,
+    /// The database has required authentication since the control connection was last there.
+    guarded: AtomicBool,
 }
 
 impl CachedRouter {
@@ -49,6 +52,7 @@ impl CachedRouter {
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
+            guarded: AtomicBool::new(false),
         };
         CachedRouter { shared: Arc::new(shared) }
     }
@@ -118,7 +122,16 @@ impl Router for CachedRouter {
                     );
                     self.shared.cache.forget(&Touched::everything());
                 }
+                if self.shared.guarded.swap(false, Ordering::AcqRel) {
+                    self.shared.cache.forget_and_hold(&Touched::everything());
+                }
                 self.shared.cache.suspend(false);
+            }
+            // Writes go past us, and who reads may not be whom the database would let read.
+            ControlState::Guarded => {
+                self.shared.cache.suspend(true);
+                self.shared.guarded.store(true, Ordering::Release);
+                self.shared.cache.forget(&Touched::everything());
             }
             // The last schema still tells what statements mean; what was cached is still what it was.
             ControlState::Lost => {}

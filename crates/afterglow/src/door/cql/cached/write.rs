@@ -166,6 +166,12 @@ impl RowCache {
         self.begin_write(touched, false, || true).settle(Answered::Definite);
     }
 
+    /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
+    pub fn forget_and_hold(self: &Arc<Self>, touched: &Touched) {
+        let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);
+        self.begin_write(touched, false, || true).settle(unseen);
+    }
+
     /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
     pub fn close(&self) {
         self.ledger.intents.close();
