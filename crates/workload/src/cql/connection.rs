@@ -8,7 +8,7 @@ use std::{
 
 use afterglow_cql::{
     error::ProtocolError,
-    frame::{Decoder, Encoder, Envelope, FrameError, Header, Opcode, Version, notation::Reader},
+    frame::{Decoder, Encoder, Envelope, Flags, FrameError, Header, Opcode, Version, notation::Reader},
     message::{AuthResponse, Consistency, Execute, Prepare, Query, QueryParams, Startup},
     response::{self, ResultBody},
 };
@@ -174,7 +174,20 @@ impl Connection {
     }
 
     fn request(&mut self, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Result<Envelope, CqlError> {
-        self.encoder.push_with(&Header::new(self.version, 0, opcode), body);
+        self.call(Flags::NONE, opcode, body)
+    }
+
+    /// Sends any request and returns its answer, whatever it says.
+    ///
+    /// # Errors
+    /// No answer.
+    pub fn call(
+        &mut self,
+        flags: Flags,
+        opcode: Opcode,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Envelope, CqlError> {
+        self.encoder.push_with(&Header { flags, ..Header::new(self.version, 0, opcode) }, body);
         let bytes = self.encoder.take();
         self.stream.write_all(&bytes).map_err(|e| self.lost(e))?;
         loop {

@@ -13,7 +13,16 @@ mod term;
 
 use std::time::Duration;
 
-pub use server::FakeBackend;
+pub use server::{FakeBackend, Held};
+
+/// Statements on tables of users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SELECT.
+    Read,
+    /// INSERT, UPDATE, DELETE and text batches of them.
+    Write,
+}
 
 /// What goes wrong on purpose. It never touches the schema, the system tables or the keyspace `afterglow`.
 #[derive(Clone, Debug, Default)]

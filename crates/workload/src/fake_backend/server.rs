@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
@@ -25,7 +25,7 @@ use afterglow_cql::{
 };
 
 use super::{
-    Faults,
+    Faults, Kind,
     exec::{self, Context, Description, Reply},
     parse::{Refusal, Statement, parse},
     store::Store,
@@ -52,6 +52,37 @@ struct Shared {
     listeners: Mutex<HashMap<u64, Listener>>,
     connections: AtomicU64,
     statements: AtomicU64,
+    reads: AtomicU64,
+    holding: Mutex<Holding>,
+    held: Condvar,
+}
+
+/// Answers kept back.
+#[derive(Default)]
+struct Holding {
+    kind: Option<Kind>,
+    waiting: usize,
+}
+
+/// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
+pub struct Held<'a>(&'a FakeBackend);
+
+impl Held<'_> {
+    /// Waits until so many answers are kept back at once.
+    pub fn wait_for(&self, answers: usize) {
+        let shared = &self.0.shared;
+        let mut holding = lock(&shared.holding);
+        while holding.waiting < answers {
+            holding = shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.shared.holding).kind = None;
+        self.0.shared.held.notify_all();
+    }
 }
 
 /// Where to send events, and how they are framed there.
@@ -88,6 +119,9 @@ impl FakeBackend {
             listeners: Mutex::default(),
             connections: AtomicU64::new(0),
             statements: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            holding: Mutex::default(),
+            held: Condvar::new(),
         });
         let acceptor = {
             let shared = shared.clone();
@@ -110,11 +144,32 @@ impl FakeBackend {
     pub fn statements(&self) -> u64 {
         self.shared.statements.load(Ordering::Relaxed)
     }
+
+    /// SELECTs on tables of users executed so far.
+    pub fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::SeqCst)
+    }
+
+    /// Closes every connection that there is; new ones are served.
+    pub fn hang_up(&self) {
+        for stream in lock(&self.shared.open).values() {
+            // One that is closed already is closed.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
+    /// answers one after the other, so what comes after such a statement waits too.
+    pub fn hold(&self, kind: Kind) -> Held<'_> {
+        lock(&self.shared.holding).kind = Some(kind);
+        Held(self)
+    }
 }
 
 impl Drop for FakeBackend {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.held.notify_all();
         // Wakes the acceptor, which then sees that it is over.
         let _ = TcpStream::connect_timeout(&self.address(), Duration::from_secs(1));
         if let Some(acceptor) = self.acceptor.take() {
@@ -354,7 +409,38 @@ impl<'a> Session<'a> {
                 Err(Refusal { code: ErrorCode::WriteTimeout, message })
             }
         };
+        if let Some(kind) = self.kind(statement) {
+            self.wait_while_held(kind);
+        }
         Some(outcome.map(|reply| self.encode(reply, params.skip_metadata, version)))
+    }
+
+    /// `None` for statements that are not on tables of users.
+    fn kind(&self, statement: &Statement) -> Option<Kind> {
+        let (kind, name) = match statement {
+            Statement::Select { table, .. } => (Kind::Read, table),
+            Statement::Modify(modify) => (Kind::Write, &modify.table),
+            Statement::Batch(all) => (Kind::Write, &all.first()?.table),
+            _ => return None,
+        };
+        let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref()).unwrap_or_default();
+        (!keyspace.starts_with("system") && keyspace != "afterglow").then_some(kind)
+    }
+
+    fn wait_while_held(&self, kind: Kind) {
+        if kind == Kind::Read {
+            self.shared.reads.fetch_add(1, Ordering::SeqCst);
+        }
+        let mut holding = lock(&self.shared.holding);
+        if holding.kind != Some(kind) {
+            return;
+        }
+        holding.waiting += 1;
+        self.shared.held.notify_all();
+        while holding.kind == Some(kind) && !self.shared.stopping.load(Ordering::SeqCst) {
+            holding = self.shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        holding.waiting -= 1;
     }
 
     fn context<'c>(

@@ -131,7 +131,15 @@ const EMPTY: &[(&str, Columns)] = &[
         ],
     ),
     ("column_masks", &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")]),
-    ("dropped_columns", &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")]),
+    (
+        "dropped_columns",
+        &[
+            ("*keyspace_name", "text"),
+            ("*table_name", "text"),
+            ("*column_name", "text"),
+            ("dropped_time", "timestamp"),
+        ],
+    ),
 ];
 
 /// The system table with this name, filled.

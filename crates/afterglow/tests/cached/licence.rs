@@ -1,0 +1,179 @@
+//! For how long and across what rows are believed: bounds, the lease, restarts.
+
+use std::time::Duration;
+
+use afterglow_cql::frame::Version;
+use afterglow_workload::fake_backend::{FakeBackend, Faults, Kind};
+use tempfile::TempDir;
+
+use crate::node::{House, Setup, database, wait_until};
+
+#[test]
+fn a_bounded_row_is_read_again_once_the_bound_is_over() {
+    let house = House::new("ks.*=max-staleness=1s");
+    let client = std::cell::RefCell::new(house.node.client(Version::V5));
+    client.borrow_mut().put("a", "1");
+    let mut past = afterglow_workload::cql::Connection::open(
+        &house.database.address().to_string(),
+        &afterglow_workload::cql::ConnectOptions::default(),
+    )
+    .unwrap();
+    // The first read in a second is a miss, another one in the same second a hit.
+    wait_until("a read is a hit", || {
+        let hits = house.node.hits();
+        client.borrow_mut().value("a");
+        house.node.hits() > hits
+    });
+    past.query("INSERT INTO ks.t (k, v) VALUES ('a', '2')", afterglow_cql::message::Consistency::One)
+        .unwrap();
+    wait_until("a write past Afterglow is seen", || client.borrow_mut().value("a").as_deref() == Some("2"));
+    client.borrow_mut().put("a", "3");
+    assert_eq!(client.borrow_mut().value("a").as_deref(), Some("3"), "writes through it are seen at once");
+}
+
+#[test]
+fn a_second_instance_passes_exclusive_tables_through_and_takes_over_when_the_first_gives_up() {
+    let house = House::new("ks.*=exclusive");
+    let elsewhere = TempDir::new().unwrap();
+    let second = Setup::new(elsewhere.path(), &house.database, "ks.*=exclusive").start_without_lease();
+    second.wait_for_lease("held_by_other");
+    let mut client = second.client(Version::V4);
+    client.put("a", "1");
+    let (reads, _) = house.reads(|| (0..3).for_each(|_| assert_eq!(client.value("a").as_deref(), Some("1"))));
+    assert_eq!(reads, 3);
+
+    // The first has the row cached, stops, and the second writes.
+    let mut first = house.node.client(Version::V5);
+    for _ in 0..2 {
+        assert_eq!(first.value("a").as_deref(), Some("1"));
+    }
+    drop(first);
+    let House { node, database, directory } = house;
+    node.stop();
+    second.wait_for_lease("held");
+    client.put("a", "2");
+    drop(client);
+    second.stop();
+    let again = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let mut client = again.client(Version::V4);
+    let before = database.reads();
+    assert_eq!(client.value("a").as_deref(), Some("2"));
+    assert_eq!(database.reads() - before, 1, "another instance held the lease in between");
+}
+
+#[test]
+fn the_first_instance_of_a_cluster_makes_the_lease_table() {
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let directory = TempDir::new().unwrap();
+    Setup::new(directory.path(), &database, "ks.*=exclusive").start().stop();
+}
+
+#[test]
+fn rows_survive_a_clean_stop_and_are_read_from_flash() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    let node = setup.start();
+    let mut client = node.client(Version::V5);
+    for key in 0..100 {
+        client.put(&format!("k{key}"), &format!("v{key}"));
+        client.value(&format!("k{key}"));
+    }
+    client.value("nobody");
+    drop(client);
+    node.stop();
+    let node = setup.start();
+    let mut client = node.client(Version::V5);
+    client.run("SELECT v FROM ks.t"); // its fill statement aside
+    let before = database.reads();
+    for key in 0..100 {
+        assert_eq!(client.value(&format!("k{key}")), Some(format!("v{key}")));
+    }
+    assert_eq!(client.value("nobody"), None);
+    assert_eq!(database.reads() - before, 0);
+    assert!(node.count(&["afterglow_hits_total", "tier=\"flash\""]) >= 50);
+}
+
+#[test]
+fn other_policies_or_too_long_an_absence_leave_nothing_of_exclusive_tables() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    for (changed, kept) in [
+        (setup.clone(), true),
+        (Setup { policy: "ks.t=exclusive", ..setup.clone() }, false),
+        (Setup { restart_grace: Duration::ZERO, ..setup.clone() }, false),
+    ] {
+        let node = setup.start();
+        let mut client = node.client(Version::V4);
+        client.value("a");
+        drop(client);
+        node.stop();
+        let node = changed.start();
+        let mut client = node.client(Version::V4);
+        let before = database.reads();
+        client.value("a");
+        assert_eq!(database.reads() - before, u64::from(!kept), "{}", changed.policy);
+        drop(client);
+        node.stop();
+    }
+}
+
+#[test]
+fn after_a_crash_writes_that_were_on_their_way_keep_their_partitions_out() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    let node = setup.start();
+    let mut reader = node.client(Version::V5);
+    reader.put("a", "old");
+    reader.value("a");
+    let mut writer = node.client(Version::V4);
+    let held = database.hold(Kind::Write);
+    std::thread::scope(|scope| {
+        let write = scope.spawn(move || writer.try_run("INSERT INTO ks.t (k, v) VALUES ('a', 'new')"));
+        held.wait_for(1);
+        drop(reader);
+        node.crash();
+        assert!(write.join().unwrap().is_err());
+        drop(held);
+    });
+    let node = setup.start();
+    let mut client = node.client(Version::V5);
+    let before = database.reads();
+    for _ in 0..3 {
+        assert_eq!(client.value("a").as_deref(), Some("new"));
+    }
+    assert_eq!(database.reads() - before, 3, "its outcome is unknown, so it is not cached");
+    let before = database.reads();
+    (0..3).for_each(|_| drop(client.value("bystander")));
+    assert_eq!(database.reads() - before, 1);
+}
+
+#[test]
+fn hits_are_served_while_the_database_is_away() {
+    let House { node, database, directory: _directory } = House::new("ks.*=exclusive");
+    let mut client = node.client(Version::V5);
+    let read = client.prepare("SELECT v FROM ks.t WHERE k = ?");
+    client.put("a", "1");
+    assert_eq!(client.execute(&read, &["a"]).len(), 1);
+    drop(database);
+    for _ in 0..10 {
+        assert_eq!(client.value("a").as_deref(), Some("1"));
+        assert_eq!(client.execute(&read, &["a"]).len(), 1);
+    }
+    assert!(client.try_run("SELECT v FROM ks.t WHERE k = 'not cached'").is_err());
+}
+
+#[test]
+fn faults_of_the_database_reach_the_client_as_they_are_and_nothing_else_does() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    house.database.set_faults(Faults { delay: Duration::from_millis(1), ..Faults::default() });
+    for round in 0..50 {
+        let key = format!("k{}", round % 7);
+        client.put(&key, &round.to_string());
+        assert_eq!(client.value(&key), Some(round.to_string()));
+        assert_eq!(client.value(&key), Some(round.to_string()));
+    }
+    let error = client.try_run("SELECT nothing FROM ks.t WHERE k = 'a'").unwrap_err();
+    assert!(error.to_string().contains("Undefined column name nothing"), "{error}");
+    assert_eq!(house.node.count(&["afterglow_errors_total"]), 0);
+}

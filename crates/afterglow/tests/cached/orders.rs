@@ -1,0 +1,143 @@
+//! Orders of fills and writes, each made to happen.
+
+use std::thread;
+
+use afterglow_cql::frame::Version;
+use afterglow_workload::fake_backend::{Faults, Kind};
+
+use crate::node::{House, wait_until};
+
+#[test]
+fn many_misses_at_once_make_one_read_of_the_database() {
+    let house = House::new("ks.*=exclusive");
+    house.node.client(Version::V4).put("hot", "1");
+    let held = house.database.hold(Kind::Read);
+    let (reads, ()) = house.reads(|| {
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    assert_eq!(house.node.client(Version::V5).value("hot").as_deref(), Some("1"));
+                });
+            }
+            held.wait_for(1);
+            wait_until("all have joined", || house.node.count(&["misses_total", "coalesced"]) == 15);
+            drop(held);
+        });
+    });
+    assert_eq!(reads, 1);
+}
+
+#[test]
+fn a_fill_that_a_write_overtakes_is_not_installed() {
+    let house = House::new("ks.*=exclusive");
+    let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    writer.put("a", "old");
+    let held = house.database.hold(Kind::Read);
+    thread::scope(|scope| {
+        let read = scope.spawn(|| reader.value("a"));
+        held.wait_for(1);
+        writer.put("a", "new");
+        drop(held);
+        // It began before the write, so the old value is right.
+        assert_eq!(read.join().unwrap().as_deref(), Some("old"));
+    });
+    assert_eq!(house.node.count(&["fills_total", "overtaken"]), 1);
+    assert_eq!(reader.value("a").as_deref(), Some("new"));
+}
+
+#[test]
+fn a_read_after_a_write_does_not_join_a_fill_from_before_it() {
+    let house = House::new("ks.*=exclusive");
+    let (mut writer, mut early) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    writer.put("a", "old");
+    let held = house.database.hold(Kind::Read);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| early.value("a"));
+        held.wait_for(1);
+        writer.put("a", "new");
+        // On the writer's own connection to the database: not behind the first.
+        let second = scope.spawn(|| writer.value("a"));
+        held.wait_for(2);
+        drop(held);
+        assert_eq!(first.join().unwrap().as_deref(), Some("old"));
+        assert_eq!(second.join().unwrap().as_deref(), Some("new"));
+    });
+    assert_eq!(early.value("a").as_deref(), Some("new"));
+}
+
+#[test]
+fn while_a_write_is_on_its_way_nothing_is_filled_and_nobody_waits() {
+    let house = House::new("ks.*=exclusive");
+    let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    writer.put("a", "old");
+    assert_eq!(reader.value("a").as_deref(), Some("old"));
+    let held = house.database.hold(Kind::Write);
+    thread::scope(|scope| {
+        let write = scope.spawn(|| writer.put("a", "new"));
+        held.wait_for(1);
+        let (reads, _) =
+            house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+        assert_eq!(reads, 3, "each asks the database itself");
+        drop(held);
+        write.join().unwrap();
+    });
+    let (reads, _) =
+        house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+    assert_eq!(reads, 1, "cached again");
+}
+
+#[test]
+fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    for (key, faults) in [
+        ("timeout", Faults { write_timeouts: 1.0, ..Faults::default() }),
+        ("drop", Faults { drops: 1.0, ..Faults::default() }),
+    ] {
+        client.put(key, "old");
+        assert_eq!(client.value(key).as_deref(), Some("old"));
+        house.database.set_faults(faults);
+        assert!(client.try_run(&format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 'new')")).is_err());
+        house.database.set_faults(Faults::default());
+        let (reads, _) = house.reads(|| {
+            (0..3)
+                .for_each(|_| assert!(matches!(client.value(key).as_deref(), Some("old" | "new")), "{key}"));
+        });
+        assert_eq!(reads, 3, "{key}");
+    }
+    let (reads, _) = house.reads(|| (0..3).for_each(|_| drop(client.value("bystander"))));
+    assert_eq!(reads, 1, "other partitions are cached as ever");
+}
+
+#[test]
+fn a_hold_ends() {
+    let house = House::with("ks.*=exclusive", |setup| setup.hold = std::time::Duration::from_millis(50));
+    let mut client = house.node.client(Version::V5);
+    house.database.set_faults(Faults { write_timeouts: 1.0, ..Faults::default() });
+    assert!(client.try_run("INSERT INTO ks.t (k, v) VALUES ('a', '1')").is_err());
+    house.database.set_faults(Faults::default());
+    let client = std::cell::RefCell::new(client);
+    wait_until("it is cached again", || {
+        let hits = house.node.hits();
+        client.borrow_mut().value("a");
+        house.node.hits() > hits
+    });
+}
+
+#[test]
+fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "1");
+    // Every second connection-ending fault would hit the client's own read too, so the database goes away for fills only: its
+    // connection is lost while the fill is on its way, and the client's request is sent on a new one.
+    let held = house.database.hold(Kind::Read);
+    thread::scope(|scope| {
+        let read = scope.spawn(|| client.value("a"));
+        held.wait_for(1);
+        house.database.hang_up();
+        drop(held);
+        assert_eq!(read.join().unwrap().as_deref(), Some("1"));
+    });
+    assert_eq!(house.node.count(&["fills_total", "failed"]), 1);
+}

@@ -1,0 +1,106 @@
+//! What is served from the cache, and what never is.
+
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, QueryParams};
+
+use crate::node::{House, one_text};
+
+#[test]
+fn the_second_read_is_a_hit_for_text_and_prepared_in_both_versions() {
+    let house = House::new("ks.*=exclusive");
+    let mut writer = house.node.client(Version::V4);
+    writer.put("a", "1");
+    let (reads, _) = house.reads(|| assert_eq!(writer.value("a").as_deref(), Some("1")));
+    assert_eq!(reads, 1);
+    for version in [Version::V4, Version::V5] {
+        let mut client = house.node.client(version);
+        let prepared = client.prepare("SELECT v FROM ks.t WHERE k = ?");
+        let hits = house.node.hits();
+        let (reads, _) = house.reads(|| {
+            assert_eq!(client.value("a").as_deref(), Some("1"));
+            assert_eq!(one_text(client.execute(&prepared, &["a"])).as_deref(), Some("1"));
+        });
+        assert_eq!((reads, house.node.hits() - hits), (0, 2), "{version:?}");
+    }
+}
+
+#[test]
+fn a_hit_is_byte_for_byte_what_the_database_answers() {
+    let house = House::new("ks.*=exclusive");
+    for version in [Version::V4, Version::V5] {
+        let mut client = house.node.client(version);
+        client.run("INSERT INTO ks.wide (k, c, v) VALUES ('a', 7, 'x')");
+        let texts = [
+            "SELECT * FROM ks.wide WHERE k = 'a' AND c = 7",
+            "SELECT v, c AS number FROM ks.wide WHERE c = 7 AND k = 'a'",
+            "SELECT v FROM ks.wide WHERE k = 'a' AND c = 8",
+        ];
+        for text in texts {
+            if text.contains(" AS ") {
+                continue; // the fake knows no aliases
+            }
+            for skip_metadata in [false, true] {
+                let params = QueryParams { skip_metadata, ..QueryParams::new(Consistency::LocalQuorum) };
+                let mut ask = |params| client.query_with(Flags::NONE, text, params, &[]).body;
+                // QUORUM is never served from the cache.
+                let database = ask(QueryParams { consistency: Consistency::Quorum, ..params });
+                let _fill = ask(params);
+                let (reads, cached) = house.reads(|| ask(params));
+                assert_eq!((reads, &cached), (0, &database), "{text}, {version:?}, skip: {skip_metadata}");
+            }
+        }
+    }
+}
+
+#[test]
+fn that_a_row_does_not_exist_is_cached_until_it_does() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let (reads, _) = house.reads(|| (0..5).for_each(|_| assert_eq!(client.value("none"), None)));
+    assert_eq!(reads, 1);
+    client.put("none", "some");
+    assert_eq!(client.value("none").as_deref(), Some("some"));
+}
+
+#[test]
+fn what_asks_for_more_than_a_cached_row_can_say_goes_to_the_database() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "1");
+    let text = "SELECT v FROM ks.t WHERE k = 'a'";
+    let plain = QueryParams::new(Consistency::LocalQuorum);
+    let mut ask = |flags, params, prefix: &[u8]| {
+        let answer = client.query_with(flags, text, params, prefix);
+        assert_eq!(answer.header.opcode, Opcode::Result);
+    };
+    ask(Flags::NONE, plain, &[]);
+    let (reads, ()) = house.reads(|| ask(Flags::NONE, plain, &[]));
+    assert_eq!(reads, 0);
+    let payload = [0, 1, 0, 1, b'k', 0, 0, 0, 1, b'v'];
+    let cases: [(&str, Flags, QueryParams<'_>, &[u8]); 6] = [
+        ("page size", Flags::NONE, QueryParams { page_size: Some(1), ..plain }, &[]),
+        ("tracing", Flags::TRACING, plain, &[]),
+        ("payload", Flags::CUSTOM_PAYLOAD, plain, &payload),
+        ("serial", Flags::NONE, QueryParams::new(Consistency::Serial), &[]),
+        ("all", Flags::NONE, QueryParams::new(Consistency::All), &[]),
+        ("now", Flags::NONE, QueryParams { now_in_seconds: Some(1), ..plain }, &[]),
+    ];
+    for (name, flags, params, prefix) in cases {
+        assert_eq!(house.reads(|| ask(flags, params, prefix)).0, 1, "{name}");
+    }
+    for text in [
+        "SELECT count(*) FROM ks.t WHERE k = 'a'",
+        "SELECT v FROM ks.t",
+        "SELECT writetime(v) FROM ks.t WHERE k = 'a'",
+    ] {
+        assert_eq!(house.reads(|| client.run(text)).0, 1, "{text}");
+    }
+}
+
+#[test]
+fn a_table_that_is_switched_off_is_never_cached() {
+    let house = House::new("ks.t=off");
+    let mut client = house.node.client(Version::V4);
+    let (reads, _) = house.reads(|| (0..3).for_each(|_| drop(client.value("a"))));
+    assert_eq!(reads, 3);
+}

@@ -1,0 +1,136 @@
+//! What each kind of write drops.
+
+use afterglow_cql::frame::notation::Value;
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{
+    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, ValuesBuilder, encode_batch,
+};
+
+use crate::node::{Client, House};
+
+/// Rows that are cached before each write: key and clustering of `ks.wide`.
+const ROWS: [(&str, i32); 3] = [("a", 1), ("a", 2), ("b", 1)];
+
+/// How many of [`ROWS`] have to be read from the database again after `write`. All are cached afterwards.
+fn dropped(house: &House, client: &mut Client, write: impl FnOnce(&mut Client)) -> u64 {
+    ROWS.iter().for_each(|(k, c)| drop(client.wide(k, *c)));
+    let (cached, ()) = house.reads(|| ROWS.iter().for_each(|(k, c)| drop(client.wide(k, *c))));
+    assert_eq!(cached, 0, "all rows are cached to begin with");
+    write(client);
+    house.reads(|| ROWS.iter().for_each(|(k, c)| drop(client.wide(k, *c)))).0
+}
+
+fn full(client: &mut Client) {
+    for (k, c) in ROWS {
+        client.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ('{k}', {c}, 'old')"));
+    }
+}
+
+#[test]
+fn a_write_drops_what_it_touches_and_no_more() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    for (text, expected) in [
+        ("INSERT INTO ks.wide (k, c, v) VALUES ('a', 1, 'new')", 1),
+        ("UPDATE ks.wide SET v = 'new' WHERE k = 'a' AND c = 1", 1),
+        ("DELETE v FROM ks.wide WHERE k = 'a' AND c = 1", 1),
+        ("DELETE FROM ks.wide WHERE k = 'a' AND c = 1", 1),
+        ("DELETE FROM ks.wide WHERE k = 'a'", 2),
+        ("UPDATE ks.wide SET v = 'new' WHERE k = 'a' AND c = 1 IF v = 'old'", 1),
+        ("INSERT INTO ks.wide (k, c, v) VALUES ('a', 1, 'new') IF NOT EXISTS", 1),
+        (
+            "BEGIN BATCH UPDATE ks.wide SET v = 'x' WHERE k = 'a' AND c = 2; DELETE FROM ks.wide WHERE k = 'b' AND c = 1; APPLY BATCH",
+            2,
+        ),
+        ("TRUNCATE ks.wide", 3),
+        ("TRUNCATE ks.other", 0),
+        ("INSERT INTO ks.other (k, v) VALUES ('a', '1')", 0),
+    ] {
+        full(&mut client);
+        assert_eq!(dropped(&house, &mut client, |client| drop(client.run(text))), expected, "{text}");
+    }
+    full(&mut client);
+    client.run("TRUNCATE ks.wide");
+    assert!(ROWS.iter().all(|(k, c)| client.wide(k, *c).is_none()));
+}
+
+#[test]
+fn text_that_is_not_understood_drops_everything_although_the_database_refuses_it() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    full(&mut client);
+    let refused = |text: &'static str| move |client: &mut Client| assert!(client.try_run(text).is_err());
+    assert_eq!(dropped(&house, &mut client, refused("FROBNICATE ks.wide")), 3);
+    assert_eq!(dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE k = 'a' AND c > 1")), 2);
+    assert_eq!(dropped(&house, &mut client, refused("INSERT INTO ks.wide JSON '{}'")), 3);
+    assert_eq!(dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE v = 'old'")), 3);
+}
+
+#[test]
+fn batches_of_every_kind_drop_what_their_statements_touch() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let update = client.prepare("UPDATE ks.wide SET v = ? WHERE k = ? AND c = 1");
+    full(&mut client);
+    for kind in [BatchKind::Logged, BatchKind::Unlogged, BatchKind::Counter] {
+        let expected = dropped(&house, &mut client, |client| {
+            let mut values = ValuesBuilder::positional();
+            values.push(Value::Bytes(b"batched"));
+            values.push(Value::Bytes(b"b"));
+            let statements = [
+                BatchStatement {
+                    statement: StatementRef::Text("DELETE FROM ks.wide WHERE k = 'a' AND c = 1"),
+                    values: Values::NONE,
+                },
+                BatchStatement { statement: StatementRef::Prepared(&update.id), values: values.view() },
+            ];
+            let params = QueryParams::new(Consistency::LocalQuorum);
+            let encode = |out: &mut Vec<u8>| encode_batch(Version::V5, kind, &statements, &params, out);
+            let answer = client.raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
+            assert_eq!(answer.header.opcode, Opcode::Result);
+        });
+        assert_eq!(expected, 2, "{kind:?}");
+        assert_eq!(client.wide("a", 1), None);
+        assert_eq!(client.wide("b", 1).as_deref(), Some("batched"));
+    }
+}
+
+#[test]
+fn a_statement_that_was_not_prepared_through_us_is_not_passed_on() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let before = house.database.statements();
+    let insert = {
+        let mut past = afterglow_workload::cql::Connection::open(
+            &house.database.address().to_string(),
+            &afterglow_workload::cql::ConnectOptions { version: Version::V5, ..Default::default() },
+        )
+        .unwrap();
+        past.prepare("INSERT INTO ks.t (k, v) VALUES ('sly', 'new')").unwrap()
+    };
+    let error = client.raw().execute(&insert, &QueryParams::new(Consistency::One)).unwrap_err();
+    assert!(error.to_string().contains("0x2500"), "{error}");
+    assert_eq!(client.value("sly"), None);
+    assert!(house.database.statements() >= before);
+}
+
+#[test]
+fn a_table_dropped_and_created_again_is_another() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let read = client.prepare("SELECT v FROM ks.t WHERE k = ?");
+    client.put("a", "1");
+    for _ in 0..2 {
+        assert_eq!(client.execute(&read, &["a"]).len(), 1);
+    }
+    client.run("DROP TABLE ks.t");
+    assert!(client.try_run("SELECT v FROM ks.t WHERE k = 'a'").is_err());
+    client.run("CREATE TABLE ks.t (k text PRIMARY KEY, v text)");
+    for _ in 0..2 {
+        assert_eq!(client.value("a"), None);
+    }
+    client.put("a", "2");
+    for _ in 0..2 {
+        assert_eq!(client.value("a").as_deref(), Some("2"));
+    }
+}
