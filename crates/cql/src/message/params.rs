@@ -281,7 +281,10 @@ impl<'a> QueryParams<'a> {
             params.values = Values::read(reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
         }
         if flags.contains(QueryFlags::PAGE_SIZE) {
-            params.page_size = Some(reader.int()?);
+            params.page_size = Some(match reader.int()? {
+                0 => return Err(ProtocolError::new("The page size cannot be 0")),
+                size => size,
+            });
         }
         if flags.contains(QueryFlags::PAGING_STATE) {
             params.paging_state = Some(reader.value()?.bytes().unwrap_or_default());

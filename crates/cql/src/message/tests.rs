@@ -350,7 +350,7 @@ fn text() -> impl Strategy<Value = String> {
 fn params() -> impl Strategy<Value = Params> {
     let level = || prop::sample::select(Consistency::ALL);
     let values = prop::collection::vec((text(), prop::option::of(prop::option::of(bytes()))), 0..5);
-    let first = (level(), any::<bool>(), values, any::<bool>(), prop::option::of(any::<i32>()));
+    let first = (level(), any::<bool>(), values, any::<bool>(), prop::option::of(1..=i32::MAX));
     let second = (
         prop::option::of(bytes()),
         prop::option::of(level()),

@@ -1,7 +1,7 @@
 //! Opening files and block devices: created, preallocated with real blocks, locked, `O_DIRECT`.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
+
+use crate::format::superblock::{Found, RESERVED, Superblock};
 
 use super::{AlignedBuf, BUF_ALIGN, DeviceConfig, DeviceId, DeviceInfo, DeviceSet, check};
 
@@ -61,6 +63,14 @@ pub enum OpenError {
     #[error("{path} is neither a file nor a block device: configure another path")]
     NotAFile {
         /// The offending path.
+        path: PathBuf,
+    },
+    /// The file holds something else; it was not touched.
+    #[error(
+        "{path} holds data that is not Afterglow's: choose another file, or delete this one if nobody needs it"
+    )]
+    Foreign {
+        /// The file.
         path: PathBuf,
     },
     /// The size cannot be used.
@@ -209,6 +219,10 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
         return Err(OpenError::BadSize { path: path.clone(), size: config.size });
     }
     if !is_block {
+        let found = file.metadata().map_err(fail("inspect"))?.len();
+        if found != 0 && found != size && is_foreign(path).map_err(fail("read"))? {
+            return Err(OpenError::Foreign { path: path.clone() });
+        }
         keep_private(&file).map_err(fail("restrict"))?;
         preallocate(&file, size).map_err(|e| {
             if is_new {
@@ -244,6 +258,14 @@ fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
         }
         other => other,
     }
+}
+
+/// Whether a file has a content that no version of ours wrote: then its size is not ours to change.
+fn is_foreign(path: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    File::open(path)?.take(RESERVED).read_to_end(&mut head)?;
+    head.resize(RESERVED as usize, 0);
+    Ok(Superblock::decode(&head) == Found::Foreign)
 }
 
 /// Takes group and others off a file that already existed with a wider mode.
@@ -375,6 +397,16 @@ mod tests {
         assert_eq!(kind(advance(512, 512, 8192, 512, stuck)), Ok(1024));
         assert_eq!(kind(advance(512, 0, 8192, 512, stuck)), Err(stuck));
         assert_eq!(kind(advance(512, 100, 8192, 512, stuck)), Err(stuck));
+    }
+
+    #[test]
+    fn somebody_elses_file_keeps_its_size() {
+        let path = std::env::temp_dir().join(format!("afterglow-foreign-{}", std::process::id()));
+        std::fs::write(&path, b"precious".repeat(1000)).unwrap();
+        let opened = open_device(&DeviceConfig { path: path.clone(), size: 1 << 20 });
+        assert!(matches!(opened, Err(OpenError::Foreign { .. })), "{opened:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious".repeat(1000));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
