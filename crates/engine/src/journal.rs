@@ -60,9 +60,7 @@ impl Journal {
         media.store(format::POISON_AT, &0u64.to_le_bytes())?;
         media.store(format::TIME_AT, &time.to_le_bytes())?;
         media.sync()?;
-        let journal = Self::resume(media, uuid, epoch, 0, 0);
-        journal.bare.store(true, Ordering::Release);
-        Ok(journal)
+        Ok(Self::resume(media, uuid, epoch, 0, 0))
     }
 
     /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
@@ -78,6 +76,11 @@ impl Journal {
             poison: Mutex::new(0),
             bare: AtomicBool::new(false),
         }
+    }
+
+    /// This epoch was begun in doubt, beside a checkpoint of an earlier one.
+    pub fn set_bare(&self) {
+        self.bare.store(true, Ordering::Release);
     }
 
     /// Whether no checkpoint goes with this epoch of the journal yet: a crash now would make Mutable namespaces cold.

@@ -290,6 +290,9 @@ fn begin_life(past: &Past, env: &Env, warm: &[bool]) -> Result<(State, Journal, 
         _ => Journal::create(media, &state.uuid, state.journal_epoch, state.time)
             .map_err(OpenError::io("writing the journal"))?,
     };
+    if past.end != End::New && !past.journal_ok {
+        journal.set_bare();
+    }
     let versions = Versions::new(next, state.version_limit);
     Ok((state, journal, versions))
 }
