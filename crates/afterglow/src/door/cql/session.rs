@@ -9,7 +9,7 @@ use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{Decoder, Envelope, Flags, FrameError, Opcode, Version};
 use afterglow_cql::message::{self, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
-use afterglow_cql::response::{ErrorBody, encode_supported};
+use afterglow_cql::response::ErrorBody;
 use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
@@ -111,7 +111,12 @@ impl Session {
 
     async fn take(&mut self, envelope: Envelope, received: Instant) -> Result<(), Hangup> {
         let header = envelope.header;
-        self.check_version(header.version)?;
+        if header.opcode == Opcode::Startup {
+            self.wait_for_database().await;
+        }
+        if let Some(refusal) = self.refuses_version(header.version) {
+            return self.refuse(&refusal);
+        }
         let responder = Responder::new(self.client.clone(), &header, received);
         if let Err(error) = self.client.stage.get().check(header.opcode) {
             responder.protocol_error(&error);
@@ -142,19 +147,14 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses versions that the database does not speak, as it would.
-    fn check_version(&self, version: Version) -> Result<(), Hangup> {
+    /// The answer to a version that the database does not speak, as it would give it. The client may try another one on the
+    /// same connection.
+    fn refuses_version(&self, version: Version) -> Option<FrameError> {
         match self.client.here.door.cluster() {
             Cluster::Known { version: highest, .. } if version > highest => {
-                let number = version.as_u8();
-                let text = format!(
-                    "Invalid or unsupported protocol version ({number}); supported versions are ({})",
-                    names_up_to(highest).join(", ")
-                );
-                let error = ProtocolError::new(text);
-                self.refuse(&FrameError { error, stream: 0, version: highest.as_u8(), fatal: true })
+                Some(negotiate::unsupported_version(version.as_u8(), highest))
             }
-            _ => Ok(()),
+            _ => None,
         }
     }
 
@@ -163,11 +163,9 @@ impl Session {
             Cluster::Known { version, .. } => version,
             Cluster::Unknown => Version::MAX,
         };
-        let versions = names_up_to(highest);
-        let options: [(&str, &[&str]); 3] =
-            [("CQL_VERSION", &[CQL_VERSION]), ("COMPRESSION", &[]), ("PROTOCOL_VERSIONS", &versions)];
-        responder
-            .reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| encode_supported(&options, out));
+        responder.reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| {
+            negotiate::supported(CQL_VERSION, highest, out);
+        });
     }
 
     async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
@@ -175,13 +173,8 @@ impl Session {
             return responder.protocol_error(&error);
         }
         let version = envelope.header.version;
-        let authentication = match self.wait_for_database().await {
-            Cluster::Known { version: highest, authentication } if version <= highest => authentication,
-            Cluster::Known { .. } => {
-                // It became known while this client waited.
-                let _ = self.check_version(version);
-                return self.client.out.finish();
-            }
+        let authentication = match self.client.here.door.cluster() {
+            Cluster::Known { authentication, .. } => authentication,
             Cluster::Unknown => {
                 let text = "Afterglow cannot reach the database yet, try again";
                 return responder.error(&ErrorBody::new(ErrorCode::IsBootstrapping, text));
@@ -194,13 +187,13 @@ impl Session {
         self.started(version, Stage::Ready);
     }
 
-    async fn wait_for_database(&self) -> Cluster {
+    /// Waits until it is known what versions the database speaks, for a while.
+    async fn wait_for_database(&self) {
         let deadline = Instant::now() + WAIT_FOR_DATABASE;
-        loop {
-            let cluster = self.client.here.door.cluster();
-            if cluster != Cluster::Unknown || Instant::now() > deadline || self.client.out.is_closed() {
-                return cluster;
-            }
+        while self.client.here.door.cluster() == Cluster::Unknown
+            && Instant::now() < deadline
+            && !self.client.out.is_closed()
+        {
             compio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -267,8 +260,4 @@ impl Session {
             Err(error) => responder.call_error(&error, None),
         }
     }
-}
-
-fn names_up_to(highest: Version) -> Vec<&'static str> {
-    Version::ALL.iter().filter(|version| **version <= highest).map(|version| version.name()).collect()
 }
