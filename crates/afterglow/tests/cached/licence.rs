@@ -11,24 +11,20 @@ use crate::node::{House, Setup, database, wait_until};
 #[test]
 fn a_bounded_row_is_read_again_once_the_bound_is_over() {
     let house = House::new("ks.*=max-staleness=1s");
-    let client = std::cell::RefCell::new(house.node.client(Version::V5));
-    client.borrow_mut().put("a", "1");
-    let mut past = afterglow_workload::cql::Connection::open(
-        &house.database.address().to_string(),
-        &afterglow_workload::cql::ConnectOptions::default(),
-    )
-    .unwrap();
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "1");
+    let mut past = house.past();
     // The first read in a second is a miss, another one in the same second a hit.
     wait_until("a read is a hit", || {
         let hits = house.node.hits();
-        client.borrow_mut().value("a");
+        client.value("a");
         house.node.hits() > hits
     });
     past.query("INSERT INTO ks.t (k, v) VALUES ('a', '2')", afterglow_cql::message::Consistency::One)
         .unwrap();
-    wait_until("a write past Afterglow is seen", || client.borrow_mut().value("a").as_deref() == Some("2"));
-    client.borrow_mut().put("a", "3");
-    assert_eq!(client.borrow_mut().value("a").as_deref(), Some("3"), "writes through it are seen at once");
+    wait_until("a write past Afterglow is seen", || client.value("a").as_deref() == Some("2"));
+    client.put("a", "3");
+    assert_eq!(client.value("a").as_deref(), Some("3"), "writes through it are seen at once");
 }
 
 #[test]

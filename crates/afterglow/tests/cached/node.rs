@@ -26,7 +26,7 @@ type OwnedRow = Vec<Option<Vec<u8>>>;
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 /// Waits until `ready` holds.
-pub fn wait_until(what: &str, ready: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + GIVE_UP;
     while !ready() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
@@ -275,6 +275,12 @@ impl House {
         let mut setup = Setup::new(directory.path(), &database, policy);
         change(&mut setup);
         Self { node: setup.start(), database, directory }
+    }
+
+    /// A client that goes past Afterglow.
+    pub fn past(&self) -> Connection {
+        let options = ConnectOptions { version: Version::V5, ..ConnectOptions::default() };
+        Connection::open(&self.database.address().to_string(), &options).unwrap()
     }
 
     /// The reads that reach the database while `act` runs.

@@ -6,7 +6,7 @@ use afterglow_cql::message::{
     BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, ValuesBuilder, encode_batch,
 };
 
-use crate::node::{Client, House};
+use crate::node::{Client, House, wait_until};
 
 /// Rows that are cached before each write: key and clustering of `ks.wide`.
 const ROWS: [(&str, i32); 3] = [("a", 1), ("a", 2), ("b", 1)];
@@ -101,17 +101,52 @@ fn a_statement_that_was_not_prepared_through_us_is_not_passed_on() {
     let mut client = house.node.client(Version::V5);
     let before = house.database.statements();
     let insert = {
-        let mut past = afterglow_workload::cql::Connection::open(
-            &house.database.address().to_string(),
-            &afterglow_workload::cql::ConnectOptions { version: Version::V5, ..Default::default() },
-        )
-        .unwrap();
+        let mut past = house.past();
         past.prepare("INSERT INTO ks.t (k, v) VALUES ('sly', 'new')").unwrap()
     };
     let error = client.raw().execute(&insert, &QueryParams::new(Consistency::One)).unwrap_err();
     assert!(error.to_string().contains("0x2500"), "{error}");
     assert_eq!(client.value("sly"), None);
     assert!(house.database.statements() >= before);
+}
+
+#[test]
+fn a_column_that_is_added_shows_at_once_and_moves_no_other() {
+    for version in [Version::V4, Version::V5] {
+        let house = House::new("ks.*=exclusive");
+        let mut client = house.node.client(version);
+        let star = "SELECT * FROM ks.t WHERE k = 'a'";
+        let read = client.prepare("SELECT v FROM ks.t WHERE k = ?");
+        client.put("a", "1");
+        for _ in 0..2 {
+            assert_eq!(client.run(star).remove(0), [text("a"), text("1")]);
+            assert_eq!(client.execute(&read, &["a"]), [[text("1")]]);
+        }
+        // By name before `v`, and made by somebody else in v5: then it is heard of a little later.
+        match version {
+            Version::V4 => drop(client.run("ALTER TABLE ks.t ADD early text")),
+            Version::V5 => {
+                let mut past = house.past();
+                past.query("ALTER TABLE ks.t ADD early text", Consistency::One).unwrap();
+                wait_until("the new column is heard of", || client.run(star)[0].len() == 3);
+            }
+        }
+        for _ in 0..3 {
+            assert_eq!(client.run(star).remove(0), [text("a"), None, text("1")]);
+            assert_eq!(client.execute(&read, &["a"]), [[text("1")]]);
+        }
+        client.run("UPDATE ks.t SET early = 'e' WHERE k = 'a'");
+        let hits = house.node.hits();
+        for _ in 0..3 {
+            assert_eq!(client.run(star).remove(0), [text("a"), text("e"), text("1")]);
+            assert_eq!(client.execute(&read, &["a"]), [[text("1")]]);
+        }
+        assert!(house.node.hits() > hits, "cached again in {version:?}");
+    }
+}
+
+fn text(value: &str) -> Option<Vec<u8>> {
+    Some(value.as_bytes().to_vec())
 }
 
 #[test]

@@ -117,6 +117,12 @@ fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) -> Don
             owner.tables.insert(name.table.clone(), table);
             changed("CREATED", &keyspace, Some(&name.table))
         }
+        Statement::AddColumn { name, column: (column, type_name) } => {
+            let keyspace = context.keyspace_of(name)?.to_owned();
+            let table = store.table_mut(&keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
+            add_column(table, column, type_name)?;
+            changed("UPDATED", &keyspace, Some(&name.table))
+        }
         Statement::Drop { keyspace: true, name, if_exists } => match store.keyspaces.remove(&name.table) {
             Some(_) => changed("DROPPED", &name.table, None),
             None if *if_exists => return Ok(Reply::Void),
@@ -157,6 +163,21 @@ fn new_table(columns: &[(String, String)], partition: &[String], clustering: &[S
         return Err(Refusal::invalid("No PRIMARY KEY specifed (exactly one required)"));
     }
     Ok(Table { id: [0; 16], columns: all, key_len, rows: BTreeMap::new() })
+}
+
+/// Adds a regular column in its place; the cells of those behind it move.
+fn add_column(table: &mut Table, name: &str, type_name: &str) -> Done<()> {
+    let cql = type_named(type_name).ok_or_else(|| Refusal::invalid(format!("Unknown type {type_name}")))?;
+    if table.column(name).is_some() {
+        return Err(Refusal::invalid(format!("Column with name '{name}' already exists")));
+    }
+    let regulars = &table.columns[table.key_len..];
+    let at = table.key_len + regulars.iter().take_while(|c| *c.name < *name).count();
+    let kind = ColumnKind::Regular;
+    let column = Column { name: name.to_owned(), kind, position: -1, type_name: type_name.to_owned(), cql };
+    table.columns.insert(at, column);
+    table.rows.values_mut().for_each(|row| row.make_room(at));
+    Ok(())
 }
 
 fn find<'s>(store: &'s Store, name: &Name, context: &Context<'_>) -> Done<Cow<'s, Table>> {

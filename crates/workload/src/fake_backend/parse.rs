@@ -90,6 +90,11 @@ pub enum Statement {
         name: Name,
         if_exists: bool,
     },
+    /// `ALTER TABLE t ADD column type`
+    AddColumn {
+        name: Name,
+        column: (String, String),
+    },
     Truncate(Name),
     Use(String),
     Select {
@@ -301,6 +306,12 @@ impl Parser {
             let if_exists = self.word("if") && self.word("exists");
             let name = self.table()?;
             Ok(Statement::Drop { keyspace, name, if_exists })
+        } else if self.word("alter") {
+            self.expect("table")?;
+            let name = self.table()?;
+            self.expect("add")?;
+            let column = (self.name()?, self.type_name()?);
+            Ok(Statement::AddColumn { name, column })
         } else if self.word("truncate") {
             self.word("table");
             Ok(Statement::Truncate(self.table()?))

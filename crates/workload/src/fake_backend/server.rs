@@ -514,6 +514,8 @@ impl<'a> Session<'a> {
                 self.keyspace = Some(name);
             }
             Reply::SchemaChange { change, keyspace, table } => {
+                // As servers do, for all tables here: whoever executes has to prepare again.
+                lock(&self.shared.prepared).clear();
                 let target = table.as_deref().map_or(SchemaTarget::Keyspace, SchemaTarget::Table);
                 let change = SchemaChange { change, keyspace: &keyspace, target };
                 response::encode_schema_change(&change, &mut out);

@@ -93,6 +93,13 @@ impl Row {
         self.before = before;
     }
 
+    /// A column was put in at `at`: the cells behind it move by one.
+    pub fn make_room(&mut self, at: usize) {
+        for cells in [&mut self.cells, &mut self.before] {
+            *cells = cells.drain().map(|(i, cell)| (i + usize::from(i >= at), cell)).collect();
+        }
+    }
+
     /// Deletes the row.
     pub fn delete(&mut self, timestamp: i64) {
         self.before = self.cells.clone();
