@@ -123,7 +123,7 @@ impl RowCache {
             let (scope, conditional) = scope::scope_of_intent(word);
             let until = if conditional { FOREVER } else { until };
             gates.hold(&scope, until);
-            ledger.keep_until(id, until);
+            ledger.keep_until((id, word), until);
         }
         Arc::new(RowCache {
             rows: parts.rows,

@@ -2,7 +2,7 @@
 //! client is told.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 use afterglow_cql::error::ErrorCode;
@@ -22,33 +22,42 @@ pub(super) struct Ledger {
     intents: IntentTable,
     /// To be settled when their time has come, earliest first.
     kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId)>>>,
+    /// Words that are noted for ever: one note of each will do, or they would fill the table in time.
+    forever: Mutex<HashSet<u64>>,
 }
+
+/// An intent and where it is noted.
+type Noted = (IntentId, u64);
 
 impl Ledger {
     pub(super) fn new(intents: IntentTable) -> Ledger {
-        Ledger { intents, kept: Mutex::default() }
+        Ledger { intents, kept: Mutex::default(), forever: Mutex::default() }
     }
 
     /// Keeps an intent that an earlier run left, to be found again if this run ends before `until`.
-    pub(super) fn keep_until(&self, id: IntentId, until: Millis) {
-        self.kept.lock().push(Reverse((until, id)));
+    pub(super) fn keep_until(&self, (id, word): Noted, until: Millis) {
+        if until < FOREVER {
+            self.kept.lock().push(Reverse((until, id)));
+        } else if !self.forever.lock().insert(word) {
+            self.intents.settle(id);
+        }
     }
 
     /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
-    fn begin(&self, gates: &[Scope], conditional: bool) -> Vec<IntentId> {
-        intents_of(gates, conditional).into_iter().map(|word| self.intents.begin(word)).collect()
+    fn begin(&self, gates: &[Scope], conditional: bool) -> Vec<Noted> {
+        intents_of(gates, conditional).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
 
-    fn settle(&self, ids: &[IntentId], settled: Settled) {
+    fn settle(&self, noted: &[Noted], settled: Settled) {
         let until = match settled {
             Settled::Definite => {
-                ids.iter().for_each(|id| self.intents.settle(*id));
+                noted.iter().for_each(|(id, _)| self.intents.settle(*id));
                 return;
             }
             Settled::Unknown { hold_until } => hold_until,
             Settled::Weak { until } => until,
         };
-        self.kept.lock().extend(ids.iter().map(|id| Reverse((until, *id))));
+        noted.iter().for_each(|noted| self.keep_until(*noted, until));
     }
 
     fn settle_due(&self, now: Millis) {
@@ -115,7 +124,7 @@ impl Answered {
 pub struct WriteInFlight {
     cache: Arc<RowCache>,
     gates: Vec<Scope>,
-    intents: Vec<IntentId>,
+    intents: Vec<Noted>,
     conditional: bool,
     /// Its consistency level does not make sure that a quorum read sees it.
     weak: bool,
@@ -254,6 +263,26 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request) -> Option<Later> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lightweight_transactions_of_unknown_outcome_do_not_fill_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = IntentTable::open(&dir.path().join("intents"), 4, u64::MAX, false).unwrap();
+        let ledger = Ledger::new(intents);
+        let scopes = [Scope::Slots(vec![7])];
+        for _ in 0..10 {
+            let noted = ledger.begin(&scopes, true);
+            ledger.settle(&noted, Settled::Unknown { hold_until: FOREVER });
+            ledger.settle_due(FOREVER - 1);
+            assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
+        }
+        let plain = ledger.begin(&scopes, false);
+        ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
+        ledger.settle_due(99);
+        assert_eq!(ledger.intents.free(), 2);
+        ledger.settle_due(100);
+        assert_eq!(ledger.intents.free(), 3);
+    }
 
     #[test]
     fn only_errors_that_exclude_any_effect_are_definite() {
