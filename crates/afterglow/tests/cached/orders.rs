@@ -3,6 +3,7 @@
 use std::thread;
 
 use afterglow_cql::frame::Version;
+use afterglow_cql::message::Consistency;
 use afterglow_workload::fake_backend::{Faults, Kind};
 
 use crate::node::{House, wait_until};
@@ -63,6 +64,31 @@ fn a_read_after_a_write_does_not_join_a_fill_from_before_it() {
         assert_eq!(second.join().unwrap().as_deref(), Some("new"));
     });
     assert_eq!(early.value("a").as_deref(), Some("new"));
+}
+
+#[test]
+fn a_read_that_joins_a_fill_planned_for_an_older_shape_of_the_table_gets_its_own_columns() {
+    let house = House::new("ks.*=exclusive");
+    let (mut late, mut early) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    late.put("a", "1");
+    let schema = house.database.hold(Kind::Schema);
+    house.past().query("ALTER TABLE ks.t ADD before_v text", Consistency::One).unwrap();
+    // The cache has heard of it and the new schema is being read: plans are still made for the old one.
+    schema.wait_for(1);
+    let reads = house.database.hold(Kind::Read);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| early.value("a"));
+        reads.wait_for(1);
+        drop(schema);
+        // Answered when the newest schema is known.
+        late.run("ALTER TABLE ks.other ADD more text");
+        let second = scope.spawn(|| late.value("a"));
+        wait_until("it has joined", || house.node.count(&["misses_total", "coalesced"]) == 1);
+        drop(reads);
+        assert_eq!(first.join().unwrap().as_deref(), Some("1"));
+        assert_eq!(second.join().unwrap().as_deref(), Some("1"));
+    });
+    assert_eq!(early.value("a").as_deref(), Some("1"));
 }
 
 #[test]

@@ -15,13 +15,15 @@ use std::time::Duration;
 
 pub use server::{FakeBackend, Held};
 
-/// Statements on tables of users.
+/// Statements whose answers can be kept back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// SELECT.
+    /// SELECT from a table of users.
     Read,
-    /// INSERT, UPDATE, DELETE and text batches of them.
+    /// INSERT, UPDATE, DELETE and text batches of them, on tables of users.
     Write,
+    /// SELECT from a table of `system_schema`.
+    Schema,
 }
 
 /// What goes wrong on purpose. It never touches the schema, the system tables or the keyspace `afterglow`.

@@ -60,19 +60,19 @@ struct Shared {
 /// Answers kept back.
 #[derive(Default)]
 struct Holding {
-    kind: Option<Kind>,
-    waiting: usize,
+    kinds: Vec<Kind>,
+    waiting: Vec<Kind>,
 }
 
 /// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
-pub struct Held<'a>(&'a FakeBackend);
+pub struct Held<'a>(&'a FakeBackend, Kind);
 
 impl Held<'_> {
     /// Waits until so many answers are kept back at once.
     pub fn wait_for(&self, answers: usize) {
         let shared = &self.0.shared;
         let mut holding = lock(&shared.holding);
-        while holding.waiting < answers {
+        while holding.waiting.iter().filter(|kind| **kind == self.1).count() < answers {
             holding = shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
@@ -80,7 +80,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        lock(&self.0.shared.holding).kind = None;
+        lock(&self.0.shared.holding).kinds.retain(|kind| *kind != self.1);
         self.0.shared.held.notify_all();
     }
 }
@@ -161,8 +161,8 @@ impl FakeBackend {
     /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
     /// answers one after the other, so what comes after such a statement waits too.
     pub fn hold(&self, kind: Kind) -> Held<'_> {
-        lock(&self.shared.holding).kind = Some(kind);
-        Held(self)
+        lock(&self.shared.holding).kinds.push(kind);
+        Held(self, kind)
     }
 }
 
@@ -415,7 +415,6 @@ impl<'a> Session<'a> {
         Some(outcome.map(|reply| self.encode(reply, params.skip_metadata, version)))
     }
 
-    /// `None` for statements that are not on tables of users.
     fn kind(&self, statement: &Statement) -> Option<Kind> {
         let (kind, name) = match statement {
             Statement::Select { table, .. } => (Kind::Read, table),
@@ -424,7 +423,11 @@ impl<'a> Session<'a> {
             _ => return None,
         };
         let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref()).unwrap_or_default();
-        (!keyspace.starts_with("system") && keyspace != "afterglow").then_some(kind)
+        match keyspace {
+            "system_schema" => Some(Kind::Schema),
+            "afterglow" => None,
+            other => (!other.starts_with("system")).then_some(kind),
+        }
     }
 
     fn wait_while_held(&self, kind: Kind) {
@@ -432,15 +435,16 @@ impl<'a> Session<'a> {
             self.shared.reads.fetch_add(1, Ordering::SeqCst);
         }
         let mut holding = lock(&self.shared.holding);
-        if holding.kind != Some(kind) {
+        if !holding.kinds.contains(&kind) {
             return;
         }
-        holding.waiting += 1;
+        holding.waiting.push(kind);
         self.shared.held.notify_all();
-        while holding.kind == Some(kind) && !self.shared.stopping.load(Ordering::SeqCst) {
+        while holding.kinds.contains(&kind) && !self.shared.stopping.load(Ordering::SeqCst) {
             holding = self.shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        holding.waiting -= 1;
+        let at = holding.waiting.iter().position(|waiting| *waiting == kind);
+        holding.waiting.swap_remove(at.expect("was put in above"));
     }
 
     fn context<'c>(
