@@ -142,6 +142,14 @@ fn a_column_that_is_added_shows_at_once_and_moves_no_other() {
             assert_eq!(client.execute(&read, &["a"]), [[text("1")]]);
         }
         assert!(house.node.hits() > hits, "cached again in {version:?}");
+        wait_until(
+            "the server was seen to take the statement for prepared, so that it is answered here again",
+            || {
+                let hits = house.node.hits();
+                client.execute(&read, &["a"]);
+                house.node.hits() > hits
+            },
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use afterglow_cql::frame::{Envelope, Flags, Version};
 use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
-use afterglow_cql::response::{Response, ResultBody};
+use afterglow_cql::response::{MetadataFlags, Response, ResultBody, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use bytes::Bytes;
 
@@ -322,10 +322,13 @@ impl Pending {
     }
 }
 
-/// Whether an answer has rows in the columns that the client knows.
-fn executed_as_known(answer: &Envelope) -> bool {
+/// Whether an answer has rows in the columns that clients know by `metadata`, as far as it says: it may leave them out.
+fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
     match parsed(answer) {
-        Some(Response::Result(ResultBody::Rows(rows))) => rows.metadata.new_metadata_id.is_none(),
+        Some(Response::Result(ResultBody::Rows(Rows { metadata: now, .. }))) => {
+            let left_out = now.flags.contains(MetadataFlags::NO_METADATA);
+            now.new_metadata_id.is_none() && (left_out || now.raw == metadata)
+        }
         _ => false,
     }
 }
@@ -336,9 +339,9 @@ async fn confirm(request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
     match request.call().await {
         Ok(answer) => {
             let known = prepared.answer(request.header.version);
-            let fits =
-                matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
-            if fits && executed_as_known(&answer) {
+            let fits = matches!((&*plan, known), (Plan::CachedRead(read), Some(known))
+                if known.names == read.names && executed_as_known(&answer, &known.metadata));
+            if fits {
                 prepared.confirm(request.header.version, generation);
             }
             request.relay(answer, Path::Pass).await;
