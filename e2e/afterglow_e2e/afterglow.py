@@ -178,7 +178,11 @@ class Afterglow:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self):
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(self, *_):
         self.stop()
