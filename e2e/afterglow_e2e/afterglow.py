@@ -188,11 +188,14 @@ class Afterglow:
         self.stop()
 
 
-def describe(metrics):
-    """The counters one wants to see when a test about hits fails."""
-    names = ("hits", "misses", "passes", "fills", "writes", "invalidations")
-    counters = {name: metrics.by(f"afterglow_{name}_total", label) for name, label in zip(names, _LABELS, strict=True)}
-    return json.dumps(counters)
-
-
-_LABELS = ("tier", "reason", "reason", "outcome", "scope", "scope")
+def describe(after, before=None):
+    """What the door counted, without zeros: what one wants to see when a test about hits fails."""
+    counted = {}
+    for name in ("hits", "misses", "passes", "fills", "writes", "invalidations"):
+        for sample, labels, value in after.samples:
+            if sample == f"afterglow_{name}_total":
+                value -= before.total(sample, **labels) if before else 0
+                word = next(label for key, label in labels.items() if key != "door")
+                if value:
+                    counted[f"{name} {word}"] = int(value)
+    return json.dumps(counted)

@@ -64,9 +64,24 @@ def expect(afterglow):
         yield
         after = afterglow.metrics()
         got = after.hits() - before.hits()
-        assert got == hits, f"{got:g} hits, not {hits}; before {describe(before)}; after {describe(after)}"
+        assert got == hits, f"{got:g} hits, not {hits}: {describe(after, before)}"
 
     return block
+
+
+@pytest.fixture
+def settle(afterglow):
+    """`settle(session, select)` after a CREATE TABLE: until Afterglow knows the table, its reads pass through."""
+
+    def wait(session, statement, values=None):
+        def known():
+            before = afterglow.metrics().total("afterglow_passes_total", reason="schema_unknown")
+            session.execute(statement, values)
+            return afterglow.metrics().total("afterglow_passes_total", reason="schema_unknown") == before
+
+        poll("Afterglow to know the table", known, 20)
+
+    return wait
 
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"

@@ -1,5 +1,6 @@
 """A database that hangs, dies, comes back, or wants a password."""
 
+import contextlib
 import time
 
 import pytest
@@ -70,13 +71,15 @@ def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
         poll("the write to arrive", lambda: instance.metrics().total("afterglow_writes_total") >= 1, 10)
         instance.kill()  # in the middle of it
         node.resume()
-        with pytest.raises((NoHostAvailable, Exception)):
+        with contextlib.suppress(Exception):  # whether it is reported lost depends on the moment
             pending.result()
         instance.start()
-        poll("the database to have it or not", lambda: answer(direct, "SELECT v FROM ks.t WHERE k = 1")[-1], 20)
-        for _ in range(3):
-            query = "SELECT v FROM ks.t WHERE k = 1"
-            assert answer(session, query)[-1] in (answer(direct, query)[-1], [("maybe",)])
+        query = "SELECT v FROM ks.t WHERE k = 1"
+        poll("the driver to connect again", lambda: answer(session, query)[0] == ["v"], 20)
+        # It may still be on its way in the database, so only that Afterglow is not behind can be asked for.
+        for _ in range(20):
+            known = answer(direct, query)[-1]
+            assert answer(session, query)[-1] in (known, answer(direct, query)[-1])
 
 
 @pytest.fixture(scope="module")

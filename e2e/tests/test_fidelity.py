@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from afterglow_e2e import rawcql
+from afterglow_e2e.process import poll
 from afterglow_e2e.rawcql import RawClient
 
 
@@ -19,11 +20,21 @@ def pair(afterglow, cassandra):
 
 
 @pytest.fixture(scope="module")
-def rows(direct, keyspace):
+def rows(direct, keyspace, afterglow):
     name = f"{keyspace}.rows"
-    direct.execute(f"CREATE TABLE {name} (k int, c int, v text, s text static, PRIMARY KEY (k, c))")
+    direct.execute(f"CREATE TABLE {name} (k int, c int, v text, w blob, PRIMARY KEY (k, c))")
+    direct.execute(f"CREATE TABLE {name}_static (k int, c int, v text, s text static, PRIMARY KEY (k, c))")
     for c in range(5):
-        direct.execute(f"INSERT INTO {name} (k, c, v, s) VALUES (1, {c}, 'v{c}', 's')")
+        direct.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, {c}, 'v{c}')")
+        direct.execute(f"INSERT INTO {name}_static (k, c, v, s) VALUES (1, {c}, 'v{c}', 's')")
+    with RawClient(afterglow.address, afterglow.port) as client:
+
+        def hit():
+            before = afterglow.metrics().hits()
+            client.query(f"SELECT v FROM {name} WHERE k = 1 AND c = 0")
+            return afterglow.metrics().hits() > before
+
+        poll("Afterglow to know the table", hit, 20)
     return name
 
 
@@ -88,11 +99,15 @@ def test_errors_of_prepare(pair, rows, text):
         assert got.prepared_id == right.prepared_id
 
 
-ANSWERS = (
+CACHED = (
     "SELECT * FROM {t} WHERE k = 1 AND c = 1",
     "SELECT v, c FROM {t} WHERE k = 1 AND c = 3",
     "SELECT v FROM {t} WHERE k = 1 AND c = 77",
     "SELECT v AS other, k FROM {t} WHERE k = 1 AND c = 2",
+)
+PASSED = (
+    "SELECT * FROM {t}_static WHERE k = 1 AND c = 1",
+    "SELECT s FROM {t}_static WHERE k = 1 AND c = 1",
     "SELECT * FROM {t}",
     "SELECT * FROM {t} WHERE k = 1",
     "SELECT count(*) FROM {t} WHERE k = 1",
@@ -104,14 +119,15 @@ ANSWERS = (
 )
 
 
-@pytest.mark.parametrize("text", ANSWERS)
+@pytest.mark.parametrize("text", CACHED + PASSED)
 @pytest.mark.parametrize("skip_metadata", [False, True])
-def test_answers_byte_for_byte(pair, rows, text, skip_metadata):
+def test_answers_byte_for_byte(pair, rows, afterglow, text, skip_metadata):
     through, direct = pair
-    text = text.format(t=rows)
-    right = direct.query(text, skip_metadata=skip_metadata)
+    hits = afterglow.metrics().hits()
+    right = direct.query(text.format(t=rows), skip_metadata=skip_metadata)
     for _ in range(3):  # missed, then hit where it can be
-        assert through.query(text, skip_metadata=skip_metadata) == right
+        assert through.query(text.format(t=rows), skip_metadata=skip_metadata) == right
+    assert (afterglow.metrics().hits() > hits) == (text in CACHED)
 
 
 @pytest.mark.parametrize("skip_metadata", [False, True])

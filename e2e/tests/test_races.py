@@ -18,10 +18,12 @@ def requests(afterglow):
 
 
 @pytest.fixture
-def primed(cached, direct, table):
+def primed(cached, direct, table, settle):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
     direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 0)")
-    return cached.prepare(f"SELECT v FROM {table} WHERE k = ?"), cached.prepare(f"UPDATE {table} SET v = ? WHERE k = ?")
+    select = cached.prepare(f"SELECT v FROM {table} WHERE k = ?")
+    settle(cached, select, (0,))
+    return select, cached.prepare(f"UPDATE {table} SET v = ? WHERE k = ?")
 
 
 def send(afterglow, session, *calls):

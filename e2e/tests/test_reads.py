@@ -66,10 +66,11 @@ def test_the_driver_agreed_on_the_version_asked_for(cached, request):
     assert version_of(cached) == int(request.node.callspec.id[1:])
 
 
-def test_prepared_read_hits_the_second_time(cached, direct, table, expect):
+def test_prepared_read_hits_the_second_time(cached, direct, table, expect, settle):
     direct.execute(f"CREATE TABLE {table} (k text PRIMARY KEY, v text)")
     direct.execute(f"INSERT INTO {table} (k, v) VALUES ('a', 'one')")
     select = cached.prepare(f"SELECT k, v FROM {table} WHERE k = ?")
+    settle(cached, select, ("other",))
     with expect(hits=0):
         assert cached.execute(select, ("a",)).one() == ("a", "one")
     with expect(hits=3):
@@ -77,9 +78,10 @@ def test_prepared_read_hits_the_second_time(cached, direct, table, expect):
             assert cached.execute(select, ("a",)).one() == ("a", "one")
 
 
-def test_unprepared_read_hits_the_second_time(cached, direct, table, expect):
+def test_unprepared_read_hits_the_second_time(cached, direct, table, expect, settle):
     direct.execute(f"CREATE TABLE {table} (k int, c int, v text, PRIMARY KEY (k, c))")
     direct.execute(f"INSERT INTO {table} (k, c, v) VALUES (1, 2, 'one')")
+    settle(cached, f"SELECT v FROM {table} WHERE k = 0 AND c = 0")
     with expect(hits=0):
         assert cached.execute(f"SELECT v FROM {table} WHERE k = 1 AND c = 2").one() == ("one",)
     with expect(hits=3):
@@ -88,10 +90,11 @@ def test_unprepared_read_hits_the_second_time(cached, direct, table, expect):
         assert cached.execute(f"SELECT v FROM {table} WHERE k = %s AND c = %s", (1, 2)).one() == ("one",)
 
 
-def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection(cached, direct, table, expect):
+def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection(cached, direct, table, expect, settle):
     direct.execute(f'CREATE TABLE {table} (k int PRIMARY KEY, a int, b text, "Odd Name" blob)')
     direct.execute(f"INSERT INTO {table} (k, a, b, \"Odd Name\") VALUES (7, 1, 'b', 0x0102)")
     first = cached.prepare(f"SELECT b FROM {table} WHERE k = ?")
+    settle(cached, first, (0,))
     assert cached.execute(first, (7,)).one() == ("b",)
     projections = ("*", "a", "b, a", "k", 'b AS "B", "Odd Name"', "a, a AS again", "k, a, b")
     for projection in projections:
@@ -104,27 +107,37 @@ def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection
 
 
 @pytest.mark.parametrize("row", ["full", "bare"])
-def test_every_plain_type_reads_the_same_missed_and_hit(cached, direct, wide, expect, row):
+def test_every_plain_type_reads_the_same_missed_and_hit(cached, direct, wide, expect, settle, row):
     key = version_of(cached)
+    settle(cached, f"SELECT * FROM {wide} WHERE k = 0 AND c = ''")
     text = f"SELECT * FROM {wide} WHERE k = {key} AND c = '{row}'"
     right = answer(direct, text)
+    # A row without any value has nothing that would tell when it expires, so it is not kept.
+    hits = 1 if row == "full" else 0
     with expect(hits=0):
         assert answer(cached, text) == right
-    with expect(hits=1):
+    with expect(hits=hits):
         assert answer(cached, text) == right
     statement = f"SELECT * FROM {wide} WHERE k = ? AND c = ?"
-    with expect(hits=1):
+    with expect(hits=hits):
         assert answer(cached, cached.prepare(statement), (key, row)) == right
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PLAIN_TYPES if kind not in ("duration",)])
-def test_every_plain_type_works_as_a_key(cached, direct, table, expect, kind):
+# Where two different encodings can be the same key (1.0 and 1.00), a row is not found by the bytes of its key.
+NOT_CACHED_AS_KEY = ("decimal", "frozen", "tuple", "vector")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLAIN_TYPES if kind != "duration"])
+def test_every_plain_type_works_as_a_key(cached, direct, table, expect, settle, kind):
     direct.execute(f"CREATE TABLE {table} (k {kind}, c {kind}, v text, PRIMARY KEY (k, c))")
     value = PLAIN_TYPES[kind] or "x"  # an empty partition key is refused by Cassandra
+    if kind == "blob":
+        value = value[:300]
     insert = direct.prepare(f"INSERT INTO {table} (k, c, v) VALUES (?, ?, 'v')")
     direct.execute(insert, (value, value))
     select = cached.prepare(f"SELECT v FROM {table} WHERE k = ? AND c = ?")
-    with expect(hits=1):
+    settle(cached, select, (value, value))
+    with expect(hits=0 if kind.startswith(NOT_CACHED_AS_KEY) else 2):
         for _ in range(2):
             assert cached.execute(select, (value, value)).one() == ("v",)
 
@@ -146,9 +159,10 @@ def test_collections_udts_and_counters_read_the_same(cached, direct, keyspace, t
             assert answer(cached, text) == answer(direct, text)
 
 
-def test_a_row_that_is_not_there_is_cached_too(cached, direct, table, expect):
+def test_a_row_that_is_not_there_is_cached_too(cached, direct, table, expect, settle):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
     select = cached.prepare(f"SELECT v FROM {table} WHERE k = ?")
+    settle(cached, select, (1,))
     assert cached.execute(select, (1,)).one() is None
     with expect(hits=2):
         assert cached.execute(select, (1,)).one() is None
@@ -157,12 +171,13 @@ def test_a_row_that_is_not_there_is_cached_too(cached, direct, table, expect):
     assert cached.execute(select, (1,)).one() == ("now",)
 
 
-def test_named_values_and_an_own_keyspace(cached, direct, keyspace, table, expect):
+def test_named_values_and_an_own_keyspace(cached, direct, keyspace, table, expect, settle):
     direct.execute(f"CREATE TABLE {table} (k int, c int, v text, PRIMARY KEY (k, c))")
     direct.execute(f"INSERT INTO {table} (k, c, v) VALUES (1, 2, 'x')")
     session = cached.cluster.connect(keyspace)
     bare = table.split(".")[1]
-    with expect(hits=2):
+    settle(session, f"SELECT v FROM {bare} WHERE k = 1 AND c = 2")
+    with expect(hits=3):
         for _ in range(2):
             assert session.execute(f"SELECT v FROM {bare} WHERE k = 1 AND c = 2").one() == ("x",)
         named = session.prepare(f"SELECT v FROM {bare} WHERE c = :c AND k = :k")

@@ -77,14 +77,16 @@ def test_schema_changes_reach_a_connected_driver(cached, direct, keyspace, table
     poll("the driver to hear of a dropped table", lambda: not columns(), 20)
 
 
-def test_a_schema_change_past_us_ends_what_was_cached(cached, direct, table, expect):
+def test_a_schema_change_past_us_ends_what_was_cached(cached, direct, table, expect, settle):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
     direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
-    select = f"SELECT * FROM {table} WHERE k = 1"
+    select = f"SELECT k, v FROM {table} WHERE k = 1"
+    settle(cached, select)
     cached.execute(select)
     with expect(hits=1):
         assert cached.execute(select).one() == (1, 1)
     direct.execute(f"ALTER TABLE {table} ADD w int")
+    select = f"SELECT * FROM {table} WHERE k = 1"
     poll("the new column to be seen", lambda: answer(cached, select) == answer(direct, select), 20)
 
 

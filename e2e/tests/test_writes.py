@@ -11,7 +11,7 @@ from afterglow_e2e.drivers import answer, connect
 
 @dataclass
 class Write:
-    """CQL over table {t} (k, c, v, n, s static, m map); `changes` is false if the row (1, 1) must read as before."""
+    """CQL over table {t}, see `make`; `changes` is false if the row (1, 1) must read as before."""
 
     text: str
     changes: bool = True
@@ -25,7 +25,7 @@ TEXTS = {
     "insert null": Write("INSERT INTO {t} (k, c, v) VALUES (1, 1, null)"),
     "update with ttl": Write("UPDATE {t} USING TTL 1000 SET v = 'new' WHERE k = 1 AND c = 1"),
     "update in the past": Write("UPDATE {t} USING TIMESTAMP 1 SET v = 'old' WHERE k = 1 AND c = 1", changes=False),
-    "update many columns": Write("UPDATE {t} SET v = 'new', n = 2, m = {{1: 'x'}} WHERE k = 1 AND c = 1"),
+    "update many columns": Write("UPDATE {t} SET v = 'new', n = 2 WHERE k = 1 AND c = 1"),
     "update in": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND c IN (1, 2)"),
     "update partitions in": Write("UPDATE {t} SET v = 'new' WHERE k IN (1, 2) AND c = 1"),
     "update tuple in": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND (c) IN ((1), (3))"),
@@ -74,13 +74,19 @@ TEXTS = {
 READS = ("SELECT * FROM {t} WHERE k = 1 AND c = 1", "SELECT v FROM {t} WHERE k = 1 AND c = 1")
 
 
-def make(direct, table):
-    direct.execute(
-        f"CREATE TABLE {table} (k int, c int, v text, n int, s text static, m map<int, text>, PRIMARY KEY (k, c))"
-    )
-    direct.execute(f"INSERT INTO {table} (k, s) VALUES (1, 'static')")
+def make(direct, table, rich=False):
+    """Three rows of a partition; a rich table has a static column and a map too."""
+    more = "s text static, m map<int, text>," if rich else ""
+    direct.execute(f"CREATE TABLE {table} (k int, c int, v text, n int, {more} PRIMARY KEY (k, c))")
     for c in (1, 2, 3):
-        direct.execute(f"INSERT INTO {table} (k, c, v, n, m) VALUES (1, {c}, 'old', 1, {{0: 'zero'}})")
+        direct.execute(f"INSERT INTO {table} (k, c, v, n) VALUES (1, {c}, 'old', 1)")
+        if rich:
+            direct.execute(f"UPDATE {table} SET m = {{0: 'zero'}}, s = 'static' WHERE k = 1 AND c = {c}")
+
+
+def is_rich(name):
+    """A table with a static column or a map is not cached, so only writes of these have one."""
+    return "map" in name or "static" in name
 
 
 def prime(cached, direct, table, reads=READS):
@@ -91,10 +97,13 @@ def prime(cached, direct, table, reads=READS):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text(cached, direct, table, name):
+def test_text(cached, direct, table, expect, settle, name):
     write = TEXTS[name]
-    make(direct, table)
+    make(direct, table, is_rich(name))
+    settle(cached, READS[0].format(t=table))
     prime(cached, direct, table)
+    with expect(hits=0 if is_rich(name) else 1):  # so that there is something to get stale
+        cached.execute(READS[1].format(t=table))
     before = answer(direct, READS[0].format(t=table))
     cached.execute(SimpleStatement(write.text.format(t=table), consistency_level=write.consistency))
     for text in READS:
@@ -126,11 +135,14 @@ PREPARED = {
 
 
 @pytest.mark.parametrize("name", PREPARED)
-def test_prepared(cached, direct, table, name):
+def test_prepared(cached, direct, table, expect, settle, name):
     text, values = PREPARED[name]
-    make(direct, table)
+    make(direct, table, is_rich(name))
+    settle(cached, READS[1].format(t=table))
     write = cached.prepare(text.format(t=table))
     prime(cached, direct, table)
+    with expect(hits=0 if is_rich(name) else 1):  # so that there is something to get stale
+        cached.execute(READS[1].format(t=table))
     before = answer(direct, READS[0].format(t=table))
     cached.execute(write, values)
     for text in READS:
@@ -166,9 +178,10 @@ def test_counters(cached, direct, table):
     assert cached.execute(f"SELECT n FROM {table} WHERE k = 1").one() == (15,)
 
 
-def test_a_write_leaves_other_rows_cached(cached, direct, table, expect):
+def test_a_write_leaves_other_rows_cached(cached, direct, table, expect, settle):
     make(direct, table)
     others = [f"SELECT v FROM {table} WHERE k = 1 AND c = {c}" for c in (2, 3)]
+    settle(cached, others[0])
     prime(cached, direct, table, others)
     cached.execute(f"UPDATE {table} SET v = 'new' WHERE k = 1 AND c = 1")
     with expect(hits=2):
