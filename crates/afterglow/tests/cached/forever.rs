@@ -8,9 +8,19 @@ use tempfile::TempDir;
 
 use crate::node::{Setup, database};
 
+/// What a run left. Reads of flash that are cut off keep their file, and its lock, as long as the process lives; a run that is killed takes
+/// its process with it.
+fn copy_of(directory: &TempDir) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
 #[test]
 fn no_read_is_stale_across_faults_and_crashes() {
-    let (database, directory) = (database(), TempDir::new().unwrap());
+    let (database, mut directory) = (database(), TempDir::new().unwrap());
     let mut setup = Setup::new(directory.path(), &database, "history.*=exclusive");
     setup.hold = Duration::from_millis(20);
     let mut node = setup.start();
@@ -44,9 +54,13 @@ fn no_read_is_stale_across_faults_and_crashes() {
         hits += node.hits();
         if part == 1 {
             node.crash();
+            directory = copy_of(&directory);
+            setup.directory = directory.path().to_owned();
             node = setup.start();
         } else if part == 2 {
             node.stop();
+            directory = copy_of(&directory);
+            setup.directory = directory.path().to_owned();
             node = setup.start();
         }
     }
