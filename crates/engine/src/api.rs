@@ -108,6 +108,22 @@ reasons! {
     }
 }
 
+impl MissReason {
+    /// Whether it says that there is no such object for readers, rather than that it could not be looked at.
+    #[must_use]
+    pub fn is_absence(self) -> bool {
+        match self {
+            Self::Absent
+            | Self::Expired
+            | Self::Killed
+            | Self::Superseded
+            | Self::Collision
+            | Self::Corrupt => true,
+            Self::Loading | Self::Device | Self::Moved | Self::Busy | Self::Abandoned => false,
+        }
+    }
+}
+
 /// A found object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
 use crate::core::Core;
@@ -246,11 +246,15 @@ impl Namespace {
     /// reads are in flight.
     #[must_use]
     pub fn get_blocking(&self, key: &[u8]) -> Option<Hit> {
+        self.look_up_blocking(key).ok()
+    }
+
+    fn look_up_blocking(&self, key: &[u8]) -> Result<Hit, MissReason> {
         let mut lookup = self.get(key);
         loop {
             match lookup {
-                Lookup::Hit(hit) => return Some(hit),
-                Lookup::Miss(_) => return None,
+                Lookup::Hit(hit) => return Ok(hit),
+                Lookup::Miss(reason) => return Err(reason),
                 Lookup::Flash(read) => {
                     let core = &self.core;
                     if core.blocking_reads.fetch_add(1, Ordering::Relaxed) >= core.max_blocking_reads {
@@ -276,12 +280,16 @@ impl Namespace {
     /// [`RefuseReason::VersionMismatch`] otherwise. May read from flash once to learn the version.
     pub fn put_if(&self, key: &[u8], value: &[u8], options: PutOptions, expected: Option<u64>) -> PutOutcome {
         for _ in 0..TRIES {
+            let hash = self.core.hash(self.ns.id, key);
+            let seen = self.core.shard(hash).lock().index.peek(hash);
             // Brings the object into the DRAM tier, where its version is known.
-            let absent = self.get_blocking(key).is_none();
+            let looked = self.look_up_blocking(key);
+            // A read that could not be made tells nothing; one that was made tells of the slot that was there before it.
+            let absent = looked.is_err_and(MissReason::is_absence);
             let unsure = Cell::new(false);
             let allow = |shard: &Shard, hash: u64| match shard.dram.peek(hash, self.ns.id, key) {
                 Some(entry) => Some(entry.version) == expected,
-                None if absent || shard.index.peek(hash).is_none() => expected.is_none(),
+                None if absent && shard.index.peek(hash) == seen => expected.is_none(),
                 None => {
                     unsure.set(true);
                     false

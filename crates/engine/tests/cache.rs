@@ -138,6 +138,40 @@ fn compare_and_put_stores_only_over_the_expected_version() {
 }
 
 #[test]
+fn adding_over_an_object_that_cannot_be_read_now_is_refused() {
+    let dir = Dir::new();
+    let stored = {
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        let stored = ns.put(b"k", b"1", PutOptions::default()).version().unwrap();
+        cache.close();
+        stored
+    };
+    let busy = || {
+        let mut config = config(&dir.0, IoEngine::Auto);
+        config.max_blocking_reads = 0;
+        config
+    };
+    let cache = Cache::open(busy()).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let mismatch = PutOutcome::Refused(RefuseReason::VersionMismatch);
+    assert_eq!(ns.put_if(b"k", b"2", PutOptions::default(), None), mismatch);
+    drop((ns, cache));
+    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let begun = std::time::Instant::now();
+    let hit = loop {
+        // The index loads behind the opening.
+        match ns.get_blocking(b"k") {
+            Some(hit) => break hit,
+            None => assert!(begun.elapsed().as_secs() < 30, "lost: {:#?}", cache.stats()),
+        }
+    };
+    assert_eq!((hit.version, &hit.value[..]), (stored, &b"1"[..]));
+    assert!(ns.put_if(b"k", b"2", PutOptions::default(), Some(stored)).version().is_some());
+}
+
+#[test]
 fn nothing_unsaved_means_that_a_crash_loses_nothing() {
     let dir = Dir::new();
     let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();

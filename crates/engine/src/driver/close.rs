@@ -69,10 +69,11 @@ impl Driver {
             }
             Phase::Copy => {
                 let left = self.copy_dirty(u64::MAX, true);
-                // Nothing in flight and still no room: no segment can be freed any more, or writing fails.
-                let stuck =
-                    self.in_flight.is_empty() && self.reclaim.is_none() && self.close.waited > PATIENCE;
-                if !left || stuck {
+                if !self.in_flight.is_empty() || self.reclaim.is_some() {
+                    self.close.waited = 0;
+                }
+                // Nothing in flight for long and still no room: no segment can be freed any more, or writing fails.
+                if !left || self.close.waited > PATIENCE {
                     self.core.streams.flush(u64::MAX, true);
                     self.close.go(Phase::Write);
                 }

@@ -136,7 +136,7 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
     let Some(state) = read_state(config, &*env.meta)? else { return create(config, env, disk) };
     let mut blocks = Vec::new();
     for (n, found) in found.iter().enumerate() {
-        let Found::Ours(block) = found else { break };
+        let Found::Ours(block) = found else { continue };
         if block.uuid != state.uuid {
             let path: PathBuf = infos[n].path.clone();
             return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
