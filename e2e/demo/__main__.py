@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -122,7 +123,7 @@ Left running (make demo-stop ends it):
   Cassandra directly      {stage.cassandra.contact}
   metrics                 http://127.0.0.1:{stage.afterglow.admin}/metrics
   kill it yourself        kill -9 {stage.afterglow.pid}
-  and start it again      {" ".join(map(str, stage.afterglow.command()))}
+  and start it again      {shlex.join(map(str, stage.afterglow.command()))}
 """)
 
 
