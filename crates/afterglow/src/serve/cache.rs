@@ -1,8 +1,12 @@
 //! The cache as the configuration wants it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError};
+use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError, disk, media::MediaError};
 
 use super::FLASH_FILE;
 use crate::{
@@ -11,6 +15,10 @@ use crate::{
     metrics::{self, Metrics},
 };
 
+/// How long a device may stay in use after the process that had it is gone.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between attempts to take it.
+const RELEASE_RETRY: Duration = Duration::from_millis(20);
 /// Devices are used in steps of this many bytes.
 const STEP: u64 = 4096;
 
@@ -19,7 +27,7 @@ pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Res
     // Opening begins a new life in the state file, so what the last one left is looked at before.
     let found = inspect::foretell(&data_dir);
     let started = std::time::Instant::now();
-    let cache = Arc::new(Cache::open(engine_config(config, data_dir))?);
+    let cache = Arc::new(open_when_released(engine_config(config, data_dir))?);
     let stats = cache.stats();
     tracing::info!(
         "cache opened in {} ms, {found}; {} of flash in {} segments, {} free; of {} of memory {} are index",
@@ -38,6 +46,28 @@ pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Res
         }
     });
     Ok(cache)
+}
+
+/// Opens the cache; where a device is still in use although the data directory is not, tries again for a moment: after
+/// `kill -9` the kernel holds a device until the reads that were in flight on it are done.
+fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenError> {
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
+    loop {
+        match Cache::open(config.clone()) {
+            Err(error) if is_device_in_use(&error) && Instant::now() < deadline => {
+                tracing::debug!(%error, "trying again");
+                std::thread::sleep(RELEASE_RETRY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_device_in_use(error: &OpenError) -> bool {
+    matches!(
+        error,
+        OpenError::Device(disk::OpenError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
+    )
 }
 
 fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config {
