@@ -146,6 +146,16 @@ impl Core {
         }
     }
 
+    /// The next version. One that is not reserved could come again after a crash: the driver, which reserves them, may be held
+    /// up by a slow device, so the journal says it at once.
+    fn take_version(&self) -> u64 {
+        let version = self.versions.take();
+        if self.versions.overrun() {
+            self.journal.poison_now();
+        }
+        version
+    }
+
     fn refusal(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Option<RefuseReason> {
         if record::len(key.len(), value.len()) > self.max_record() {
             Some(RefuseReason::TooLarge)
@@ -180,7 +190,7 @@ impl Core {
         if !allow(shard, hash) {
             return refuse(RefuseReason::VersionMismatch);
         }
-        let version = self.versions.take();
+        let version = self.take_version();
         if ns.options.journals_puts() || (refusal.is_some() && ns.options.journals_removes()) {
             self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
@@ -231,7 +241,7 @@ impl Core {
     pub(crate) fn remove(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
         let hash = self.hash(ns.id, key);
         let mut shard = self.shard(hash).lock();
-        let version = self.versions.take();
+        let version = self.take_version();
         // While the cache closes, index lines may already have been captured: then every remove counts.
         if ns.options.journals_removes() || self.closed.load(Ordering::Acquire) {
             self.journal.append(Event::Kill { hash, ns: ns.id }, version);
@@ -248,7 +258,7 @@ impl Core {
     /// Removes many objects at once by a kill version.
     pub(crate) fn kill(&self, ns: &NamespaceState, event: Event) -> u64 {
         let guard = self.kills_lock.lock();
-        let version = self.versions.take();
+        let version = self.take_version();
         self.journal.append(event, version);
         match event {
             Event::Group { group, .. } => ns.kill_group(group, version),
@@ -355,7 +365,10 @@ impl Core {
 
     /// Changes the state file; the change holds only if it became durable.
     pub(crate) fn update_state(&self, change: impl FnOnce(&mut State)) -> io::Result<()> {
-        let mut state = self.state.lock();
+        self.replace_state(&mut self.state.lock(), change)
+    }
+
+    fn replace_state(&self, state: &mut State, change: impl FnOnce(&mut State)) -> io::Result<()> {
         let mut new = state.clone();
         change(&mut new);
         self.meta.replace(STATE, &new.encode())?;
@@ -370,22 +383,31 @@ impl Core {
             drop(slot.lock());
         }
         drop(self.kills_lock.lock());
+        // Who removed something without seeing the mark is in the journal by now, which must last as long as the marker.
+        self.journal.sync()?;
         let (next, time) = (self.versions.peek(), self.now());
-        self.update_state(|state| {
-            if !self.spoiled.load(Ordering::SeqCst) {
-                (state.clean, state.checkpoint) = (true, checkpoint);
-                (state.version_limit, state.time) = (next, time);
-            }
+        let mut state = self.state.lock();
+        if self.spoiled.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.replace_state(&mut state, |state| {
+            (state.clean, state.checkpoint) = (true, checkpoint);
+            (state.version_limit, state.time) = (next, time);
         })
     }
 
     /// Takes the clean marker back before a change after the clean stop is acknowledged.
     fn spoil(&self) {
-        if !self.marked.load(Ordering::SeqCst) || self.spoiled.swap(true, Ordering::SeqCst) {
+        if !self.marked.load(Ordering::SeqCst) {
+            return;
+        }
+        // Nobody goes on before the one who takes it back has done so.
+        let mut state = self.state.lock();
+        if self.spoiled.swap(true, Ordering::SeqCst) {
             return;
         }
         let limit = self.versions.peek() + version::BLOCK;
-        if self.update_state(|state| (state.clean, state.version_limit) = (false, limit)).is_err() {
+        if self.replace_state(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err() {
             self.journal.poison_now();
         }
     }

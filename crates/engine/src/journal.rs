@@ -169,9 +169,14 @@ impl Journal {
         }
     }
 
+    /// A checkpoint lifts the poison when it needs the journal from this position on only; 0 when it is sound.
+    pub fn poisoned_below(&self) -> u64 {
+        *self.poison.lock()
+    }
+
     /// Whether an entry is missing that no checkpoint has covered yet.
     pub fn is_poisoned(&self) -> bool {
-        *self.poison.lock() != 0
+        self.poisoned_below() != 0
     }
 
     /// Position of the next entry. Whoever takes a version after reading this gets a position at or above it.

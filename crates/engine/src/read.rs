@@ -223,7 +223,8 @@ impl FlashRead {
         if shard.is_superseded(self.hash, found.meta.version) {
             return Verdict::Superseded;
         }
-        let here = shard.is_at(self.hash, at);
+        // The place may have been used again while the read was under way: then what is there now is another record.
+        let here = shard.is_at(self.hash, at) && self.core.table.generation(at.segment) == self.generation;
         if self.mapped && !here {
             // The slot may have been cleared because it was stale when we saw it, and the map may be gone since.
             return Verdict::Unknown;

@@ -78,12 +78,13 @@ pub struct Checkpoints {
     /// What had happened when the newest was started.
     head: u64,
     opened: u64,
+    appended: u64,
     wanted: bool,
 }
 
 impl Checkpoints {
     pub(super) fn new(areas: [u64; 3], last: Option<(u64, u32)>) -> Self {
-        Self { areas, last, run: None, ended: None, head: 0, opened: 0, wanted: false }
+        Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -103,6 +104,7 @@ impl Checkpoints {
 
 impl Driver {
     pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
+        self.seal_what_holds_the_journal();
         if self.checkpoint.run.is_none() && self.load.is_none() && self.checkpoint_is_due(now) {
             self.start_checkpoint();
         }
@@ -111,6 +113,15 @@ impl Driver {
         if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
             self.end_phase(now);
             self.issue_checkpoint(out);
+        }
+    }
+
+    /// The journal is needed from where the oldest open segment was opened: a stream that gets little must not fill it.
+    fn seal_what_holds_the_journal(&self) {
+        let journal = &self.core.journal;
+        let (used, most) = (journal.used(), journal.entries() / 4);
+        if used > most {
+            self.core.streams.seal_opened_before(journal.head().saturating_sub(most));
         }
     }
 
@@ -126,6 +137,8 @@ impl Driver {
         let old = now >= c.ended.unwrap_or(0) + EVERY && core.journal.head() != c.head;
         core.journal.used() > core.journal.entries() / 2
             || core.table.opened() >= c.opened + segments
+            // Recovery holds every record written since in memory, also those of namespaces that journal no puts.
+            || core.table.appended() >= c.appended + core.journal.entries()
             || core.journal.is_poisoned()
             || (core.journal.is_bare() && core.journal.head() > 0)
             || old
@@ -133,6 +146,8 @@ impl Driver {
 
     fn start_checkpoint(&mut self) {
         let core = &self.core;
+        // Not before this checkpoint, but before the next one: open segments must not keep the journal poisoned.
+        core.streams.seal_opened_before(core.journal.poisoned_below());
         let head = core.journal.head();
         let floor = core.versions.peek();
         for slot in &core.shards {
@@ -163,6 +178,7 @@ impl Driver {
         };
         self.checkpoint.wanted = false;
         (self.checkpoint.head, self.checkpoint.opened) = (head, core.table.opened());
+        self.checkpoint.appended = core.table.appended();
         if area_len(header.shards, lines, header.tables_len) > self.checkpoint.areas[2] {
             return self.shrink_tables();
         }

@@ -79,6 +79,7 @@ pub struct SegmentTable {
     segments: Box<[Segment]>,
     free: Mutex<VecDeque<u32>>,
     opened: AtomicU64,
+    appended: AtomicU64,
     size: u32,
 }
 
@@ -101,6 +102,7 @@ impl SegmentTable {
             segments: places.into_iter().map(segment).collect(),
             free: Mutex::default(),
             opened: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
             size,
         }
     }
@@ -143,10 +145,16 @@ impl SegmentTable {
         self.at(segment).state.store(state as u8, Ordering::Release);
     }
 
-    fn step(&self, segment: u32, from: &[SegmentState], to: SegmentState) {
-        let now = self.state(segment);
-        assert!(from.contains(&now), "segment {segment} cannot go from {now:?} to {to:?}");
-        self.set(segment, to);
+    /// Takes an edge if the segment is where it starts. Streams and the driver do this at the same time.
+    fn try_step(&self, segment: u32, from: &[SegmentState], to: SegmentState) -> bool {
+        let edge = |now| from.contains(&SegmentState::from_u8(now)).then_some(to as u8);
+        self.at(segment).state.fetch_update(Ordering::AcqRel, Ordering::Acquire, edge).is_ok()
+    }
+
+    /// Takes an edge nobody else can get in the way of.
+    fn step(&self, segment: u32, from: SegmentState, to: SegmentState) {
+        let taken = self.try_step(segment, &[from], to);
+        assert!(taken, "segment {segment} cannot go from {:?} to {to:?}", self.state(segment));
     }
 
     /// Takes a free segment, not yet open: [`SegmentTable::open`] follows under the same lock of its stream.
@@ -164,12 +172,12 @@ impl SegmentTable {
         for counter in [&s.max_expiry, &s.records, &s.bytes, &s.live, &s.pending] {
             counter.store(0, Ordering::Relaxed);
         }
-        self.step(segment, &[SegmentState::Free], SegmentState::Open);
+        self.step(segment, SegmentState::Free, SegmentState::Open);
     }
 
-    /// Open to Sealing.
-    pub fn start_sealing(&self, segment: u32) {
-        self.step(segment, &[SegmentState::Open], SegmentState::Sealing);
+    /// Open to Sealing. False when it was retired meanwhile.
+    pub fn start_sealing(&self, segment: u32) -> bool {
+        self.try_step(segment, &[SegmentState::Open], SegmentState::Sealing)
     }
 
     /// Counts a write on its way.
@@ -180,32 +188,25 @@ impl SegmentTable {
     /// Counts a write that succeeded; Sealing to Sealed with the last one.
     pub fn write_done(&self, segment: u32) {
         let left = self.at(segment).pending.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left == 0 && self.state(segment) == SegmentState::Sealing {
-            self.set(segment, SegmentState::Sealed);
+        if left == 0 {
+            self.try_step(segment, &[SegmentState::Sealing], SegmentState::Sealed);
         }
     }
 
     /// A write failed. True the first time.
     pub fn retire(&self, segment: u32) -> bool {
-        if self.state(segment) == SegmentState::Retired {
-            return false;
-        }
-        self.step(
-            segment,
-            &[SegmentState::Open, SegmentState::Sealing, SegmentState::Sealed],
-            SegmentState::Retired,
-        );
-        true
+        let written = [SegmentState::Open, SegmentState::Sealing, SegmentState::Sealed];
+        self.try_step(segment, &written, SegmentState::Retired)
     }
 
     /// Sealed to Reclaiming.
     pub fn start_reclaim(&self, segment: u32) {
-        self.step(segment, &[SegmentState::Sealed], SegmentState::Reclaiming);
+        self.step(segment, SegmentState::Sealed, SegmentState::Reclaiming);
     }
 
     /// Reclaiming to Free.
     pub fn set_free(&self, segment: u32) {
-        self.step(segment, &[SegmentState::Reclaiming], SegmentState::Free);
+        self.step(segment, SegmentState::Reclaiming, SegmentState::Free);
         self.free.lock().push_back(segment);
     }
 
@@ -216,6 +217,12 @@ impl SegmentTable {
         s.max_expiry.fetch_max(if expiry == 0 { u32::MAX } else { expiry }, Ordering::Relaxed);
         s.records.fetch_add(1, Ordering::Relaxed);
         s.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.appended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records appended since the cache was opened.
+    pub fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
     }
 
     /// An index slot points at a record of it.
@@ -241,7 +248,12 @@ impl SegmentTable {
     /// The lowest journal position that kills of records may have in segments not yet sealed: a checkpoint calls these open.
     pub fn oldest_open_position(&self) -> Option<u64> {
         let open = self.in_state(SegmentState::Open).chain(self.in_state(SegmentState::Sealing));
-        open.map(|s| self.at(s).journal_position.load(Ordering::Acquire)).min()
+        open.map(|s| self.journal_position(s)).min()
+    }
+
+    /// Journal position before it was opened.
+    pub fn journal_position(&self, segment: u32) -> u64 {
+        self.at(segment).journal_position.load(Ordering::Acquire)
     }
 
     /// Records in it.
@@ -354,12 +366,25 @@ mod tests {
         table.write_done(s);
         assert_eq!(table.state(s), SegmentState::Open, "written so far, but not sealed");
         table.write_started(s);
-        table.start_sealing(s);
+        assert!(table.start_sealing(s));
         table.write_done(s);
         assert_eq!(table.state(s), SegmentState::Sealed);
         table.start_reclaim(s);
         table.set_free(s);
         assert_eq!((table.free_count(), table.generation(s)), (3, 7));
+    }
+
+    #[test]
+    fn a_segment_whose_write_failed_is_not_sealed_and_nobody_falls_over_it() {
+        let table = table();
+        let s = table.take_free().unwrap();
+        table.open(s, 7, 0);
+        table.write_started(s);
+        // A write has failed between a putter's look at the state and its sealing.
+        assert!(table.retire(s) && !table.retire(s));
+        assert!(!table.start_sealing(s));
+        table.write_done(s);
+        assert_eq!(table.state(s), SegmentState::Retired);
     }
 
     #[test]

@@ -298,7 +298,10 @@ impl Streams {
         self.totals.metadata_bytes.add(len.into());
         let start = self.table.segment_size() - len;
         self.table.write_started(o.id);
-        self.table.start_sealing(o.id);
+        if !self.table.start_sealing(o.id) {
+            // A write of it has failed meanwhile: what there is of it is given up.
+            return self.table.write_done(o.id);
+        }
         self.outstanding.fetch_add(1, Ordering::Relaxed);
         self.push_job(WriteJob { segment: o.id, start, data: Arc::new(data) });
     }
@@ -331,6 +334,16 @@ impl Streams {
                 } else {
                     self.close_chunk(o, 0);
                 }
+            }
+        }
+    }
+
+    /// Seals segments opened before a position of the journal, which is kept as far back as open segments reach.
+    pub fn seal_opened_before(&self, position: u64) {
+        for stream in &self.open {
+            let mut open = stream.lock();
+            if open.as_ref().is_some_and(|o| self.table.journal_position(o.id) < position) {
+                self.seal(&mut open);
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod oracle;
 mod run;
+mod scenarios;
 mod world;
 
 use run::{Outcome, run};

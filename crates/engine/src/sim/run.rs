@@ -77,6 +77,8 @@ struct Run {
     /// Gets begun and puts made in this life.
     begun: [u64; 4],
     put: [u64; 4],
+    /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
+    holes: bool,
     outcome: Outcome,
     trace: bool,
     seed: u64,
@@ -94,6 +96,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         puts: 0,
         begun: [0; 4],
         put: [0; 4],
+        holes: false,
         outcome: Outcome::default(),
         trace,
         seed,
@@ -317,6 +320,7 @@ impl Run {
         let after = life.core.stats().totals;
         let dropped = life.core.stats().namespaces.iter().map(|n| n.dropped.iter().sum::<u64>()).sum::<u64>();
         self.end_life(&life);
+        self.holes = false;
         self.outcome.closes += 1;
         let lossless = !self.world.faulty()
             && after.segments_reclaimed == before.segments_reclaimed
@@ -350,6 +354,9 @@ impl Run {
         });
         // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces warm.
         let poisoned = life.core.journal.is_poisoned() || life.core.journal.is_bare();
+        self.holes &= life.core.stats().totals.checkpoints == 0;
+        let holes = self.holes;
+        self.holes |= kind == Crash::Machine;
         self.waiting.clear();
         self.end_life(&life);
         self.outcome.crashes += 1;
@@ -361,7 +368,7 @@ impl Run {
         }
         self.world.crash(life, kind);
         let mut life = self.open()?;
-        let exact = planned && kind == Crash::Process && !self.world.faulty() && !poisoned;
+        let exact = planned && kind == Crash::Process && !self.world.faulty() && !poisoned && !holes;
         if exact {
             self.world.load(&mut life);
             let checked = self.must_hit(&life, &survivors, "after a crash");

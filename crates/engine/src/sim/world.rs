@@ -50,6 +50,8 @@ pub struct World {
     pub random: SimRandom,
     /// The latest opening took more than one life.
     pub interrupted: bool,
+    /// Namespaces to open.
+    pub namespaces: Vec<(&'static str, NamespaceOptions)>,
     config: Config,
 }
 
@@ -61,7 +63,8 @@ impl World {
         let mut random = SimRandom::new(seed ^ 0x5eed);
         config.memory = (400 + 100 * random.below(5)) << 10;
         let machine = SimMachine::new(seed, faults, &[FLASH]);
-        Self { machine, clock: Arc::new(ManualClock::at(EPOCH)), faults, random, interrupted: false, config }
+        let (clock, namespaces) = (Arc::new(ManualClock::at(EPOCH)), NAMESPACES.to_vec());
+        Self { machine, clock, faults, random, interrupted: false, namespaces, config }
     }
 
     /// Opens the cache; while faults are on, as often as it takes.
@@ -108,7 +111,7 @@ impl World {
         let mut disk = self.machine.disk();
         let recovery::Opened { core, driver } = recovery::open(&self.config, env, &mut disk)?;
         let open = |(name, options): &(&str, NamespaceOptions)| open_namespace(&core, name, *options);
-        let namespaces = NAMESPACES.iter().map(open).collect::<Result<_, _>>()?;
+        let namespaces = self.namespaces.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Life { core, namespaces, driver, disk })
     }
 

@@ -1,0 +1,164 @@
+//! Histories that random runs meet too rarely, told step by step.
+
+use super::world::{EPOCH, Life, World};
+use crate::api::{Lookup, PutOptions, PutOutcome};
+use crate::config::{Durability, Mutability, NamespaceOptions};
+use crate::disk::sim::{Crash, SimFaults};
+use crate::version;
+
+/// The namespace "mutable".
+const NS: usize = 0;
+
+fn world(seed: u64) -> (World, Life) {
+    let mut world = World::new(seed, SimFaults::none());
+    let life = world.open().expect("opens");
+    (world, life)
+}
+
+/// What a get finds.
+fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
+    let mut lookup = life.namespaces[NS].get(key);
+    while let Lookup::Flash(read) = lookup {
+        let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+        lookup = read.finish(bytes);
+    }
+    match lookup {
+        Lookup::Hit(hit) => Some(hit.value.to_vec()),
+        _ => None,
+    }
+}
+
+/// Ends a life and begins the next one, with its index loaded.
+fn crash(world: &mut World, life: Life, kind: Crash) -> Life {
+    world.crash(life, kind);
+    world.machine.set_faults(SimFaults::none());
+    let mut life = world.open().expect("opens");
+    world.load(&mut life);
+    life
+}
+
+fn pass(world: &mut World, life: &mut Life, turns: usize) {
+    for _ in 0..turns {
+        world.clock.pass(100);
+        world.turn(life);
+    }
+}
+
+fn put(life: &Life, key: &[u8], value: &[u8], expiry: u32) {
+    let outcome = life.namespaces[NS].put(key, value, PutOptions { expiry, ..PutOptions::default() });
+    assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
+}
+
+#[test]
+fn a_stream_that_stands_still_does_not_hold_up_the_journal() {
+    let (mut world, mut life) = world(1);
+    put(&life, b"short", &[1; 100], EPOCH as u32 + 1000);
+    pass(&mut world, &mut life, 100);
+    for n in 0..3000u32 {
+        put(&life, format!("key-{}", n % 50).as_bytes(), &[2; 1000], 0);
+        if n % 8 == 0 {
+            pass(&mut world, &mut life, 10);
+        }
+    }
+    assert!(!life.core.journal.is_poisoned(), "{:?}", life.core.stats());
+    pass(&mut world, &mut life, 5000);
+    let before = life.core.stats().totals.checkpoints;
+    pass(&mut world, &mut life, 1000);
+    let stats = life.core.stats();
+    assert!(stats.journal_used < stats.journal_capacity / 2, "{stats:?}");
+    assert_eq!(stats.totals.checkpoints, before, "an idle cache takes no checkpoints");
+}
+
+/// Puts `key` and has it be the first record of a segment on flash, and nowhere else.
+fn put_first_in_segment(world: &mut World, life: &mut Life, key: &[u8], value: &[u8]) {
+    life.core.streams.flush(u64::MAX, true);
+    put(life, key, value, 0);
+    let hash = life.core.hash(NS as u16, key);
+    let mut shard = life.core.shard(hash).lock();
+    let entry = shard.dram.peek(hash, NS as u16, key).expect("just put").clone();
+    assert!(life.core.copy_out(&mut shard, &entry, true));
+    shard.dram.remove(hash, NS as u16, key);
+    drop(shard);
+    life.core.streams.flush(u64::MAX, true);
+    pass(world, life, 40);
+}
+
+#[test]
+fn a_read_that_outlives_its_segment_does_not_bring_the_old_value_back() {
+    let (mut world, mut life) = world(1);
+    put_first_in_segment(&mut world, &mut life, b"key", &[0; 900]);
+    let Lookup::Flash(old) = life.namespaces[NS].get(b"key") else { panic!("it is on flash") };
+    let bytes = life.core.set.read_at(old.device(), old.offset(), old.len());
+    for n in 1..200u8 {
+        put_first_in_segment(&mut world, &mut life, b"key", &[n; 900]);
+        let Lookup::Flash(read) = life.namespaces[NS].get(b"key") else { panic!("it is on flash") };
+        if read.offset() != old.offset() {
+            continue;
+        }
+        drop(read);
+        // Begun before the later puts, it may return the old value; but nobody after it.
+        let _ = old.finish(bytes);
+        assert_eq!(get(&life, b"key"), Some(vec![n; 900]));
+        return;
+    }
+    panic!("the place was never used again");
+}
+
+#[test]
+fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_cold() {
+    for seed in 0..8 {
+        let (mut world, mut life) = world(seed);
+        let keys: Vec<Vec<u8>> = (0..450).map(|n| format!("key-{n}").into_bytes()).collect();
+        for key in &keys {
+            put(&life, key, &[1; 200], 0);
+            pass(&mut world, &mut life, 1);
+        }
+        assert!(world.close(&mut life));
+        // The state file cannot be written any more (or so it says), and the journal has no room for all.
+        world.machine.set_faults(SimFaults { meta_error: 1.0, ..SimFaults::none() });
+        for key in &keys {
+            life.namespaces[NS].remove(key);
+        }
+        assert!(life.core.journal.is_poisoned());
+        let life = crash(&mut world, life, Crash::Process);
+        let stale = keys.iter().filter(|key| get(&life, key).is_some()).count();
+        assert_eq!(stale, 0, "seed {seed}: removed objects are back");
+    }
+}
+
+/// A value is overwritten, the namespace opened with other options, the power lost: the old value must not return.
+fn power_lost_after(change: impl Fn(&mut NamespaceOptions)) {
+    for seed in 0..20 {
+        let (mut world, mut life) = world(seed);
+        put(&life, b"key", b"old", 0);
+        assert!(world.close(&mut life));
+        let life = crash(&mut world, life, Crash::Process);
+        put(&life, b"key", b"new", 0);
+        world.crash(life, Crash::Process);
+        change(&mut world.namespaces[NS].1);
+        let life = world.open().expect("opens");
+        let life = crash(&mut world, life, Crash::Machine);
+        assert!(get(&life, b"key").as_deref() != Some(b"old"), "seed {seed}: an old value is back");
+    }
+}
+
+#[test]
+fn a_namespace_that_becomes_immutable_forgets_what_it_held_also_after_power_loss() {
+    power_lost_after(|o| o.mutability = Mutability::Immutable);
+}
+
+#[test]
+fn a_namespace_that_becomes_synced_has_its_earlier_removals_synced_first() {
+    power_lost_after(|o| o.durability = Durability::Synced);
+}
+
+#[test]
+fn versions_used_beyond_what_is_reserved_are_doubted_at_once() {
+    let (_, life) = world(1);
+    for _ in 0..2 * version::BLOCK {
+        life.core.versions.take();
+    }
+    // The background thread has not come round to see it.
+    put(&life, b"key", b"value", 0);
+    assert!(life.core.journal.is_poisoned());
+}
