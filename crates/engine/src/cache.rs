@@ -201,15 +201,18 @@ pub(crate) fn open_namespace(
         return Err(OpenError::Config("65,536 namespaces exist already".into()));
     };
     let ns = Arc::new(NamespaceState::new(id, name.to_owned(), options));
+    let mut cleared = 0;
     if let Some(old) = known.map(|id| &namespaces[id]) {
         ns.restore(&old.kills());
         let same = old.options.mutability == options.mutability && old.options.survives == options.survives;
         if !same {
-            core.kill(&ns, Event::Clear { ns: id });
+            cleared = core.kill(&ns, Event::Clear { ns: id });
         }
+        // The new options may promise more at power loss than the old ones: for what the old ones have journalled, too.
+        core.journal.sync().map_err(OpenError::io("flushing the journal"))?;
     }
     core.update_state(|state| {
-        let kill = state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill);
+        let kill = state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill).max(cleared);
         state.namespaces.retain(|n| n.id != id);
         state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options, kill });
         state.namespaces.sort_by_key(|n| n.id);

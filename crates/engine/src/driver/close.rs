@@ -117,7 +117,7 @@ impl Driver {
         let sequence = self.checkpoint.sequence();
         self.close.clean = sequence != self.close.before;
         if self.close.clean {
-            let marked = self.core.journal.sync().and_then(|()| self.core.mark_clean(sequence.unwrap_or(0)));
+            let marked = self.core.mark_clean(sequence.unwrap_or(0));
             if let Err(error) = marked {
                 tracing::warn!(%error, "the clean marker could not be written: the next start is as after a crash");
             }

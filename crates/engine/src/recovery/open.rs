@@ -166,7 +166,9 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
     let needed = needed.map_or(0, |c| c.0.journal_position);
     let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
     let sequence = checkpoint.as_ref().map_or(0, |(h, ..)| h.sequence);
-    let end = if state.clean && state.checkpoint == sequence {
+    // A poisoned journal misses something that came after the clean stop.
+    let poisoned = scan.as_ref().is_some_and(|s| s.poisoned);
+    let end = if state.clean && state.checkpoint == sequence && !poisoned {
         End::Clean
     } else if env.boot_id == Some(state.boot_id) && state.boot_id != [0; 16] {
         End::Process
