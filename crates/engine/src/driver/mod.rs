@@ -41,6 +41,8 @@ pub struct Driver {
     in_flight: HashMap<u64, Purpose>,
     next_id: u64,
     writes_in_flight: u32,
+    /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
+    pause: u64,
     /// When which version was next: to know how old a dirty object is.
     marks: VecDeque<(u64, u64)>,
     /// Objects with lower versions have waited long enough for their copy on flash.
@@ -65,6 +67,7 @@ impl Driver {
             in_flight: HashMap::new(),
             next_id: 0,
             writes_in_flight: 0,
+            pause: 0,
             marks: VecDeque::new(),
             copy_below: 0,
             last_budget: now,

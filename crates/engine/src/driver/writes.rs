@@ -19,8 +19,10 @@ const BATCH: usize = 32;
 const TURNS: usize = 64;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
-/// Pause after a failed write.
+/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
 const PAUSE: u64 = 1_000;
+/// Longest pause.
+const MAX_PAUSE: u64 = 60_000;
 
 impl Driver {
     /// Copies what has waited long enough, and closes chunks that have.
@@ -82,11 +84,14 @@ impl Driver {
         if let Err(error) = result {
             core.totals.write_errors.inc();
             if core.table.retire(job.segment) {
+                self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
                 core.totals.segments_retired.inc();
                 core.totals.dropped(DropReason::WriteFailed, core.table.live(job.segment).into());
                 tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired until the next opening");
             }
-            core.streams.pause_until(core.clock.millis() + PAUSE);
+            core.streams.pause_until(core.clock.millis() + self.pause);
+        } else {
+            self.pause = 0;
         }
         core.table.write_done(job.segment);
         core.streams.job_done(job);

@@ -162,3 +162,20 @@ fn versions_used_beyond_what_is_reserved_are_doubted_at_once() {
     put(&life, b"key", b"value", 0);
     assert!(life.core.journal.is_poisoned());
 }
+
+#[test]
+fn an_outage_of_the_device_does_not_cost_every_segment() {
+    let (mut world, mut life) = world(1);
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    for n in 0..3000u32 {
+        put(&life, format!("key-{}", n % 400).as_bytes(), &[1; 900], 0);
+        pass(&mut world, &mut life, 1);
+    }
+    let retired = life.core.stats().totals.segments_retired;
+    assert!(retired <= 10, "{retired} segments are out of use after five minutes");
+    world.machine.set_faults(SimFaults::none());
+    pass(&mut world, &mut life, 700);
+    put(&life, b"key", b"value", 0);
+    pass(&mut world, &mut life, 200);
+    assert!(life.is_on_flash(NS, b"key"), "writing goes on when the device does: {:?}", life.core.stats());
+}
