@@ -22,6 +22,11 @@ pub trait Router: Send + Sync + 'static {
     /// client; must not block.
     fn route(&self, request: Request) -> Option<Later>;
 
+    /// Whether the cache is what it is going to be. Clients that connect at the start of the process wait for this, a moment at most.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
     /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {

@@ -28,6 +28,9 @@ use crate::reactor::ConnectionGuard;
 const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
 /// How long a client that comes before the database waits.
 const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
+/// How long a client that comes before the lease waits: a moment at the start, so that a warm cache's clients do not all go to
+/// the database first.
+const WAIT_FOR_CACHE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the database has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The CQL version told in SUPPORTED, as Cassandra 4.0 and later have it.
@@ -187,13 +190,19 @@ impl Session {
         self.started(version, Stage::Ready);
     }
 
-    /// Waits until it is known what versions the database speaks, for a while.
+    /// Waits until it is known what versions the database speaks, and then until the cache is what it is going to be; each for
+    /// a while.
     async fn wait_for_database(&self) {
-        let deadline = Instant::now() + WAIT_FOR_DATABASE;
-        while self.client.here.door.cluster() == Cluster::Unknown
-            && Instant::now() < deadline
-            && !self.client.out.is_closed()
-        {
+        let door = &self.client.here.door;
+        self.wait(WAIT_FOR_DATABASE, || door.cluster() != Cluster::Unknown).await;
+        if matches!(door.cluster(), Cluster::Known { authentication: false, .. }) {
+            self.wait(WAIT_FOR_CACHE, || door.config.router.is_ready()).await;
+        }
+    }
+
+    async fn wait(&self, at_most: Duration, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + at_most;
+        while !done() && Instant::now() < deadline && !self.client.out.is_closed() {
             compio::time::sleep(LOOK_AGAIN).await;
         }
     }

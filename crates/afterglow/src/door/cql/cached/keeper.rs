@@ -4,6 +4,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::frame::{Flags, Opcode};
@@ -130,6 +131,7 @@ impl Keeper {
         if self.policies.current().1.any_exclusive() {
             self.keep_lease().await;
         } else {
+            self.shared.settled.store(true, Ordering::Release);
             self.door.config.metrics.lease.set(LeaseState::NotNeeded);
         }
     }
@@ -188,6 +190,10 @@ impl Keeper {
             }
             let change = self.lease.answered(request, sent_at, answer, self.now());
             self.note(request, answer, change);
+            if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
+            {
+                self.shared.settled.store(true, Ordering::Release);
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) cluster: RwLock<Option<String>>,
     /// `schema_version` when the control connection was last there.
     schema_version: RwLock<Option<String>>,
+    /// The lease has been asked for, and the answer is known; or none is needed.
+    pub(super) settled: AtomicBool,
     /// The database has required authentication since the control connection was last there.
     guarded: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl CachedRouter {
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
+            settled: AtomicBool::new(false),
             guarded: AtomicBool::new(false),
         };
         CachedRouter { shared: Arc::new(shared) }
@@ -88,6 +91,10 @@ impl Router for CachedRouter {
                 None
             }
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.shared.settled.load(Ordering::Acquire)
     }
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
