@@ -26,6 +26,8 @@ enum Phase {
 pub struct Close {
     phase: Phase,
     waited: u32,
+    /// Record bytes written when something was last seen to go on.
+    written: u64,
     /// Sequence of the newest checkpoint before the last one.
     before: Option<u64>,
     clean: bool,
@@ -51,6 +53,14 @@ impl Close {
         matches!(self.phase, Phase::Write | Phase::Checkpoint | Phase::Over)
     }
 
+    /// Whether nothing has gone on for long: no I/O in flight (`busy`), and of `written` record bytes none new.
+    fn is_out_of_patience(&mut self, busy: bool, written: u64) -> bool {
+        if busy || written != self.written {
+            (self.written, self.waited) = (written, 0);
+        }
+        self.waited > PATIENCE
+    }
+
     fn go(&mut self, phase: Phase) {
         (self.phase, self.waited) = (phase, 0);
     }
@@ -69,11 +79,10 @@ impl Driver {
             }
             Phase::Copy => {
                 let left = self.copy_dirty(u64::MAX, true);
-                if !self.in_flight.is_empty() || self.reclaim.is_some() {
-                    self.close.waited = 0;
-                }
+                let busy = !self.in_flight.is_empty() || self.reclaim.is_some();
+                let stuck = self.close.is_out_of_patience(busy, self.core.totals.record_bytes.get());
                 // Nothing in flight for long and still no room: no segment can be freed any more, or writing fails.
-                if !left || self.close.waited > PATIENCE {
+                if !left || stuck {
                     self.core.streams.flush(u64::MAX, true);
                     self.close.go(Phase::Write);
                 }
@@ -125,5 +134,23 @@ impl Driver {
             tracing::warn!("the last checkpoint could not be written: the next start is as after a crash");
         }
         self.close.go(Phase::Over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_for_standing_still_only() {
+        let mut close = Close::default();
+        // Writes that end between two steps are never seen in flight.
+        for written in 1..=u64::from(3 * PATIENCE) {
+            close.waited += 1;
+            assert!(!close.is_out_of_patience(false, written));
+        }
+        close.waited += PATIENCE + 1;
+        assert!(close.is_out_of_patience(false, u64::from(3 * PATIENCE)));
+        assert!(!close.is_out_of_patience(true, u64::from(3 * PATIENCE)));
     }
 }
