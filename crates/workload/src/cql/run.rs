@@ -97,6 +97,10 @@ pub fn run(
 ) -> Result<RunResult, Box<dyn std::error::Error>> {
     let shared = Shared::default();
     let chooser = KeyChooser::new(options.load.distribution, options.load.table.records);
+    // Without a warm-up every operation counts, also the first: none may begin before measuring does.
+    if matches!(options.warm, Warm::For(duration) if duration.is_zero()) {
+        shared.advance(Phase::Measure);
+    }
     thread::scope(|scope| {
         let (shared, chooser) = (&shared, &chooser);
         let threads: Vec<_> = (0..options.load.threads)
