@@ -7,7 +7,7 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesBuilder};
-use afterglow_cql::plan::{Projected, RowKey, TableSchema};
+use afterglow_cql::plan::{Projected, ReadPlan, RowKey, TableSchema};
 use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
 use afterglow_cql::row::{Filled, fill_query, read_fill};
 use parking_lot::Mutex;
@@ -74,49 +74,44 @@ pub struct FillStatements {
 
 impl FillStatements {
     /// The statement, if it is prepared.
-    pub fn ready(
-        &self,
-        table: &TableSchema,
-        version: Version,
-        generation: u64,
-    ) -> Option<Arc<FillStatement>> {
+    pub fn ready(&self, plan: &ReadPlan, version: Version, generation: u64) -> Option<Arc<FillStatement>> {
         let (_, statement) = {
             let prepared = self.prepared.lock();
-            prepared.get(&(table.id, version)).filter(|(of, _)| *of == generation).cloned()?
+            prepared.get(&(plan.table.id, version)).filter(|(of, _)| *of == generation).cloned()?
         };
         // A plan may be older than the generation that its request saw: its columns must not pass for the newer ones.
-        (statement.fingerprint == table.fingerprint()).then_some(statement)
+        (statement.fingerprint == plan.fingerprint).then_some(statement)
     }
 
     /// The statement, prepared if need be.
     pub async fn get(
         &self,
         backend: &Backend,
-        table: &Arc<TableSchema>,
+        plan: &ReadPlan,
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
-        match self.ready(table, backend.version(), generation) {
+        match self.ready(plan, backend.version(), generation) {
             Some(statement) => Ok(statement),
-            None => self.prepare(backend, table, generation).await,
+            None => self.prepare(backend, plan, generation).await,
         }
     }
 
     async fn prepare(
         &self,
         backend: &Backend,
-        table: &Arc<TableSchema>,
+        plan: &ReadPlan,
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
         let mut body = Vec::new();
-        Prepare { text: &fill_query(table), keyspace: None }.encode(backend.version(), &mut body);
+        Prepare { text: &fill_query(&plan.table), keyspace: None }.encode(backend.version(), &mut body);
         let answer =
             backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.map_err(|_| FillFailure::Failed)?;
-        let statement = Arc::new(understand(&answer, table).ok_or(FillFailure::Failed)?);
+        let statement = Arc::new(understand(&answer, plan).ok_or(FillFailure::Failed)?);
         let mut prepared = self.prepared.lock();
         if prepared.len() >= MAX_STATEMENTS {
             prepared.clear();
         }
-        prepared.insert((table.id, backend.version()), (generation, statement.clone()));
+        prepared.insert((plan.table.id, backend.version()), (generation, statement.clone()));
         Ok(statement)
     }
 
@@ -131,10 +126,10 @@ impl FillStatements {
         generation: u64,
         asked_at: u32,
     ) -> Result<Filled, FillFailure> {
-        let mut statement = self.get(backend, ask.table, generation).await?;
+        let mut statement = self.get(backend, ask.plan, generation).await?;
         let mut answer = execute(backend, &statement, &ask).await?;
         if error_code(&answer) == Some(ErrorCode::Unprepared) {
-            statement = self.prepare(backend, ask.table, generation).await?;
+            statement = self.prepare(backend, ask.plan, generation).await?;
             answer = execute(backend, &statement, &ask).await?;
         }
         read(&answer, &ask, asked_at)
@@ -144,15 +139,16 @@ impl FillStatements {
 /// What to read.
 #[derive(Clone, Copy)]
 pub struct Ask<'a> {
-    /// The row's table.
-    pub table: &'a Arc<TableSchema>,
+    /// The plan that the row is read for.
+    pub plan: &'a ReadPlan,
     /// The row's key.
     pub key: &'a RowKey,
     /// At what consistency.
     pub consistency: Consistency,
 }
 
-fn understand(answer: &Envelope, table: &Arc<TableSchema>) -> Option<FillStatement> {
+fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
+    let table = &plan.table;
     let Response::Result(ResultBody::Prepared(prepared)) = parsed(answer)? else { return None };
     let columns: Vec<ColumnSpec<'_>> = prepared.result.columns.iter().collect();
     let keys: Vec<&str> =
@@ -170,7 +166,7 @@ fn understand(answer: &Envelope, table: &Arc<TableSchema>) -> Option<FillStateme
         metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),
         types: head.iter().chain(&values).map(|column| column.type_bytes.to_vec()).collect(),
         keys: keys.len(),
-        fingerprint: table.fingerprint(),
+        fingerprint: plan.fingerprint,
         table: table.clone(),
     })
 }
@@ -210,6 +206,6 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
         .map(|row| row.map(|row| row.cells().collect()))
         .collect::<Result<_, _>>()
         .map_err(|_| FillFailure::Failed)?;
-    read_fill(ask.table, ask.table.fingerprint(), ask.key, &cells, asked_at)
+    read_fill(&ask.plan.table, ask.plan.fingerprint, ask.key, &cells, asked_at)
         .map_err(|_| FillFailure::Uncacheable)
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_of};
 use afterglow_cql::freshness::lease::LeaseClock;
-use afterglow_cql::plan::{RowKey, TableSchema};
+use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::row::{Filled, StoredRow};
 use afterglow_engine::{Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
 use bytes::Bytes;
@@ -245,7 +245,7 @@ impl RowCache {
     ///
     /// `asked_at` is the moment *before* the fill was sent.
     pub fn install(&self, fill: Fill<'_>, ticket: Ticket<Waiter>) -> (Option<Row>, FillOutcome) {
-        let row = Row::checked(fill.filled.bytes.clone().into(), fill.table.fingerprint());
+        let row = Row::checked(fill.filled.bytes.clone().into(), fill.plan.fingerprint);
         let mut outcome = FillOutcome::Overtaken;
         let weak = ticket.is_weak();
         let finished = if fill.filled.marker_only {
@@ -262,7 +262,7 @@ impl RowCache {
     }
 
     fn put(&self, fill: &Fill<'_>, weak: bool) -> FillOutcome {
-        let Fill { table, key, filled, licence, asked_at } = fill;
+        let Fill { plan: ReadPlan { table, .. }, key, filled, licence, asked_at } = fill;
         let claim = match licence {
             Licence::Exclusive { claim } => *claim,
             Licence::Bounded { .. } => NO_CLAIM,
@@ -303,8 +303,8 @@ pub struct Moment {
 
 /// A fill that came back.
 pub struct Fill<'a> {
-    /// The row's table.
-    pub table: &'a TableSchema,
+    /// The plan that the row was read for.
+    pub plan: &'a ReadPlan,
     /// The row's key.
     pub key: &'a RowKey,
     /// What the database said.

@@ -113,7 +113,7 @@ impl Wanted {
             Wanted::Skipped => Some(Ready::Skipped),
             Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
             Wanted::ByFillStatement { generation } => {
-                let statement = shared.statements.ready(&read.table, version, *generation)?;
+                let statement = shared.statements.ready(read, version, *generation)?;
                 Some(Ready::Whole(statement.metadata(version, &read.projection, &read.names).into()))
             }
         }
@@ -253,7 +253,7 @@ impl Pending {
             return Some(ready);
         }
         let backend = self.request.connection().await.ok()?;
-        self.shared.statements.get(&backend, &self.read().table, self.terms.generation).await.ok()?;
+        self.shared.statements.get(&backend, self.read(), self.terms.generation).await.ok()?;
         self.terms.metadata.ready(&self.shared, self.read(), version)
     }
 
@@ -286,7 +286,7 @@ impl Pending {
         let filled = match self.request.connection().await {
             Ok(backend) => {
                 let read = self.read();
-                let ask = Ask { table: &read.table, key: &self.terms.key, consistency: self.terms.fill_at };
+                let ask = Ask { plan: read, key: &self.terms.key, consistency: self.terms.fill_at };
                 self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at.unix).await
             }
             Err(_) => Err(FillFailure::Failed),
@@ -295,13 +295,8 @@ impl Pending {
         match filled {
             Ok(filled) => {
                 let read = self.read();
-                let fill = Fill {
-                    table: &read.table,
-                    key: &self.terms.key,
-                    filled,
-                    licence: self.terms.licence,
-                    asked_at,
-                };
+                let fill =
+                    Fill { plan: read, key: &self.terms.key, filled, licence: self.terms.licence, asked_at };
                 let (row, outcome) = self.shared.cache.install(fill, ticket);
                 fills.inc(outcome);
                 match row {
