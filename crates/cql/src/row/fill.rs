@@ -22,7 +22,7 @@ pub fn fill_query(table: &TableSchema) -> String {
 }
 
 /// A name in double quotes: never folded, never a keyword.
-pub(crate) fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

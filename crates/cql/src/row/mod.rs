@@ -9,7 +9,7 @@ use crate::plan::{Projected, RowKey};
 
 mod fill;
 
-pub use fill::{FillError, Filled, fill_query, read_fill};
+pub use fill::{FillError, Filled, fill_query, quoted, read_fill};
 
 const FORMAT: u8 = 1;
 const ABSENT: u8 = 0;

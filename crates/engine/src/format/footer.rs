@@ -29,6 +29,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::record::Meta;
 use super::{BLOCK, FORMAT_VERSION, checksum, round_up};
 
 /// Bytes of a segment's header: its first record starts behind it.
@@ -63,6 +64,24 @@ pub struct Entry {
     pub ns: U16,
     /// Zero.
     pub reserved: U16,
+}
+
+impl Entry {
+    /// The entry of a record of `len` bytes at `offset` of its segment.
+    #[must_use]
+    pub fn new(hash: u64, meta: &Meta, offset: u32, len: u32) -> Self {
+        Self {
+            hash: hash.into(),
+            version: meta.version.into(),
+            offset: offset.into(),
+            len: len.into(),
+            expiry: meta.expiry.into(),
+            group: meta.group.into(),
+            epoch_slot: meta.epoch_slot.into(),
+            ns: meta.ns.into(),
+            reserved: 0.into(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

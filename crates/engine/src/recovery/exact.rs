@@ -102,17 +102,8 @@ impl Reader<'_> {
             };
             let padded = record::padded_len(found.key.len(), found.value.len());
             let (meta, len) = (found.meta, record::len(found.key.len(), found.value.len()) as u32);
-            entries.push(Entry {
-                hash: checksum(mix(self.hash_seed ^ u64::from(meta.ns)), found.key).into(),
-                version: meta.version.into(),
-                offset: at.into(),
-                len: len.into(),
-                expiry: meta.expiry.into(),
-                group: meta.group.into(),
-                epoch_slot: meta.epoch_slot.into(),
-                ns: meta.ns.into(),
-                reserved: 0.into(),
-            });
+            let hash = checksum(mix(self.hash_seed ^ u64::from(meta.ns)), found.key);
+            entries.push(Entry::new(hash, &meta, at, len));
             at += padded;
         }
         Exact { segment, generation, entries, torn: true }

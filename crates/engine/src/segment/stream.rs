@@ -164,17 +164,7 @@ impl Streams {
         let len = record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value)
             as u32;
         open.fill += padded;
-        open.entries.push(Entry {
-            hash: object.hash.into(),
-            version: meta.version.into(),
-            offset: at.into(),
-            len: len.into(),
-            expiry: meta.expiry.into(),
-            group: meta.group.into(),
-            epoch_slot: meta.epoch_slot.into(),
-            ns: meta.ns.into(),
-            reserved: 0.into(),
-        });
+        open.entries.push(Entry::new(object.hash, meta, at, len));
         self.table.record_added(open.id, meta.version, meta.expiry, padded);
         self.totals.record_bytes.add(u64::from(padded));
         if stream == StreamId::Reinserted {

@@ -9,6 +9,7 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Envelope, Flags, Header, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
 use afterglow_cql::response::{self, ErrorBody, Response, ResultKind};
+use afterglow_cql::row::quoted;
 use bytes::Bytes;
 use compio::BufResult;
 use compio::io::AsyncRead;
@@ -466,11 +467,6 @@ impl Backend {
             self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat);
         }
     }
-}
-
-/// A name as CQL text, whatever characters are in it.
-pub fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// The error in an answer, if it is one.
