@@ -133,6 +133,10 @@ pub struct Hit {
     pub version: u64,
     /// Unix seconds when it expires, [`NO_EXPIRY`] for never.
     pub expiry: u32,
+    /// The group it was put into, 0 for none.
+    pub group: u32,
+    /// The partition epoch it was put into: the top 20 bits of its token.
+    pub partition: u32,
     /// Where it was found.
     pub tier: Tier,
 }

@@ -1,33 +1,32 @@
 //! The public face: a cache and its namespaces.
 
-use std::cell::Cell;
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
 use crate::core::Core;
-use crate::disk::{self, DeviceId, DeviceSet, Disk};
+use crate::disk::{self, AlignedBuf, DeviceId, DeviceSet, Disk};
 use crate::driver::{Driver, THREAD};
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
 use crate::media::{DirLock, FileMetaStore, Media, MmapMedia, boot_id};
+use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::recovery::{self, Env};
-use crate::shard::Shard;
 use crate::stats::Stats;
 
 /// How long the background thread sleeps when nothing wakes it.
 const NAP: Duration = Duration::from_millis(100);
-/// Tries of a compare-and-put whose object moves between the tiers.
-const TRIES: usize = 4;
 
 /// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next opening recovers.
 pub struct Cache {
@@ -124,7 +123,7 @@ impl Cache {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn sync(&self) -> std::io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.core.journal.sync()
     }
 
@@ -255,55 +254,104 @@ impl Namespace {
     fn look_up_blocking(&self, key: &[u8]) -> Result<Hit, MissReason> {
         let mut lookup = self.get(key);
         loop {
-            match lookup {
+            lookup = match lookup {
                 Lookup::Hit(hit) => return Ok(hit),
                 Lookup::Miss(reason) => return Err(reason),
-                Lookup::Flash(read) => {
-                    let core = &self.core;
-                    if core.blocking_reads.fetch_add(1, Ordering::Relaxed) >= core.max_blocking_reads {
-                        core.blocking_reads.fetch_sub(1, Ordering::Relaxed);
-                        lookup = read.busy();
-                        continue;
-                    }
-                    let result = core.set.read_at(read.device(), read.offset(), read.len());
-                    core.blocking_reads.fetch_sub(1, Ordering::Relaxed);
-                    lookup = read.finish(result);
-                }
+                Lookup::Flash(read) => match self.read_blocking(read.device(), read.offset(), read.len()) {
+                    Some(result) => read.finish(result),
+                    None => read.busy(),
+                },
             }
         }
+    }
+
+    /// One device read on this thread; `None` when too many are in flight.
+    fn read_blocking(&self, device: DeviceId, offset: u64, len: u32) -> Option<io::Result<AlignedBuf>> {
+        let core = &self.core;
+        let allowed = core.blocking_reads.fetch_add(1, Ordering::Relaxed) < core.max_blocking_reads;
+        let result = allowed.then(|| core.set.read_at(device, offset, len));
+        core.blocking_reads.fetch_sub(1, Ordering::Relaxed);
+        result
     }
 
     /// Puts an object. When this returns no read returns an older value of the key, whatever the outcome (but for
     /// [`RefuseReason::Closed`]).
     pub fn put(&self, key: &[u8], value: &[u8], options: PutOptions) -> PutOutcome {
-        self.core.put(&self.ns, key, value, &options, |_, _| true)
+        self.core.put(&self.ns, key, value, &options)
     }
 
     /// Puts an object if the key's version is `expected` (`None`: if there is no such object); refuses with
-    /// [`RefuseReason::VersionMismatch`] otherwise. May read from flash once to learn the version.
+    /// [`RefuseReason::VersionMismatch`] otherwise, also when the object cannot be looked at now. May read from flash to learn
+    /// the version. See [`Namespace::modify`] for callers that must not block.
     pub fn put_if(&self, key: &[u8], value: &[u8], options: PutOptions, expected: Option<u64>) -> PutOutcome {
-        for _ in 0..TRIES {
-            let hash = self.core.hash(self.ns.id, key);
-            let seen = self.core.shard(hash).lock().index.peek(hash);
-            // Brings the object into the DRAM tier, where its version is known.
-            let looked = self.look_up_blocking(key);
-            // A read that could not be made tells nothing; one that was made tells of the slot that was there before it.
-            let absent = looked.is_err_and(MissReason::is_absence);
-            let unsure = Cell::new(false);
-            let allow = |shard: &Shard, hash: u64| match shard.dram.peek(hash, self.ns.id, key) {
-                Some(entry) => Some(entry.version) == expected,
-                None if absent && shard.index.peek(hash) == seen => expected.is_none(),
-                None => {
-                    unsure.set(true);
-                    false
-                }
-            };
-            let outcome = self.core.put(&self.ns, key, value, &options, allow);
-            if !unsure.get() {
-                return outcome;
+        let change = |found: Option<&Hit>| match found.map(|hit| hit.version) == expected {
+            true => (Change::Put { value: Bytes::copy_from_slice(value), options }, ()),
+            false => (Change::Keep, ()),
+        };
+        match self.modify_blocking(key, change) {
+            Ok(Modified { changed: Changed::Put(outcome), .. }) => outcome,
+            _ => {
+                self.ns.counters.refuse(RefuseReason::VersionMismatch);
+                PutOutcome::Refused(RefuseReason::VersionMismatch)
             }
         }
-        PutOutcome::Refused(RefuseReason::VersionMismatch)
+    }
+
+    /// A serialized read-modify-write: finds the object, wherever it is, and has `change` decide what becomes of it. No other
+    /// change of the key comes in between, so no update is lost. What `change` returns beside the [`Change`] is handed back.
+    ///
+    /// Does not wait for a device: [`Modify::Flash`] says what to read, as [`Lookup::Flash`] does. `change` is called at most
+    /// once, under a lock that other keys share: it should do no more than make the new value.
+    ///
+    /// Counts as one lookup and, if something is changed, one put or removal.
+    ///
+    /// ```no_run
+    /// # use afterglow_engine::{Change, Changed, Hit, MissReason, Modify, Modified, Namespace};
+    /// fn increment(ns: &Namespace, key: &[u8], by: u64) -> Result<Option<u64>, MissReason> {
+    ///     let change = |found: Option<&Hit>| {
+    ///         let Some(hit) = found else { return (Change::Keep, None) };
+    ///         let old = std::str::from_utf8(&hit.value).ok().and_then(|text| text.parse::<u64>().ok());
+    ///         match old.map(|old| old.wrapping_add(by)) {
+    ///             Some(new) => (Change::Value(new.to_string().into()), Some(new)),
+    ///             None => (Change::Keep, None),
+    ///         }
+    ///     };
+    ///     let mut modify = ns.modify(key, change);
+    ///     loop {
+    ///         modify = match modify {
+    ///             Modify::Done(outcome) => return outcome.map(|modified| modified.returned),
+    ///             // A reactor awaits a read on its own ring here.
+    ///             Modify::Flash(read) => read.finish(Err(std::io::ErrorKind::Unsupported.into())),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn modify<F, T>(&self, key: &[u8], change: F) -> Modify<F, T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        self.core.modify(&self.ns, key, change)
+    }
+
+    /// [`Namespace::modify`], reading from flash on this thread if need be.
+    ///
+    /// # Errors
+    /// Why the object could not be looked at: the index is still loading, the device failed, too many reads are in flight, or
+    /// the object moved again and again. `change` was not called then, and nothing was changed.
+    pub fn modify_blocking<F, T>(&self, key: &[u8], change: F) -> Result<Modified<T>, MissReason>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        let mut modify = self.modify(key, change);
+        loop {
+            modify = match modify {
+                Modify::Done(outcome) => return outcome,
+                Modify::Flash(read) => match self.read_blocking(read.device(), read.offset(), read.len()) {
+                    Some(result) => read.finish(result),
+                    None => read.busy(),
+                },
+            }
+        }
     }
 
     /// Removes an object and returns the version of the removal: puts before it have lower versions.

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::api::{
-    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier,
-};
+use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
 use crate::clock::Clock;
 use crate::config::Durability;
 use crate::disk::DeviceSet;
@@ -55,8 +53,9 @@ pub struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     /// Every namespace ever opened, by id.
     pub(crate) namespaces: RwLock<Vec<Arc<NamespaceState>>>,
-    /// Held while a group, epoch or namespace is removed, from taking the version to the change of the table.
-    pub(crate) kills_lock: Mutex<()>,
+    /// Held for writing while a group, epoch or namespace is removed, from taking the version to the change of the table; for
+    /// reading from seeing that an object is alive to taking the version of what replaces it.
+    pub(crate) kills_lock: RwLock<()>,
     pub(crate) time: AtomicU64,
     pub(crate) loading: AtomicBool,
     /// No puts any more.
@@ -122,14 +121,14 @@ impl Core {
         let mut shard = self.shard(hash).lock();
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
-            let (meta, value) = (meta_of(entry), entry.value());
+            let (meta, hit) = (meta_of(entry), entry.hit(Tier::Dram));
             if let Some(reason) = self.dead(ns, &meta) {
                 shard.dram.remove(hash, ns.id, key);
                 ns.counters.miss(reason);
                 return Lookup::Miss(reason);
             }
             ns.counters.hit(Tier::Dram);
-            return Lookup::Hit(Hit { value, version: meta.version, expiry: meta.expiry, tier: Tier::Dram });
+            return Lookup::Hit(hit);
         }
         drop(shard);
         read::lookup(self, ns, key, hash)
@@ -148,7 +147,7 @@ impl Core {
 
     /// The next version. One that is not reserved could come again after a crash: the driver, which reserves them, may be held
     /// up by a slow device, so the journal says it at once.
-    fn take_version(&self) -> u64 {
+    pub(crate) fn take_version(&self) -> u64 {
         let version = self.versions.take();
         if self.versions.overrun() {
             self.journal.poison_now();
@@ -156,14 +155,54 @@ impl Core {
         version
     }
 
-    fn refusal(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Option<RefuseReason> {
-        if record::len(key.len(), value.len()) > self.max_record() {
+    fn refusal(&self, key: &[u8], value: &[u8], expiry: u32) -> Option<RefuseReason> {
+        if key.len() > record::MAX_KEY {
+            Some(RefuseReason::KeyTooLong)
+        } else if record::len(key.len(), value.len()) > self.max_record() {
             Some(RefuseReason::TooLarge)
-        } else if self.is_expired(options.expiry) {
+        } else if self.is_expired(expiry) {
             Some(RefuseReason::Expired)
         } else {
             None
         }
+    }
+
+    /// An object to be put, still without a version, or why it cannot be.
+    pub(crate) fn prepare(
+        &self,
+        ns: &NamespaceState,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        options: &PutOptions,
+    ) -> Result<Entry, RefuseReason> {
+        if let Some(reason) = self.refusal(key, value, options.expiry) {
+            return Err(reason);
+        }
+        Ok(Entry {
+            hash,
+            version: 0,
+            data: join(key, value),
+            key_len: key.len() as u32,
+            expiry: options.expiry,
+            group: options.group,
+            epoch_slot: epoch_slot(options.token),
+            ns: ns.id,
+            state: EntryState::Dirty,
+        })
+    }
+
+    /// An object with another expiry, to be put.
+    pub(crate) fn touched(&self, old: &Entry, expiry: u32) -> Result<Entry, RefuseReason> {
+        if self.is_expired(expiry) {
+            return Err(RefuseReason::Expired);
+        }
+        Ok(Entry { expiry, state: EntryState::Dirty, ..old.clone() })
+    }
+
+    /// The version of a put; none once the cache is closed.
+    pub(crate) fn take_put_version(&self) -> Result<u64, RefuseReason> {
+        if self.closed.load(Ordering::Acquire) { Err(RefuseReason::Closed) } else { Ok(self.take_version()) }
     }
 
     pub(crate) fn put(
@@ -172,56 +211,58 @@ impl Core {
         key: &[u8],
         value: &[u8],
         options: &PutOptions,
-        allow: impl FnOnce(&Shard, u64) -> bool,
     ) -> PutOutcome {
-        let refuse = |reason| {
-            ns.counters.refuse(reason);
-            PutOutcome::Refused(reason)
+        let hash = self.hash(ns.id, key);
+        let prepared = self.prepare(ns, hash, key, value, options);
+        let mut shard = self.shard(hash).lock();
+        let outcome = match self.take_put_version() {
+            Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
+            Err(reason) => PutOutcome::Refused(reason),
         };
-        if key.len() > record::MAX_KEY {
-            return refuse(RefuseReason::KeyTooLong);
-        }
-        let (hash, refusal) = (self.hash(ns.id, key), self.refusal(key, value, options));
-        let mut guard = self.shard(hash).lock();
-        let shard = &mut *guard;
-        if self.closed.load(Ordering::Acquire) {
-            return refuse(RefuseReason::Closed);
-        }
-        if !allow(shard, hash) {
-            return refuse(RefuseReason::VersionMismatch);
-        }
-        let version = self.take_version();
-        if ns.options.journals_puts() || (refusal.is_some() && ns.options.journals_removes()) {
+        drop(shard);
+        self.acknowledge(ns, outcome)
+    }
+
+    /// Publishes an object, or only removes the older one.
+    pub(crate) fn put_locked(
+        &self,
+        shard: &mut Shard,
+        ns: &NamespaceState,
+        hash: u64,
+        key: &[u8],
+        prepared: Result<Entry, RefuseReason>,
+        version: u64,
+    ) -> PutOutcome {
+        if ns.options.journals_puts() || (prepared.is_err() && ns.options.journals_removes()) {
             self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
         shard.clear_older(hash, version);
-        if let Some(reason) = refusal {
-            shard.dram.remove(hash, ns.id, key);
-            drop(guard);
-            self.settle(ns);
-            return refuse(reason);
-        }
-        shard.sketch.add(hash);
-        let entry = Entry {
-            hash,
-            version,
-            data: join(key, value),
-            key_len: key.len() as u32,
-            expiry: options.expiry,
-            group: options.group,
-            epoch_slot: epoch_slot(options.token),
-            ns: ns.id,
-            state: EntryState::Dirty,
+        let entry = match prepared {
+            Ok(entry) => Entry { version, ..entry },
+            Err(reason) => {
+                shard.dram.remove(hash, ns.id, key);
+                return PutOutcome::Refused(reason);
+            }
         };
+        shard.sketch.add(hash);
         let through = (ns.options.durability != Durability::WriteBack).then(|| entry.clone());
         self.insert_dram(shard, entry);
         if let Some(entry) = through {
             self.copy_out(shard, &entry, false);
         }
-        drop(guard);
-        self.settle(ns);
-        ns.counters.stored.inc();
         PutOutcome::Stored { version }
+    }
+
+    /// Counts a put and waits for what the namespace's durability asks for.
+    pub(crate) fn acknowledge(&self, ns: &NamespaceState, outcome: PutOutcome) -> PutOutcome {
+        match outcome {
+            PutOutcome::Stored { .. } => ns.counters.stored.inc(),
+            PutOutcome::Refused(reason) => ns.counters.refuse(reason),
+        }
+        if outcome != PutOutcome::Refused(RefuseReason::Closed) {
+            self.settle(ns);
+        }
+        outcome
     }
 
     /// Waits for what the namespace's durability asks for. A journal that cannot be synced is poisoned, and the flag too
@@ -242,22 +283,38 @@ impl Core {
         let hash = self.hash(ns.id, key);
         let mut shard = self.shard(hash).lock();
         let version = self.take_version();
+        self.remove_locked(&mut shard, ns, hash, key, version);
+        drop(shard);
+        self.removed(ns);
+        version
+    }
+
+    pub(crate) fn remove_locked(
+        &self,
+        shard: &mut Shard,
+        ns: &NamespaceState,
+        hash: u64,
+        key: &[u8],
+        version: u64,
+    ) {
         // While the cache closes, index lines may already have been captured: then every remove counts.
         if ns.options.journals_removes() || self.closed.load(Ordering::Acquire) {
             self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
         shard.clear_older(hash, version);
         shard.dram.remove(hash, ns.id, key);
-        drop(shard);
+    }
+
+    /// Makes a removal last, and counts it.
+    pub(crate) fn removed(&self, ns: &NamespaceState) {
         self.spoil();
         self.settle(ns);
         ns.counters.removes.inc();
-        version
     }
 
     /// Removes many objects at once by a kill version.
     pub(crate) fn kill(&self, ns: &NamespaceState, event: Event) -> u64 {
-        let guard = self.kills_lock.lock();
+        let guard = self.kills_lock.write();
         let version = self.take_version();
         self.journal.append(event, version);
         match event {
@@ -382,7 +439,7 @@ impl Core {
         for slot in &self.shards {
             drop(slot.lock());
         }
-        drop(self.kills_lock.lock());
+        drop(self.kills_lock.write());
         // Who removed something without seeing the mark is in the journal by now, which must last as long as the marker.
         self.journal.sync()?;
         let (next, time) = (self.versions.peek(), self.now());

@@ -39,6 +39,8 @@ pub struct FlashRead {
     followed: u8,
     /// The kill map was in force when the slot was looked up.
     mapped: bool,
+    /// Its outcome counts as a hit or miss of its namespace.
+    counted: bool,
     done: bool,
 }
 
@@ -63,23 +65,42 @@ impl Drop for FlashRead {
 
 /// Looks up what is not in the DRAM tier.
 pub fn lookup(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
-    follow(core, ns, key, hash, 0)
+    follow(core, ns, key, hash, Follow { followed: 0, counted: true })
 }
 
-fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, followed: u8) -> Lookup {
+/// The same for callers that count the outcome themselves; only a read that is dropped is counted here.
+pub fn lookup_uncounted(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
+    follow(core, ns, key, hash, Follow { followed: 0, counted: false })
+}
+
+#[derive(Clone, Copy)]
+struct Follow {
+    followed: u8,
+    counted: bool,
+}
+
+fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, by: Follow) -> Lookup {
+    let miss = |reason| miss(ns, reason, by.counted);
     // Read before the slot: a slot seen while the map is in force must be compared with it.
     let mapped = core.loading.load(Ordering::Acquire);
     let Some(slot) = core.shard(hash).index.lookup(hash) else {
-        return miss(ns, if mapped { MissReason::Loading } else { MissReason::Absent });
+        return miss(if mapped { MissReason::Loading } else { MissReason::Absent });
     };
     let at = slot.location();
     if !core.table.contains(at.segment) {
-        return gone(core, ns, hash, at, MissReason::Corrupt);
+        clear(core, hash, at);
+        return miss(MissReason::Corrupt);
     }
     let generation = core.table.generation(at.segment);
     match core.table.state(at.segment) {
-        SegmentState::Retired => return gone(core, ns, hash, at, MissReason::Device),
-        SegmentState::Free => return gone(core, ns, hash, at, MissReason::Absent),
+        SegmentState::Retired => {
+            clear(core, hash, at);
+            return miss(MissReason::Device);
+        }
+        SegmentState::Free => {
+            clear(core, hash, at);
+            return miss(MissReason::Absent);
+        }
         SegmentState::Sealed | SegmentState::Reclaiming | SegmentState::Open | SegmentState::Sealing => {}
     }
     let max = slot.size_class().max_bytes();
@@ -100,8 +121,9 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, fol
         offset: start,
         len: (end - start) as u32,
         skip: (from - start) as u32,
-        followed,
+        followed: by.followed,
         mapped,
+        counted: by.counted,
         done: false,
     };
     if core.table.state(at.segment) != SegmentState::Sealed
@@ -112,17 +134,18 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, fol
     Lookup::Flash(read)
 }
 
-fn miss(ns: &NamespaceState, reason: MissReason) -> Lookup {
-    ns.counters.miss(reason);
+fn miss(ns: &NamespaceState, reason: MissReason, counted: bool) -> Lookup {
+    if counted {
+        ns.counters.miss(reason);
+    }
     Lookup::Miss(reason)
 }
 
 /// Clears a slot that leads nowhere.
-fn gone(core: &Core, ns: &NamespaceState, hash: u64, at: Location, reason: MissReason) -> Lookup {
+fn clear(core: &Core, hash: u64, at: Location) {
     if core.shard(hash).lock().clear_if(hash, at) {
         core.totals.stale_slots.inc();
     }
-    miss(ns, reason)
 }
 
 impl FlashRead {
@@ -171,22 +194,28 @@ impl FlashRead {
         self.end(MissReason::Busy)
     }
 
-    fn end(mut self, reason: MissReason) -> Lookup {
-        self.done = true;
-        miss(&self.ns, reason)
+    /// Where the index pointed, and which use of the segment that was.
+    pub(crate) fn seen(&self) -> (Location, u64) {
+        (self.slot.location(), self.generation)
     }
 
-    fn end_gone(mut self, reason: MissReason) -> Lookup {
+    fn end(mut self, reason: MissReason) -> Lookup {
         self.done = true;
-        gone(&self.core, &self.ns, self.hash, self.slot.location(), reason)
+        miss(&self.ns, reason, self.counted)
+    }
+
+    fn end_gone(self, reason: MissReason) -> Lookup {
+        clear(&self.core, self.hash, self.slot.location());
+        self.end(reason)
     }
 
     fn follow(mut self) -> Lookup {
-        self.done = true;
         if self.followed >= MAX_FOLLOWED {
-            return miss(&self.ns, MissReason::Moved);
+            return self.end(MissReason::Moved);
         }
-        follow(&self.core, &self.ns, &self.key, self.hash, self.followed + 1)
+        self.done = true;
+        let by = Follow { followed: self.followed + 1, counted: self.counted };
+        follow(&self.core, &self.ns, &self.key, self.hash, by)
     }
 
     fn resolve(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
@@ -210,9 +239,17 @@ impl FlashRead {
             Verdict::Unknown => return self.follow(),
         }
         self.done = true;
-        self.ns.counters.hit(tier);
-        let value = bytes.slice_ref(found.value);
-        Lookup::Hit(Hit { value, version: found.meta.version, expiry: found.meta.expiry, tier })
+        if self.counted {
+            self.ns.counters.hit(tier);
+        }
+        Lookup::Hit(Hit {
+            value: bytes.slice_ref(found.value),
+            version: found.meta.version,
+            expiry: found.meta.expiry,
+            group: found.meta.group,
+            partition: found.meta.epoch_slot,
+            tier,
+        })
     }
 
     /// Decides under the shard's lock whether the record may be believed, and if it still is where the index says, takes a

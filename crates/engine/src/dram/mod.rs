@@ -13,6 +13,7 @@ mod tier;
 
 use bytes::Bytes;
 
+use crate::api::{Hit, Tier};
 use crate::index::Location;
 
 pub use arena::ENTRY_OVERHEAD;
@@ -69,6 +70,19 @@ impl Entry {
     #[must_use]
     pub fn value(&self) -> Bytes {
         self.data.slice(self.key_len as usize..)
+    }
+
+    /// The object as a lookup returns it.
+    #[must_use]
+    pub fn hit(&self, tier: Tier) -> Hit {
+        Hit {
+            value: self.value(),
+            version: self.version,
+            expiry: self.expiry,
+            group: self.group,
+            partition: self.epoch_slot,
+            tier,
+        }
     }
 
     /// Whether this is the object of that key.

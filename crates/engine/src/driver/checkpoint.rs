@@ -153,7 +153,7 @@ impl Driver {
         for slot in &core.shards {
             drop(slot.lock());
         }
-        drop(core.kills_lock.lock());
+        drop(core.kills_lock.write());
         // The table first: a segment that is sealed in between counts as open, which costs journal and nothing else.
         let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
         let namespaces = core.namespaces.read().iter().map(|ns| ns.kills()).collect();

@@ -336,7 +336,7 @@ fn build(
         shards: (0..config.shards).map(shard).collect(),
         streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
         namespaces: RwLock::new(namespaces),
-        kills_lock: Mutex::new(()),
+        kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
         closed: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! One seed.
 
+use super::modify::Changing;
 use super::oracle::{Key, Object, Oracle};
 use super::world::{EPOCH, Life, NAMESPACES, World};
 use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason, Tier};
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub checkpoints: u64,
     pub reclaimed: u64,
     pub poisoned: u64,
+    /// Read-modify-writes that found an object.
+    pub modified: u64,
 }
 
 impl Outcome {
@@ -44,6 +47,7 @@ impl Outcome {
             checkpoints: self.checkpoints + o.checkpoints,
             reclaimed: self.reclaimed + o.reclaimed,
             poisoned: self.poisoned + o.poisoned,
+            modified: self.modified + o.modified,
         }
     }
 }
@@ -65,23 +69,24 @@ struct Waiting {
     read: FlashRead,
 }
 
-struct Run {
-    world: World,
-    random: SimRandom,
-    oracle: Oracle,
+pub struct Run {
+    pub(super) world: World,
+    pub(super) random: SimRandom,
+    pub(super) oracle: Oracle,
     waiting: Vec<Waiting>,
+    pub(super) changing: Vec<Changing>,
     /// Highest time the cache has certainly seen.
-    time: u64,
-    wall: u64,
+    pub(super) time: u64,
+    pub(super) wall: u64,
     puts: u64,
-    /// Gets begun and puts made in this life.
-    begun: [u64; 4],
-    put: [u64; 4],
+    /// Lookups begun and puts made in this life.
+    pub(super) begun: [u64; 4],
+    pub(super) put: [u64; 4],
     /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
     holes: bool,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     trace: bool,
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// Runs a seed; panics when the cache does what it must not.
@@ -91,6 +96,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         random: SimRandom::new(seed),
         oracle: Oracle::default(),
         waiting: Vec::new(),
+        changing: Vec::new(),
         time: EPOCH,
         wall: EPOCH,
         puts: 0,
@@ -125,9 +131,11 @@ macro_rules! say {
 impl Run {
     fn operation(&mut self, mut life: Life) -> Option<Life> {
         match self.random.below(2000) {
-            0..700 => self.put(&life),
+            0..640 => self.put(&life),
+            640..700 => self.modify(&life),
             700..1240 => self.get(&life),
-            1240..1400 => self.finish(),
+            1240..1380 => self.finish(),
+            1380..1400 => self.finish_change(),
             1400..1460 => self.remove(&life),
             1460..1470 => self.kill(&life),
             1470..1700 => self.turn(&mut life),
@@ -164,7 +172,13 @@ impl Run {
         }
     }
 
-    fn key(&mut self) -> Key {
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{}", what());
+        }
+    }
+
+    pub(super) fn key(&mut self) -> Key {
         let ns = [0, 0, 0, 1, 1, 2, 3][self.random.below(7) as usize];
         // Half of the operations go to a tenth of the keys.
         let range = if self.random.chance(0.5) { KEYS / 10 } else { KEYS };
@@ -172,7 +186,7 @@ impl Run {
     }
 
     /// A fresh value; in an Immutable namespace the one value of the key.
-    fn object(&mut self, key: &Key) -> Object {
+    pub(super) fn object(&mut self, key: &Key) -> Object {
         if NAMESPACES[key.0].1.mutability == Mutability::Immutable {
             return immutable(key);
         }
@@ -309,8 +323,9 @@ impl Run {
     fn close(&mut self, mut life: Life) -> Option<Life> {
         say!(self, "close");
         self.world.turn(&mut life);
-        while !self.waiting.is_empty() {
+        while !self.waiting.is_empty() || !self.changing.is_empty() {
             self.finish();
+            self.finish_change();
         }
         let known: Vec<Key> = self.live(&life, |life, key| life.is_known(key.0, &key.1));
         let before = life.core.stats().totals;
@@ -358,6 +373,7 @@ impl Run {
         let holes = self.holes;
         self.holes |= kind == Crash::Machine;
         self.waiting.clear();
+        self.changing.clear();
         self.end_life(&life);
         self.outcome.crashes += 1;
         self.outcome.poisoned += u64::from(poisoned);
@@ -438,7 +454,8 @@ impl Run {
     fn end_life(&mut self, life: &Life) {
         let stats = life.core.stats();
         for (n, ns) in stats.namespaces.iter().enumerate() {
-            let waiting = self.waiting.iter().filter(|w| w.key.0 == n).count() as u64;
+            let keys = self.waiting.iter().map(|w| &w.key).chain(self.changing.iter().map(|c| &c.key));
+            let waiting = keys.filter(|key| key.0 == n).count() as u64;
             assert_eq!(ns.lookups() + waiting, self.begun[n], "seed {}: lookups of {}", self.seed, ns.name);
             let puts = ns.stored + ns.refused.iter().sum::<u64>();
             assert_eq!(puts, self.put[n], "seed {}: puts of {}", self.seed, ns.name);

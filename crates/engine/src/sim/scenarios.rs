@@ -1,9 +1,10 @@
 //! Histories that random runs meet too rarely, told step by step.
 
 use super::world::{EPOCH, Life, World};
-use crate::api::{Lookup, PutOptions, PutOutcome};
+use crate::api::{Hit, Lookup, PutOptions, PutOutcome};
 use crate::config::{Durability, Mutability, NamespaceOptions};
 use crate::disk::sim::{Crash, SimFaults};
+use crate::modify::{Change, Changed, Modified, Modify};
 use crate::version;
 
 /// The namespace "mutable".
@@ -102,6 +103,47 @@ fn a_read_that_outlives_its_segment_does_not_bring_the_old_value_back() {
         return;
     }
     panic!("the place was never used again");
+}
+
+/// Appends to `key`, which is on flash as `old`; `meanwhile` happens while the read is under way. What the change has found.
+fn change_while(meanwhile: impl Fn(&mut World, &mut Life)) -> (Option<Vec<u8>>, Changed) {
+    let (mut world, mut life) = world(1);
+    put_first_in_segment(&mut world, &mut life, b"key", b"old");
+    let append = |found: Option<&Hit>| {
+        let found = found.map(|hit| hit.value.to_vec());
+        (Change::Value([found.as_deref().unwrap_or_default(), b"+"].concat().into()), found)
+    };
+    let Modify::Flash(mut read) = life.namespaces[NS].modify(b"key", append) else {
+        panic!("it is on flash")
+    };
+    let mut bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+    meanwhile(&mut world, &mut life);
+    loop {
+        match read.finish(bytes) {
+            Modify::Done(Ok(Modified { returned, changed })) => {
+                let expected = [returned.as_deref().unwrap_or_default(), b"+"].concat();
+                assert_eq!(get(&life, b"key"), Some(expected));
+                return (returned, changed);
+            }
+            Modify::Done(Err(reason)) => panic!("{reason:?}"),
+            Modify::Flash(again) => read = again,
+        }
+        bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+    }
+}
+
+#[test]
+fn a_change_whose_read_was_overtaken_sees_what_came_meanwhile() {
+    let (found, _) = change_while(|_, _| {});
+    assert_eq!(found.as_deref(), Some(&b"old"[..]));
+    let (found, _) = change_while(|_, life| put(life, b"key", b"in DRAM", 0));
+    assert_eq!(found.as_deref(), Some(&b"in DRAM"[..]));
+    let (found, _) = change_while(|world, life| put_first_in_segment(world, life, b"key", b"on flash"));
+    assert_eq!(found.as_deref(), Some(&b"on flash"[..]));
+    let (found, _) = change_while(|_, life| drop(life.namespaces[NS].remove(b"key")));
+    assert_eq!(found, None);
+    let (found, _) = change_while(|_, life| drop(life.namespaces[NS].clear()));
+    assert_eq!(found, None);
 }
 
 #[test]

@@ -1,0 +1,301 @@
+//! Serialized read-modify-write of one key.
+//!
+//! The object is found first, with a device read if need be; then, under the lock of the key's shard, it is checked that it
+//! is still the one found, the caller's closure decides, and the change is published: nothing comes in between, neither
+//! another change of the key, nor eviction, nor relocation. If the object is not the one found any more the search begins
+//! again, a bounded number of times. The closure runs at most once.
+//!
+//! Removals of many objects do not take the shard's lock. They take their version while nobody else does so here: either the
+//! removal comes first and the closure finds nothing, or it gets the higher version and removes what is published.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+
+use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, Tier};
+use crate::core::{Core, join, meta_of};
+use crate::disk::{AlignedBuf, DeviceId};
+use crate::dram::{Entry, EntryState};
+use crate::index::{Location, Slot};
+use crate::namespace::NamespaceState;
+use crate::read::{self, FlashRead};
+use crate::shard::Shard;
+
+/// How often the search for an object that moves begins again.
+const MAX_TRIES: u8 = 8;
+
+/// What the closure of a read-modify-write wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing: the object stays as it is, with its version.
+    Keep,
+    /// Put this, as [`Namespace::put`](crate::Namespace::put) does.
+    Put {
+        /// The new value.
+        value: Bytes,
+        /// What goes with it.
+        options: PutOptions,
+    },
+    /// Another value; expiry, group and partition stay. Like `Put` with default options where nothing was found.
+    Value(Bytes),
+    /// Another expiry (Unix seconds, [`NO_EXPIRY`](crate::NO_EXPIRY) for never) and a new version; the rest stays. Nothing where
+    /// nothing was found.
+    Touch(u32),
+    /// Remove it.
+    Remove,
+}
+
+/// What became of a [`Change`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// Nothing was changed.
+    Kept,
+    /// The outcome of a put, of another value or of a touch.
+    Put(PutOutcome),
+    /// It is gone; the version of the removal.
+    Removed(u64),
+}
+
+/// A read-modify-write that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Modified<T> {
+    /// What the closure returned beside the change.
+    pub returned: T,
+    /// What became of the change.
+    pub changed: Changed,
+}
+
+/// How far a read-modify-write has come: see [`Namespace::modify`](crate::Namespace::modify).
+#[must_use]
+pub enum Modify<F, T> {
+    /// It is over. An error says why the object could not be looked at; the closure was not called then, nothing was changed.
+    Done(Result<Modified<T>, MissReason>),
+    /// The object is probably on flash: read the range it names and hand the outcome to [`ModifyRead::finish`].
+    Flash(ModifyRead<F>),
+}
+
+/// A read-modify-write that waits for one device read. Dropped unfinished it changes nothing and counts as a miss.
+#[must_use]
+pub struct ModifyRead<F> {
+    read: FlashRead,
+    search: Search,
+    change: F,
+}
+
+/// What a search for an object goes by.
+struct Search {
+    core: Arc<Core>,
+    ns: Arc<NamespaceState>,
+    key: Box<[u8]>,
+    hash: u64,
+    /// Where the index pointed, and which use of the segment that was.
+    seen: Option<(Location, u64)>,
+    tries: u8,
+}
+
+impl<F> ModifyRead<F> {
+    /// The device to read from.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.read.device()
+    }
+
+    /// First byte to read, a multiple of the device's alignment.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.read.offset()
+    }
+
+    /// Bytes to read, a multiple of the device's alignment.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.read.len()
+    }
+
+    /// Always false: there is something to read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what the read brought: the change is made, or (when the object moved meanwhile; a bounded number of
+    /// times) there is another read.
+    pub fn finish<T>(self, read: io::Result<AlignedBuf>) -> Modify<F, T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        let lookup = self.read.finish(read);
+        self.search.settle(lookup, self.change)
+    }
+
+    /// Ends it because too many reads are in flight: nothing is changed.
+    pub fn busy<T>(self) -> Modify<F, T> {
+        let _ = self.read.busy();
+        self.search.give_up(MissReason::Busy)
+    }
+}
+
+impl Core {
+    /// See [`Namespace::modify`](crate::Namespace::modify).
+    pub(crate) fn modify<F, T>(
+        self: &Arc<Self>,
+        ns: &Arc<NamespaceState>,
+        key: &[u8],
+        change: F,
+    ) -> Modify<F, T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        let hash = self.hash(ns.id, key);
+        let mut shard = self.shard(hash).lock();
+        shard.sketch.add(hash);
+        if let Some(entry) = shard.dram.get(hash, ns.id, key) {
+            let found = Ok((entry.clone(), Tier::Dram));
+            return Modify::Done(Ok(self.change(shard, ns, key, hash, found, change)));
+        }
+        let loading = self.loading.load(Ordering::Acquire);
+        let seen = self.seen(&shard, hash);
+        if seen.is_none() && !loading {
+            return Modify::Done(Ok(self.change(shard, ns, key, hash, Err(MissReason::Absent), change)));
+        }
+        drop(shard);
+        let search = Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
+        let lookup = read::lookup_uncounted(self, ns, key, hash);
+        search.settle(lookup, change)
+    }
+
+    fn seen(&self, shard: &Shard, hash: u64) -> Option<(Location, u64)> {
+        let at = shard.index.peek(hash).map(Slot::location)?;
+        Some((at, if self.table.contains(at.segment) { self.table.generation(at.segment) } else { 0 }))
+    }
+
+    /// Asks the closure and publishes what it wants, under the shard's lock.
+    fn change<F, T>(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        ns: &NamespaceState,
+        key: &[u8],
+        hash: u64,
+        found: Result<(Entry, Tier), MissReason>,
+        change: F,
+    ) -> Modified<T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        let no_kill = self.kills_lock.read();
+        let found = found.and_then(|(entry, tier)| match self.dead(ns, &meta_of(&entry)) {
+            Some(reason) => Err(reason),
+            None => Ok((entry, tier)),
+        });
+        let hit = match &found {
+            Ok((entry, tier)) => {
+                ns.counters.hit(*tier);
+                Some(entry.hit(*tier))
+            }
+            Err(reason) => {
+                ns.counters.miss(*reason);
+                None
+            }
+        };
+        let (change, returned) = change(hit.as_ref());
+        let entry = found.ok().map(|(entry, _)| entry);
+        let prepared = match (change, entry) {
+            (Change::Keep, _) | (Change::Touch(_), None) => {
+                return Modified { returned, changed: Changed::Kept };
+            }
+            (Change::Remove, _) => {
+                let version = self.take_version();
+                drop(no_kill);
+                self.remove_locked(&mut shard, ns, hash, key, version);
+                drop(shard);
+                self.removed(ns);
+                return Modified { returned, changed: Changed::Removed(version) };
+            }
+            (Change::Put { value, options }, _) => self.prepare(ns, hash, key, &value, &options),
+            (Change::Value(value), None) => self.prepare(ns, hash, key, &value, &PutOptions::default()),
+            (Change::Value(value), Some(old)) => {
+                let options = PutOptions { expiry: old.expiry, group: old.group, token: 0 };
+                let new = self.prepare(ns, hash, key, &value, &options);
+                new.map(|new| Entry { epoch_slot: old.epoch_slot, ..new })
+            }
+            (Change::Touch(expiry), Some(old)) => self.touched(&old, expiry),
+        };
+        let outcome = match self.take_put_version() {
+            Ok(version) => {
+                drop(no_kill);
+                self.put_locked(&mut shard, ns, hash, key, prepared, version)
+            }
+            Err(reason) => PutOutcome::Refused(reason),
+        };
+        drop(shard);
+        Modified { returned, changed: Changed::Put(self.acknowledge(ns, outcome)) }
+    }
+}
+
+impl Search {
+    /// Goes on with what a lookup has found.
+    fn settle<F, T>(mut self, mut lookup: Lookup, change: F) -> Modify<F, T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        loop {
+            let found = match lookup {
+                Lookup::Flash(read) => {
+                    self.seen = Some(read.seen());
+                    return Modify::Flash(ModifyRead { read, search: self, change });
+                }
+                Lookup::Miss(reason) if !reason.is_absence() => return self.give_up(reason),
+                Lookup::Miss(reason) => Err(reason),
+                Lookup::Hit(hit) => Ok(hit),
+            };
+            let (core, hash) = (&self.core, self.hash);
+            let shard = core.shard(hash).lock();
+            let tier = found.as_ref().map_or(Tier::Dram, |hit| hit.tier);
+            if let Some(entry) = shard.dram.peek(hash, self.ns.id, &self.key) {
+                let found = Ok((entry.clone(), tier));
+                return Modify::Done(Ok(core.change(shard, &self.ns, &self.key, hash, found, change)));
+            }
+            let loading = core.loading.load(Ordering::Acquire);
+            let seen = core.seen(&shard, hash);
+            let found = match seen {
+                // Whatever was found is gone, and nothing has come.
+                None if !loading => Some(found.and(Err(MissReason::Absent))),
+                Some(_) if seen == self.seen => Some(found.map(|hit| (self.entry(&hit), hit.tier))),
+                _ => None,
+            };
+            if let Some(found) = found {
+                return Modify::Done(Ok(core.change(shard, &self.ns, &self.key, hash, found, change)));
+            }
+            drop(shard);
+            self.seen = seen;
+            self.tries += 1;
+            if self.tries > MAX_TRIES {
+                return self.give_up(MissReason::Moved);
+            }
+            lookup = read::lookup_uncounted(&self.core, &self.ns, &self.key, hash);
+        }
+    }
+
+    fn give_up<F, T>(self, reason: MissReason) -> Modify<F, T> {
+        self.ns.counters.miss(reason);
+        Modify::Done(Err(reason))
+    }
+
+    /// An object on flash that the DRAM tier did not take.
+    fn entry(&self, hit: &Hit) -> Entry {
+        Entry {
+            hash: self.hash,
+            version: hit.version,
+            data: join(&self.key, &hit.value),
+            key_len: self.key.len() as u32,
+            expiry: hit.expiry,
+            group: hit.group,
+            epoch_slot: hit.partition,
+            ns: self.ns.id,
+            state: EntryState::Dirty,
+        }
+    }
+}
