@@ -3,7 +3,7 @@
 
 use crate::error::ProtocolError;
 use crate::frame::notation::Put;
-use crate::frame::{Direction, FrameError, Header, Opcode, Version};
+use crate::frame::{Compression, Direction, FrameError, Header, Opcode, Version};
 use crate::message::Startup;
 use crate::response::ErrorBody;
 
@@ -46,19 +46,16 @@ impl Stage {
     }
 }
 
-/// Checks the options of a STARTUP. No compression is supported yet, so asking for any is refused as an
-/// unknown one is.
-pub fn check_startup(startup: &Startup<'_>) -> Result<(), ProtocolError> {
+/// Checks the options of a STARTUP of that version; gives the compression that it asks for.
+///
+/// # Errors
+/// In a server's words.
+pub fn check_startup(startup: &Startup<'_>, version: Version) -> Result<Option<Compression>, ProtocolError> {
     let cql_version = startup
         .option("CQL_VERSION")
         .ok_or_else(|| ProtocolError::new("Missing value CQL_VERSION in STARTUP message"))?;
     check_cql_version(cql_version)?;
-    match startup.option("COMPRESSION") {
-        Some(compression) => {
-            Err(ProtocolError::new(format!("Unknown compression algorithm: {}", compression.to_lowercase())))
-        }
-        None => Ok(()),
-    }
+    startup.option("COMPRESSION").map(|name| Compression::named(name, version)).transpose()
 }
 
 /// The binary protocol knows CQL 3 only.
@@ -99,8 +96,11 @@ fn parse_cql_version(text: &str) -> Option<([u32; 3], bool)> {
 
 /// Appends the body of SUPPORTED: nothing but what this server can do itself, whatever the database offers.
 pub fn supported(cql_version: &str, highest: Version, out: &mut Vec<u8>) {
-    let options: [(&str, &[&str]); 3] =
-        [("PROTOCOL_VERSIONS", &names_up_to(highest)), ("COMPRESSION", &[]), ("CQL_VERSION", &[cql_version])];
+    let options: [(&str, &[&str]); 3] = [
+        ("PROTOCOL_VERSIONS", &names_up_to(highest)),
+        ("COMPRESSION", Compression::NAMES),
+        ("CQL_VERSION", &[cql_version]),
+    ];
     crate::response::encode_supported(&options, out);
 }
 
@@ -148,7 +148,11 @@ mod tests {
     fn startup(options: &[(&str, &str)]) -> Result<(), String> {
         let mut body = Vec::new();
         Startup::encode(options, &mut body);
-        check_startup(&Startup::parse(&body).unwrap()).map_err(|e| e.message.into_owned())
+        check(&body, Version::V4).map(drop)
+    }
+
+    fn check(body: &[u8], version: Version) -> Result<Option<Compression>, String> {
+        check_startup(&Startup::parse(body).unwrap(), version).map_err(|e| e.message.into_owned())
     }
 
     #[test]
@@ -190,11 +194,20 @@ mod tests {
     }
 
     #[test]
-    fn startup_with_compression_is_refused() {
+    fn startup_may_ask_for_what_its_version_has() {
+        let asks = |name, version| {
+            let mut body = Vec::new();
+            Startup::encode(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", name)], &mut body);
+            check(&body, version)
+        };
+        assert_eq!(asks("LZ4", Version::V5), Ok(Some(Compression::Lz4)));
+        assert_eq!(asks("snappy", Version::V3), Ok(Some(Compression::Snappy)));
+        // What 5.0 was seen to say to these two.
         assert_eq!(
-            startup(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", "LZ4")]),
-            Err("Unknown compression algorithm: lz4".into())
+            asks("Snappy", Version::V5),
+            Err("Snappy compression is not supported in protocol V5".into())
         );
+        assert_eq!(asks("Zstd", Version::V4), Err("Unknown compression algorithm: zstd".into()));
     }
 
     #[test]
@@ -202,7 +215,7 @@ mod tests {
         let long = "é".repeat(32_767);
         let mut body = Vec::new();
         Startup::encode(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", &long)], &mut body);
-        let error = check_startup(&Startup::parse(&body).unwrap()).unwrap_err();
+        let error = check_startup(&Startup::parse(&body).unwrap(), Version::V4).unwrap_err();
         let reply = FrameError { error, stream: 1, version: 4, fatal: false }.reply();
         assert!(reply.len() <= 9 + 4 + 2 + 65_535);
         ErrorBody::parse(Version::V4, &reply[9..]).expect("cut between characters");
@@ -217,8 +230,8 @@ mod tests {
         assert_eq!(
             options,
             [
-                ("PROTOCOL_VERSIONS", vec!["4/v4", "5/v5"]),
-                ("COMPRESSION", vec![]),
+                ("PROTOCOL_VERSIONS", vec!["3/v3", "4/v4", "5/v5"]),
+                ("COMPRESSION", vec!["snappy", "lz4"]),
                 ("CQL_VERSION", vec!["3.4.7"]),
             ]
         );
@@ -229,7 +242,7 @@ mod tests {
         let refused = unsupported_version(5, Version::V4);
         assert_eq!(
             (refused.version, &*refused.error.message),
-            (4, "Invalid or unsupported protocol version (5); supported versions are (4/v4)")
+            (4, "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)")
         );
     }
 

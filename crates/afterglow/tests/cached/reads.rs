@@ -12,7 +12,7 @@ fn the_second_read_is_a_hit_for_text_and_prepared_in_both_versions() {
     writer.put("a", "1");
     let (reads, _) = house.reads(|| assert_eq!(writer.value("a").as_deref(), Some("1")));
     assert_eq!(reads, 1);
-    for version in [Version::V4, Version::V5] {
+    for &version in Version::ALL {
         let mut client = house.node.client(version);
         let prepared = client.prepare("SELECT v FROM ks.t WHERE k = ?");
         let hits = house.node.hits();
@@ -27,7 +27,7 @@ fn the_second_read_is_a_hit_for_text_and_prepared_in_both_versions() {
 #[test]
 fn a_hit_is_byte_for_byte_what_the_database_answers() {
     let house = House::new("ks.*=exclusive");
-    for version in [Version::V4, Version::V5] {
+    for &version in Version::ALL {
         let mut client = house.node.client(version);
         client.run("INSERT INTO ks.wide (k, c, v) VALUES ('a', 7, 'x')");
         let texts = [

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Decoder, Encoder, Envelope, FrameError, Header, Opcode, Version};
+use afterglow_cql::frame::{Compression, Decoder, Encoder, Envelope, FrameError, Header, Opcode, Version};
 use afterglow_cql::message::{self, Consistency, Prepare, Query, QueryParams, Request, Startup};
 use afterglow_cql::response::{
     ColumnSpec, ErrorBody, MetadataOut, encode_prepared, encode_rows_start, encode_set_keyspace, encode_void,
@@ -232,6 +232,8 @@ fn usual(ask: &Ask) {
 pub struct Client {
     pub stream: TcpStream,
     pub version: Version,
+    /// Bytes that came so far.
+    pub received: usize,
     decoder: Decoder,
     encoder: Encoder,
 }
@@ -242,7 +244,7 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(GIVE_UP)).unwrap();
-        Self { stream, version, decoder: Decoder::for_responses(), encoder: Encoder::new() }
+        Self { stream, version, received: 0, decoder: Decoder::for_responses(), encoder: Encoder::new() }
     }
 
     /// Connects and makes the handshake.
@@ -254,11 +256,25 @@ impl Client {
 
     /// Sends STARTUP; switches to segments if the answer says so.
     pub fn startup(&mut self) -> Envelope {
+        self.startup_with(None)
+    }
+
+    /// Sends STARTUP that asks for compression; from the answer on both sides may compress.
+    pub fn startup_with(&mut self, compression: Option<Compression>) -> Envelope {
+        let mut options = vec![("CQL_VERSION", "3.0.0")];
+        options.extend(compression.map(|compression| match compression {
+            Compression::Lz4 => ("COMPRESSION", "lz4"),
+            Compression::Snappy => ("COMPRESSION", "snappy"),
+        }));
         let mut body = Vec::new();
-        Startup::encode(&[("CQL_VERSION", "3.0.0")], &mut body);
+        Startup::encode(&options, &mut body);
         self.send(0, Opcode::Startup, &body);
         let answer = self.receive();
         let opens = matches!(answer.header.opcode, Opcode::Ready | Opcode::Authenticate);
+        if let (true, Some(compression)) = (opens, compression) {
+            self.decoder.set_compression(compression);
+            self.encoder.set_compression(compression);
+        }
         if opens && self.version.has_segments() {
             self.decoder.switch_to_segments();
             self.encoder.switch_to_segments();
@@ -314,7 +330,10 @@ impl Client {
             }
             match self.stream.read(&mut buffer) {
                 Ok(0) => return None,
-                Ok(read) => self.decoder.feed(&buffer[..read]),
+                Ok(read) => {
+                    self.received += read;
+                    self.decoder.feed(&buffer[..read]);
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("no answer: {error}"),
             }

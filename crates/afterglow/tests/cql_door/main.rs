@@ -13,7 +13,7 @@ use afterglow::door::cql::{Asked, CqlDoor, CqlDoorConfig, Later, PassThrough, Re
 use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::frame::{Compression, Flags, Opcode, Version};
 use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use fake::{Ask, Client, Fake, TEXT, error_of, prepared, text_of};
@@ -77,7 +77,7 @@ fn requests_may_be_cut_anywhere_or_come_many_at_once() {
     let fake = Fake::start(Version::V5, echo);
     for driver in [Driver::Auto, Driver::Readiness] {
         let proxy = Proxy::with(fake.address, driver);
-        for version in [Version::V4, Version::V5] {
+        for &version in Version::ALL {
             let mut client = proxy.client(version);
             let body = client.query_body("SELECT v FROM ks.cut");
             for byte in client.encode(3, Opcode::Query, &body) {
@@ -116,6 +116,36 @@ fn an_answer_larger_than_a_segment_arrives_whole_in_v5() {
     assert_eq!(client.ask("SELECT v FROM ks.large"), long);
     let query = format!("SELECT v FROM ks.t WHERE k = '{long}'");
     assert_eq!(client.ask(&query), query);
+}
+
+#[test]
+fn a_client_may_compress_and_the_database_hears_nothing_of_it() {
+    let fake = Fake::start(Version::V5, |ask| {
+        assert!(!ask.envelope.header.flags.contains(Flags::COMPRESSED));
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let long = "x".repeat(400_000);
+    for (version, compression) in [
+        (Version::V3, Compression::Snappy),
+        (Version::V4, Compression::Snappy),
+        (Version::V4, Compression::Lz4),
+        (Version::V5, Compression::Lz4),
+    ] {
+        let mut client = Client::connect(proxy.door.address(), version);
+        assert_eq!(client.startup_with(Some(compression)).header.opcode, Opcode::Ready);
+        let query = format!("SELECT v FROM ks.t WHERE k = '{long}'");
+        let before = client.received;
+        assert_eq!(client.ask(&query), query);
+        assert!(client.received - before < 40_000, "the answer is compressed");
+        assert_eq!(client.ask("SELECT v FROM ks.short"), "SELECT v FROM ks.short");
+    }
+    let mut client = Client::connect(proxy.door.address(), Version::V5);
+    let refused = client.startup_with(Some(Compression::Snappy));
+    assert_eq!(
+        error_of(&refused),
+        (ErrorCode::Protocol, "Snappy compression is not supported in protocol V5".into())
+    );
 }
 
 #[test]
@@ -235,7 +265,7 @@ fn a_statement_the_database_forgot_is_prepared_again_unseen() {
         false
     });
     let proxy = Proxy::before(fake.address);
-    for version in [Version::V4, Version::V5] {
+    for &version in Version::ALL {
         executions.store(0, Ordering::SeqCst);
         let mut client = proxy.client(version);
         let answer = client.prepare("SELECT v FROM ks.t WHERE k = 1");
@@ -414,7 +444,7 @@ fn credentials_are_relayed_over_a_connection_of_the_clients_own() {
         client.send(1, Opcode::AuthResponse, &body);
         (client.receive(), client)
     };
-    for version in [Version::V4, Version::V5] {
+    for &version in Version::ALL {
         let (answer, mut alice) = log_in("alice", "secret", version);
         assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
         assert_eq!(alice.ask("SELECT v FROM ks.hers"), "SELECT v FROM ks.hers");
@@ -426,7 +456,7 @@ fn credentials_are_relayed_over_a_connection_of_the_clients_own() {
     }
     let mut connections = users.lock().unwrap().clone();
     connections.dedup();
-    assert_eq!(connections.len(), 4, "each client has its own connection");
+    assert_eq!(connections.len(), 6, "each client has its own connection");
 }
 
 #[test]
@@ -444,8 +474,11 @@ fn schema_events_reach_those_who_registered_and_node_events_nobody() {
     let mut deaf = proxy.client(Version::V5);
     let mut body = Vec::new();
     Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE"], &mut body);
-    listening.send(1, Opcode::Register, &body);
-    assert_eq!(listening.receive().header.opcode, Opcode::Ready);
+    let mut old = proxy.client(Version::V3);
+    for client in [&mut listening, &mut old] {
+        client.send(1, Opcode::Register, &body);
+        assert_eq!(client.receive().header.opcode, Opcode::Ready);
+    }
     let control = control.lock().unwrap().take().unwrap();
     let (mut status, mut schema) = (Vec::new(), Vec::new());
     Event::Status { change: "DOWN", address: "10.0.0.1".parse().unwrap(), port: 9042 }.encode(&mut status);
@@ -453,6 +486,20 @@ fn schema_events_reach_those_who_registered_and_node_events_nobody() {
     Event::Schema(change).encode(&mut schema);
     control.event(&status);
     control.event(&schema);
+    let change = SchemaChange {
+        change: "CREATED",
+        keyspace: "ks",
+        target: SchemaTarget::Function("f", afterglow_cql::frame::notation::StringList::default()),
+    };
+    let mut function = Vec::new();
+    Event::Schema(change.clone()).encode(&mut function);
+    control.event(&function);
+    let updated = SchemaChange { change: "UPDATED", target: SchemaTarget::Keyspace, ..change };
+    let mut keyspace = Vec::new();
+    Event::Schema(updated).encode(&mut keyspace);
+    for expected in [&schema, &keyspace] {
+        assert_eq!(old.receive().body, expected[..], "v3 knows no functions");
+    }
     let event = listening.receive();
     assert_eq!((event.header.stream, event.header.opcode, &event.body[..]), (-1, Opcode::Event, &schema[..]));
     assert_eq!(deaf.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
@@ -484,7 +531,7 @@ fn versions_beyond_the_database_are_refused_in_its_words() {
     let mut new = Client::connect(proxy.door.address(), Version::V5);
     let (code, text) = error_of(&new.startup());
     assert_eq!(code, ErrorCode::Protocol);
-    assert_eq!(text, "Invalid or unsupported protocol version (5); supported versions are (4/v4)");
+    assert_eq!(text, "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)");
     // The connection lives on, as a server's does.
     new.version = Version::V4;
     assert_eq!(new.startup().header.opcode, Opcode::Ready);

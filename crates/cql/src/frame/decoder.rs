@@ -1,12 +1,14 @@
 //! Bytes of a connection to envelopes.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::DEFAULT_MAX_ENVELOPE;
-use super::header::{Direction, Envelope, HEADER_LEN, Version};
+use super::compression::{Compression, unpack_block};
+use super::header::{Direction, Envelope, Flags, HEADER_LEN, Header, Version};
 use super::reassembly::Reassembly;
 use super::refusal::{FrameError, Head, Rules, Skipping, version_of};
-use super::segment::{SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN, check_payload};
+use super::segment::{MAX_PAYLOAD, TRAILER_LEN, Wrapped, check_payload};
+use crate::error::ProtocolError;
 
 /// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the maximum length
 /// and what was fed last.
@@ -46,7 +48,13 @@ impl Decoder {
     }
 
     fn new(direction: Direction) -> Self {
-        let rules = Rules { direction, max_envelope: DEFAULT_MAX_ENVELOPE, version: None, segments: false };
+        let rules = Rules {
+            direction,
+            max_envelope: DEFAULT_MAX_ENVELOPE,
+            version: None,
+            segments: false,
+            compression: None,
+        };
         Self { rules, input: BytesMut::new(), segments: None, skipping: None, failed: None }
     }
 
@@ -59,6 +67,11 @@ impl Decoder {
     /// Refuses envelopes of any other version from now on, as a server does once it got a STARTUP.
     pub fn pin_version(&mut self, version: Version) {
         self.rules.version = Some(version);
+    }
+
+    /// What a STARTUP that was accepted has asked for: envelopes that say so are compressed from now on, in v5 segments are.
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.rules.compression = Some(compression);
     }
 
     /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP was
@@ -123,7 +136,18 @@ impl Decoder {
         }
         let mut body = self.input.split_to(head.total()).freeze();
         body.advance(HEADER_LEN);
-        Ok(Some(Envelope { header, body }))
+        self.unpack(header, body).map(Some).map_err(|error| self.rules.refuse(&head, error))
+    }
+
+    /// The envelope as it was before its sender compressed it. Without an algorithm the flag means nothing.
+    fn unpack(&self, mut header: Header, mut body: Bytes) -> Result<Envelope, ProtocolError> {
+        if header.flags.contains(Flags::COMPRESSED) && !header.version.has_segments() {
+            header.flags = header.flags.without(Flags::COMPRESSED);
+            if let Some(compression) = self.rules.compression {
+                body = compression.unpack(&body, self.rules.max_envelope - HEADER_LEN)?.into();
+            }
+        }
+        Ok(Envelope { header, body })
     }
 
     fn skip(&mut self, mut skipping: Skipping) -> Result<Option<Envelope>, FrameError> {
@@ -146,28 +170,31 @@ fn next_in_segments(
         if let Some(envelope) = segments.next_contained(rules)? {
             return Ok(Some(envelope));
         }
-        let Some((header, mut segment)) = next_segment(input, rules)? else { return Ok(None) };
-        segment.advance(SEGMENT_HEADER_LEN);
-        segment.truncate(header.payload_len);
+        let Some((header, payload)) = next_segment(input, rules)? else { return Ok(None) };
         if header.self_contained {
-            segments.contain(segment.freeze());
-        } else if let Some(envelope) = segments.span(&segment, rules)? {
+            segments.contain(payload);
+        } else if let Some(envelope) = segments.span(&payload, rules)? {
             return Ok(Some(envelope));
         }
     }
 }
 
-/// The next whole segment, its checksums verified.
-fn next_segment(
-    input: &mut BytesMut,
-    rules: &Rules,
-) -> Result<Option<(SegmentHeader, BytesMut)>, FrameError> {
-    let Some(head) = input.first_chunk::<SEGMENT_HEADER_LEN>() else { return Ok(None) };
-    let header = SegmentHeader::decode(head).map_err(|e| rules.fatal(e.message))?;
-    let end = SEGMENT_HEADER_LEN + header.payload_len;
+/// The payload of the next whole segment, its checksums verified, as it was before it was compressed.
+fn next_segment(input: &mut BytesMut, rules: &Rules) -> Result<Option<(Wrapped, Bytes)>, FrameError> {
+    let format = rules.segment_format();
+    let fatal = |error: ProtocolError| rules.fatal(error.message);
+    let Some(header) = format.decode(input).map_err(fatal)? else { return Ok(None) };
+    let end = format.header_len() + header.wire_len;
     let Some(trailer) = input.get(end..).and_then(|rest| rest.first_chunk::<TRAILER_LEN>()) else {
         return Ok(None);
     };
-    check_payload(&input[SEGMENT_HEADER_LEN..end], *trailer).map_err(|e| rules.fatal(e.message))?;
-    Ok(Some((header, input.split_to(end + TRAILER_LEN))))
+    check_payload(&input[format.header_len()..end], *trailer).map_err(fatal)?;
+    let mut segment = input.split_to(end + TRAILER_LEN).freeze();
+    segment.advance(format.header_len());
+    segment.truncate(header.wire_len);
+    let payload = match header.packs {
+        Some(length) => unpack_block(&segment, length, MAX_PAYLOAD).map_err(fatal)?.into(),
+        None => segment,
+    };
+    Ok(Some((header, payload)))
 }

@@ -1,7 +1,8 @@
 //! Envelopes to bytes of a connection.
 
-use super::header::{HEADER_LEN, Header};
-use super::segment::{MAX_PAYLOAD, SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN};
+use super::compression::{Compression, pack_block};
+use super::header::{Flags, HEADER_LEN, Header, Opcode};
+use super::segment::{Format, MAX_HEADER_LEN, MAX_PAYLOAD, TRAILER_LEN, Wrapped};
 
 /// Collects outgoing envelopes of one connection: as they are at first, in v5 segments after
 /// [`switch_to_segments`](Encoder::switch_to_segments).
@@ -13,6 +14,7 @@ use super::segment::{MAX_PAYLOAD, SEGMENT_HEADER_LEN, SegmentHeader, TRAILER_LEN
 pub struct Encoder {
     out: Vec<u8>,
     segments: bool,
+    compression: Option<Compression>,
     /// Where the payload of the segment being filled starts; its header is a gap before it.
     open: Option<usize>,
 }
@@ -21,6 +23,12 @@ impl Encoder {
     /// An encoder for the start of a connection: envelopes travel bare.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// From the next envelope on, bodies are compressed where that pays, and in v5 the segments that follow
+    /// [`switch_to_segments`](Self::switch_to_segments). Call this first.
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.compression = Some(compression);
     }
 
     /// From the next envelope on, everything travels in segments. What was pushed before stays as it is.
@@ -52,8 +60,9 @@ impl Encoder {
     pub fn push_parts(&mut self, header: &Header, parts: &[&[u8]]) {
         let body_len = parts.iter().map(|p| p.len()).sum::<usize>();
         let start = self.begin(HEADER_LEN + body_len);
-        self.out.extend_from_slice(&header.encode(body_len));
+        self.out.extend_from_slice(&[0; HEADER_LEN]);
         parts.iter().for_each(|part| self.out.extend_from_slice(part));
+        self.head(header, start);
         self.end(start);
     }
 
@@ -62,9 +71,23 @@ impl Encoder {
         let start = self.begin(0);
         self.out.extend_from_slice(&[0; HEADER_LEN]);
         write(&mut self.out);
-        let body_len = self.out.len() - start - HEADER_LEN;
-        self.out[start..start + HEADER_LEN].copy_from_slice(&header.encode(body_len));
+        self.head(header, start);
         self.end(start);
+    }
+
+    /// Writes the header before the body that is there, which is compressed where that pays.
+    fn head(&mut self, header: &Header, start: usize) {
+        let (mut header, body) = (*header, start + HEADER_LEN);
+        if let (Some(compression), false) = (self.compression, header.version.has_segments())
+            && header.opcode != Opcode::Startup
+            && let Some(packed) = compression.body(&self.out[body..])
+        {
+            self.out.truncate(body);
+            self.out.extend_from_slice(&packed);
+            header.flags = header.flags.with(Flags::COMPRESSED);
+        }
+        let body_len = self.out.len() - body;
+        self.out[start..body].copy_from_slice(&header.encode(body_len));
     }
 
     /// Appends an envelope that is bytes already, such as [`FrameError::reply`](super::FrameError::reply).
@@ -93,9 +116,9 @@ impl Encoder {
 
     /// Makes room for an envelope; returns where it starts.
     fn begin(&mut self, len: usize) -> usize {
-        self.out.reserve(len + SEGMENT_HEADER_LEN + TRAILER_LEN);
+        self.out.reserve(len + MAX_HEADER_LEN + TRAILER_LEN);
         if self.segments && self.open.is_none() {
-            self.out.extend_from_slice(&[0; SEGMENT_HEADER_LEN]);
+            self.out.extend_from_slice(&[0; MAX_HEADER_LEN][..self.format().header_len()]);
             self.open = Some(self.out.len());
         }
         self.out.len()
@@ -109,7 +132,7 @@ impl Encoder {
         }
         let envelope = self.out.split_off(start);
         if start == payload {
-            self.out.truncate(payload - SEGMENT_HEADER_LEN);
+            self.out.truncate(payload - self.format().header_len());
             self.open = None;
         } else {
             self.close();
@@ -124,22 +147,41 @@ impl Encoder {
 
     /// Appends an envelope too long for one segment as parts.
     fn split(&mut self, envelope: &[u8]) {
-        let per_segment = SEGMENT_HEADER_LEN + TRAILER_LEN;
+        let per_segment = MAX_HEADER_LEN + TRAILER_LEN;
         self.out.reserve(envelope.len() + per_segment * (envelope.len() / MAX_PAYLOAD + 1));
         for part in envelope.chunks(MAX_PAYLOAD) {
-            let header = SegmentHeader { payload_len: part.len(), self_contained: false };
-            self.out.extend_from_slice(&header.encode());
+            self.out.extend_from_slice(&[0; MAX_HEADER_LEN][..self.format().header_len()]);
+            let payload = self.out.len();
             self.out.extend_from_slice(part);
-            self.out.extend_from_slice(&super::crc32(part).to_le_bytes());
+            self.seal(payload, false);
         }
     }
 
     /// Writes header and checksum of the open segment.
     fn close(&mut self) {
-        let Some(payload) = self.open.take() else { return };
-        let header = SegmentHeader { payload_len: self.out.len() - payload, self_contained: true };
-        self.out[payload - SEGMENT_HEADER_LEN..payload].copy_from_slice(&header.encode());
+        if let Some(payload) = self.open.take() {
+            self.seal(payload, true);
+        }
+    }
+
+    /// Makes a segment of what follows `payload` and the gap for a header before it.
+    fn seal(&mut self, payload: usize, self_contained: bool) {
+        let (format, mut packs) = (self.format(), None);
+        if format == Format::Lz4 {
+            let mut scratch = Vec::new();
+            if let Some(packed) = pack_block(&self.out[payload..], &mut scratch) {
+                packs = Some(self.out.len() - payload);
+                self.out.truncate(payload);
+                self.out.extend_from_slice(&scratch[..packed]);
+            }
+        }
+        let header = Wrapped { wire_len: self.out.len() - payload, packs, self_contained };
+        format.encode(header, &mut self.out[payload - format.header_len()..payload]);
         let crc = super::crc32(&self.out[payload..]);
         self.out.extend_from_slice(&crc.to_le_bytes());
+    }
+
+    fn format(&self) -> Format {
+        if self.compression == Some(Compression::Lz4) { Format::Lz4 } else { Format::Plain }
     }
 }

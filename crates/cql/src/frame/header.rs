@@ -10,6 +10,8 @@ pub const HEADER_LEN: usize = 9;
 /// A protocol version this crate speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
+    /// 3/v3
+    V3,
     /// 4/v4
     V4,
     /// 5/v5
@@ -18,7 +20,7 @@ pub enum Version {
 
 impl Version {
     /// Every version spoken, ascending.
-    pub const ALL: &[Version] = &[Version::V4, Version::V5];
+    pub const ALL: &[Version] = &[Version::V3, Version::V4, Version::V5];
 
     /// The highest version spoken.
     pub const MAX: Version = Version::V5;
@@ -31,6 +33,7 @@ impl Version {
     /// The number on the wire, without direction bit.
     pub fn as_u8(self) -> u8 {
         match self {
+            Version::V3 => 3,
             Version::V4 => 4,
             Version::V5 => 5,
         }
@@ -39,6 +42,7 @@ impl Version {
     /// The name in SUPPORTED and in error texts.
     pub fn name(self) -> &'static str {
         match self {
+            Version::V3 => "3/v3",
             Version::V4 => "4/v4",
             Version::V5 => "5/v5",
         }
@@ -94,7 +98,7 @@ pub struct Flags(pub u8);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// The body is compressed, if that was negotiated (v4; without meaning in v5).
+    /// The body is compressed, if that was negotiated (v3, v4; without meaning in v5).
     pub const COMPRESSED: Flags = Flags(0x01);
     /// Request: trace it. Response: a tracing id precedes the message.
     pub const TRACING: Flags = Flags(0x02);

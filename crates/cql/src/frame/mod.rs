@@ -8,6 +8,7 @@
 //! Relaying costs nothing but the nine header bytes: change [`Header::stream`] and push header and body into
 //! the other side's encoder.
 
+mod compression;
 mod crc;
 mod decoder;
 mod encoder;
@@ -17,6 +18,7 @@ mod reassembly;
 mod refusal;
 mod segment;
 
+pub use compression::Compression;
 pub use crc::{crc24, crc32};
 pub use decoder::Decoder;
 pub use encoder::Encoder;

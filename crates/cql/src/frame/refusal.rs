@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::compression::Compression;
 use super::header::{Direction, Flags, HEADER_LEN, Header, Opcode, Version};
+use super::segment::Format;
 use crate::error::ProtocolError;
 use crate::negotiate;
 
@@ -73,6 +75,8 @@ pub(super) struct Rules {
     pub version: Option<Version>,
     /// Whether they travel in segments.
     pub segments: bool,
+    /// How they, or their segments, are compressed.
+    pub compression: Option<Compression>,
 }
 
 impl Rules {
@@ -81,6 +85,11 @@ impl Rules {
         let version = version_of(head.first).map_err(|e| FrameError { stream: head.stream, ..e })?;
         let opcode = self.check(version, head).map_err(|error| self.refuse(head, error))?;
         Ok(Header { version, flags: head.flags, stream: head.stream, opcode })
+    }
+
+    /// How segments are written.
+    pub fn segment_format(&self) -> Format {
+        if self.compression == Some(Compression::Lz4) { Format::Lz4 } else { Format::Plain }
     }
 
     /// Whether an envelope is longer than allowed.
@@ -120,7 +129,7 @@ impl Rules {
         }
         // Servers ignore the flag in requests as long as no compression was negotiated. In v5 it means nothing.
         let compressed = head.flags.contains(Flags::COMPRESSED) && !version.has_segments();
-        if compressed && direction == Direction::Response {
+        if compressed && direction == Direction::Response && self.compression.is_none() {
             return Err(ProtocolError::new(
                 "Received a compressed response, but no compression was negotiated",
             ));

@@ -1,10 +1,18 @@
-//! Uncompressed v5 segments, section 2 of `native_protocol_v5.spec`:
+//! Segments of v5, section 2 of `native_protocol_v5.spec`:
 //!
 //! ```text
 //! 17 bits payload length | 1 bit self-contained | 6 bits zero | CRC24 of these 3 bytes    (little-endian, 6 bytes)
 //! payload
 //! CRC32 of the payload                                                                   (little-endian, 4 bytes)
 //! ```
+//!
+//! Where LZ4 was agreed upon, the header is this one, of 8 bytes, and the payload an LZ4 block:
+//!
+//! ```text
+//! 17 bits length of the block | 17 bits length of what is in it | 1 bit self-contained | 5 bits zero | CRC24 of these 5 bytes
+//! ```
+//!
+//! A length of 0 in the second place says that the payload is not compressed after all.
 
 use super::crc::{crc24, crc32};
 use crate::error::ProtocolError;
@@ -19,6 +27,90 @@ pub(super) const SEGMENT_HEADER_LEN: usize = 6;
 pub(super) const TRAILER_LEN: usize = 4;
 
 const SELF_CONTAINED: u32 = 1 << 17;
+const LENGTH: u64 = (1 << 17) - 1;
+
+/// Length of the header of a segment that may be compressed.
+const LZ4_HEADER_LEN: usize = 8;
+/// The longest header.
+pub(super) const MAX_HEADER_LEN: usize = LZ4_HEADER_LEN;
+
+/// How segments of a connection are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Format {
+    /// As they are.
+    #[default]
+    Plain,
+    /// As LZ4 blocks.
+    Lz4,
+}
+
+/// Header of a segment of either format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wrapped {
+    /// Length of the payload on the wire.
+    pub wire_len: usize,
+    /// Length of what is compressed in it; `None`: nothing is.
+    pub packs: Option<usize>,
+    /// As in [`SegmentHeader`].
+    pub self_contained: bool,
+}
+
+impl Format {
+    /// Length of a header.
+    pub fn header_len(self) -> usize {
+        match self {
+            Format::Plain => SEGMENT_HEADER_LEN,
+            Format::Lz4 => LZ4_HEADER_LEN,
+        }
+    }
+
+    /// Writes a header to the first [`header_len`](Self::header_len) bytes of `out`.
+    pub fn encode(self, header: Wrapped, out: &mut [u8]) {
+        match self {
+            Format::Plain => {
+                let Wrapped { wire_len, self_contained, .. } = header;
+                out.copy_from_slice(&SegmentHeader { payload_len: wire_len, self_contained }.encode());
+            }
+            Format::Lz4 => {
+                let contained = u64::from(header.self_contained) << 34;
+                let word = header.wire_len as u64 | (header.packs.unwrap_or(0) as u64) << 17 | contained;
+                out[..5].copy_from_slice(&word.to_le_bytes()[..5]);
+                let crc = crc24(&out[..5]);
+                out[5..].copy_from_slice(&crc.to_le_bytes()[..3]);
+            }
+        }
+    }
+
+    /// Reads the header that `input` starts with and checks its CRC; `None`: there is not enough.
+    pub fn decode(self, input: &[u8]) -> Result<Option<Wrapped>, ProtocolError> {
+        match self {
+            Format::Plain => match input.first_chunk() {
+                None => Ok(None),
+                Some(bytes) => SegmentHeader::decode(bytes).map(|header| {
+                    let SegmentHeader { payload_len: wire_len, self_contained } = header;
+                    Some(Wrapped { wire_len, packs: None, self_contained })
+                }),
+            },
+            Format::Lz4 => input.first_chunk().map(decode_lz4).transpose(),
+        }
+    }
+}
+
+fn decode_lz4(bytes: &[u8; LZ4_HEADER_LEN]) -> Result<Wrapped, ProtocolError> {
+    let [a, b, c, d, e, f, g, h] = *bytes;
+    let word = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+    let read = u32::from_le_bytes([f, g, h, 0]);
+    let computed = crc24(&bytes[..5]);
+    if read != computed {
+        return Err(mismatch("header", read, computed));
+    }
+    let packs = (word >> 17 & LENGTH) as usize;
+    Ok(Wrapped {
+        wire_len: (word & LENGTH) as usize,
+        packs: (packs != 0).then_some(packs),
+        self_contained: word >> 34 & 1 == 1,
+    })
+}
 
 /// Header of an uncompressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,6 +42,7 @@ pub struct Batch<'a> {
     pub kind: BatchKind,
     /// Consistency and the rest; page size, paging state and values in it mean nothing.
     pub params: QueryParams<'a>,
+    version: Version,
     count: u16,
     statements: &'a [u8],
 }
@@ -59,8 +60,8 @@ impl<'a> Batch<'a> {
             }
         };
         let count = reader.short()?;
-        let ((), statements) = reader.spanned(|r| (0..count).try_for_each(|_| next(r).map(drop)))?;
-        Ok(Self { kind, params: QueryParams::read(version, &mut reader)?, count, statements })
+        let ((), statements) = reader.spanned(|r| (0..count).try_for_each(|_| next(version, r).map(drop)))?;
+        Ok(Self { kind, params: QueryParams::read(version, &mut reader)?, version, count, statements })
     }
 
     /// How many statements there are.
@@ -75,13 +76,13 @@ impl<'a> Batch<'a> {
 
     /// The statements in the order of the wire.
     pub fn statements(&self) -> impl Iterator<Item = BatchStatement<'a>> + use<'a> {
-        let mut reader = Reader::new(self.statements);
+        let (mut reader, version) = (Reader::new(self.statements), self.version);
         // Checked when parsed, so none is ever missing.
-        (0..self.count).map_while(move |_| next(&mut reader).ok())
+        (0..self.count).map_while(move |_| next(version, &mut reader).ok())
     }
 }
 
-fn next<'a>(reader: &mut Reader<'a>) -> Result<BatchStatement<'a>> {
+fn next<'a>(version: Version, reader: &mut Reader<'a>) -> Result<BatchStatement<'a>> {
     let statement = match reader.byte()? {
         0 => StatementRef::Text(reader.long_string()?),
         1 => StatementRef::Prepared(reader.short_bytes()?),
@@ -92,7 +93,7 @@ fn next<'a>(reader: &mut Reader<'a>) -> Result<BatchStatement<'a>> {
             )));
         }
     };
-    Ok(BatchStatement { statement, values: Values::read(reader, false)? })
+    Ok(BatchStatement { statement, values: Values::read(version, reader, false)? })
 }
 
 /// Appends the body of a BATCH.

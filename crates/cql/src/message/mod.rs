@@ -15,8 +15,9 @@ pub use batch::{Batch, BatchKind, BatchStatement, StatementRef, encode_batch};
 pub use params::{Consistency, QueryFlags, QueryParams, Values, ValuesBuilder};
 pub use requests::{AuthResponse, Execute, Prepare, Query, Register, Request, Startup};
 
+use crate::error::ProtocolError;
 use crate::frame::notation::{BytesMap, Reader, Result};
-use crate::frame::{Flags, Header, Opcode};
+use crate::frame::{Flags, Header, Opcode, Version};
 
 /// What precedes the message in a request's body.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,6 +40,11 @@ pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, &'a [u8
     let mut reader = Reader::new(body);
     let mut extras = Extras { custom_payload: None, tracing: header.flags.contains(Flags::TRACING) };
     if header.flags.contains(Flags::CUSTOM_PAYLOAD) {
+        if header.version < Version::V4 {
+            return Err(ProtocolError::new(
+                "Received frame with CUSTOM_PAYLOAD flag for native protocol version < 4",
+            ));
+        }
         extras.custom_payload = Some(reader.bytes_map()?);
     }
     Ok((extras, reader.rest()))

@@ -56,7 +56,7 @@ impl std::fmt::Display for Consistency {
     }
 }
 
-/// Flags of the query parameters: a \[byte\] in v4, an \[int\] in v5. Unknown bits are kept and ignored, as
+/// Flags of the query parameters: a \[byte\] in v3 and v4, an \[int\] in v5. Unknown bits are kept and ignored, as
 /// servers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct QueryFlags(pub u32);
@@ -94,14 +94,14 @@ impl QueryFlags {
 
     pub(super) fn read(version: Version, reader: &mut Reader<'_>) -> Result<Self> {
         Ok(Self(match version {
-            Version::V4 => reader.byte()?.into(),
+            Version::V3 | Version::V4 => reader.byte()?.into(),
             Version::V5 => reader.int()? as u32,
         }))
     }
 
     pub(super) fn write(self, version: Version, out: &mut Vec<u8>) {
         match version {
-            Version::V4 => out.put_byte(self.0 as u8),
+            Version::V3 | Version::V4 => out.put_byte(self.0 as u8),
             Version::V5 => out.put_int(self.0 as i32),
         }
     }
@@ -111,18 +111,30 @@ impl QueryFlags {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Values<'a> {
     named: bool,
+    /// v3 knows no unset values: every negative length is null.
+    never_unset: bool,
     count: u16,
     bytes: &'a [u8],
 }
 
 impl<'a> Values<'a> {
     /// No values.
-    pub const NONE: Values<'static> = Values { named: false, count: 0, bytes: &[] };
+    pub const NONE: Values<'static> = Values { named: false, never_unset: false, count: 0, bytes: &[] };
 
-    pub(super) fn read(reader: &mut Reader<'a>, named: bool) -> Result<Self> {
+    pub(super) fn read(version: Version, reader: &mut Reader<'a>, named: bool) -> Result<Self> {
         let count = reader.short()?;
-        let ((), bytes) = reader.spanned(|r| (0..count).try_for_each(|_| next_value(r, named).map(drop)))?;
-        Ok(Self { named, count, bytes })
+        let shape = Values { named, never_unset: version < Version::V4, count, bytes: &[] };
+        let ((), bytes) = reader.spanned(|r| (0..count).try_for_each(|_| shape.next(r).map(drop)))?;
+        Ok(Self { bytes, ..shape })
+    }
+
+    fn next<'b>(&self, reader: &mut Reader<'b>) -> Result<(Option<&'b str>, Value<'b>)> {
+        let name = if self.named { Some(reader.string()?) } else { None };
+        let value = match self.never_unset {
+            true => Value::from(reader.bytes()?),
+            false => reader.value()?,
+        };
+        Ok((name, value))
     }
 
     /// How many values there are.
@@ -142,9 +154,9 @@ impl<'a> Values<'a> {
 
     /// The values in the order of the wire, with their names if they have.
     pub fn iter(&self) -> impl Iterator<Item = (Option<&'a str>, Value<'a>)> + use<'a> {
-        let (mut reader, named) = (Reader::new(self.bytes), self.named);
+        let (mut reader, values) = (Reader::new(self.bytes), *self);
         // Checked when read, so none is ever missing.
-        (0..self.count).map_while(move |_| next_value(&mut reader, named).ok())
+        (0..self.count).map_while(move |_| values.next(&mut reader).ok())
     }
 
     /// The value at a position; for named values that is no bind marker's position.
@@ -161,11 +173,6 @@ impl<'a> Values<'a> {
     pub fn raw(&self) -> &'a [u8] {
         self.bytes
     }
-}
-
-fn next_value<'a>(reader: &mut Reader<'a>, named: bool) -> Result<(Option<&'a str>, Value<'a>)> {
-    let name = if named { Some(reader.string()?) } else { None };
-    Ok((name, reader.value()?))
 }
 
 /// Collects values to send.
@@ -221,7 +228,7 @@ impl ValuesBuilder {
 
     /// The values, as a parser would see them.
     pub fn view(&self) -> Values<'_> {
-        Values { named: self.named, count: self.count, bytes: &self.bytes }
+        Values { named: self.named, never_unset: false, count: self.count, bytes: &self.bytes }
     }
 
     fn add(&mut self, value: Value<'_>) -> &mut Self {
@@ -278,7 +285,7 @@ impl<'a> QueryParams<'a> {
         let mut params = QueryParams::new(consistency);
         params.skip_metadata = flags.contains(QueryFlags::SKIP_METADATA);
         if flags.contains(QueryFlags::VALUES) {
-            params.values = Values::read(reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
+            params.values = Values::read(version, reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
         }
         if flags.contains(QueryFlags::PAGE_SIZE) {
             params.page_size = Some(match reader.int()? {
@@ -319,7 +326,7 @@ impl<'a> QueryParams<'a> {
         flags
     }
 
-    /// Appends the parameters. In v4, which has neither, keyspace and now are left out.
+    /// Appends the parameters. Before v5, which has neither, keyspace and now are left out.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let mut params = *self;
         if version < Version::V5 {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::ProtocolError;
+use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result, StringList};
 
 /// The message of an EVENT.
@@ -65,6 +66,21 @@ impl<'a> Event<'a> {
             Event::Status { .. } => "STATUS_CHANGE",
             Event::Schema(_) => "SCHEMA_CHANGE",
             Event::Other { kind, .. } => kind,
+        }
+    }
+
+    /// The event as clients of that version know it: v3 has neither functions nor aggregates, its clients hear that the keyspace
+    /// was updated.
+    pub fn for_version(self, version: Version) -> Self {
+        match self {
+            Event::Schema(SchemaChange {
+                keyspace,
+                target: SchemaTarget::Function(..) | SchemaTarget::Aggregate(..),
+                ..
+            }) if version < Version::V4 => {
+                Event::Schema(SchemaChange { change: "UPDATED", keyspace, target: SchemaTarget::Keyspace })
+            }
+            other => other,
         }
     }
 

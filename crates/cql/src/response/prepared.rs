@@ -27,7 +27,10 @@ impl<'a> Prepared<'a> {
         let result_metadata_id = if version >= Version::V5 { Some(reader.short_bytes()?) } else { None };
         let bound_flags = MetadataFlags(reader.int()? as u32);
         let column_count = reader.count("number of bound variables")?;
-        let pk_count = reader.count("number of partition key indexes")? as usize;
+        let pk_count = match version {
+            Version::V3 => 0,
+            _ => reader.count("number of partition key indexes")? as usize,
+        };
         let pk_indexes = reader.take(pk_count.saturating_mul(2), "partition key indexes")?;
         let global = bound_flags.contains(MetadataFlags::GLOBAL_TABLE);
         let bound = Columns::read(reader, column_count, global)?;
@@ -36,13 +39,13 @@ impl<'a> Prepared<'a> {
     }
 
     /// For every component of the partition key, in its order, which bound variable it is. Empty when not all
-    /// of them are bound.
+    /// of them are bound, and in v3, which does not tell.
     pub fn pk_indexes(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
         self.pk_indexes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
     }
 }
 
-/// Appends a RESULT Prepared. Bound variables must all be of one table, written once.
+/// Appends a RESULT Prepared; v3 leaves the key's indexes out. Bound variables must all be of one table, written once.
 ///
 /// # Panics
 /// When a v5 response has no result metadata id.
@@ -63,8 +66,10 @@ pub fn encode_prepared(
     let global = !bound.is_empty();
     out.put_int(if global { MetadataFlags::GLOBAL_TABLE.0 as i32 } else { 0 });
     out.put_int_len(bound.len());
-    out.put_int_len(pk_indexes.len());
-    pk_indexes.iter().for_each(|&i| out.put_short(i));
+    if version >= Version::V4 {
+        out.put_int_len(pk_indexes.len());
+        pk_indexes.iter().for_each(|&i| out.put_short(i));
+    }
     encode_columns(global, bound, out);
     result.encode(version, out);
 }

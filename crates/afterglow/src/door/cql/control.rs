@@ -156,7 +156,9 @@ async fn serve(door: &Arc<Door>) -> Served {
             Backend::connect(targets, version, None, Some(pushed.clone()), &here.backend_metrics).await;
         match attempt {
             Ok(backend) => break backend,
-            Err(ConnectError::Version(Version::V5)) => version = Version::V4,
+            Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
+                version = Version::ALL[refused as usize - 1];
+            }
             Err(error) => return Served::Never(error.into(), version),
         }
     };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use afterglow_cql::frame::{Header, Opcode, Version};
 use afterglow_cql::plan::{self, Plan};
+use afterglow_cql::response::Event;
 use afterglow_cql::statement;
 
 use super::Door;
@@ -121,9 +122,14 @@ impl Here {
 
     /// Sends an event to every client that wants to hear of schema changes.
     pub fn announce(&self, event: &[u8]) {
+        let mut old = Vec::new();
+        if let Ok(event) = Event::parse(event) {
+            event.for_version(Version::V3).encode(&mut old);
+        }
         for client in self.clients.borrow().values() {
             let version = client.version.get().unwrap_or(Version::V4);
             if client.wants_schema.get() {
+                let event = if version == Version::V3 { &old[..] } else { event };
                 client.out.push(&Header::new(version, -1, Opcode::Event), event);
             }
         }

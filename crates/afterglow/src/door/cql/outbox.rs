@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use afterglow_cql::frame::{Encoder, Header};
+use afterglow_cql::frame::{Compression, Encoder, Header};
 use compio::BufResult;
 use compio::io::AsyncWriteExt;
 use compio::net::TcpStream;
@@ -70,6 +70,11 @@ impl Outbox {
     /// Queues an envelope that is bytes already.
     pub fn push_encoded(&self, envelope: &[u8]) {
         self.encode(|encoder| encoder.push_encoded(envelope));
+    }
+
+    /// From the next envelope on, what is long enough is compressed.
+    pub fn set_compression(&self, compression: Compression) {
+        self.encoder.borrow_mut().set_compression(compression);
     }
 
     /// From the next envelope on, everything travels in segments (v5).

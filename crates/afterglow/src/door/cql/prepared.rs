@@ -33,10 +33,10 @@ pub struct Prepared {
     /// The plan, with the generation of the schema that it was made for.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
     /// The server's RESULT Prepared in each version, as clients have it.
-    answers: [Option<Arc<Answer>>; 2],
+    answers: [Option<Arc<Answer>>; Version::ALL.len()],
     /// The generation of the schema in which the server last took the statement for prepared, in each version; 0 for none. Apart,
     /// because preparing again in one version renews the answer of that one only.
-    confirmed: [AtomicU64; 2],
+    confirmed: [AtomicU64; Version::ALL.len()],
     used: AtomicBool,
 }
 
@@ -105,8 +105,9 @@ impl Prepared {
 
 fn slot(version: Version) -> usize {
     match version {
-        Version::V4 => 0,
-        Version::V5 => 1,
+        Version::V3 => 0,
+        Version::V4 => 1,
+        Version::V5 => 2,
     }
 }
 

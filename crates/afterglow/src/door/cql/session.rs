@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Decoder, Envelope, Flags, FrameError, Opcode, Version};
+use afterglow_cql::frame::{Compression, Decoder, Envelope, Flags, FrameError, Opcode, Version};
 use afterglow_cql::message::{self, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
 use afterglow_cql::response::ErrorBody;
+use bytes::Bytes;
 use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
@@ -172,10 +173,11 @@ impl Session {
     }
 
     async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
-        if let Err(error) = negotiate::check_startup(startup) {
-            return responder.protocol_error(&error);
-        }
         let version = envelope.header.version;
+        let compression = match negotiate::check_startup(startup, version) {
+            Ok(compression) => compression,
+            Err(error) => return responder.protocol_error(&error),
+        };
         let authentication = match self.client.here.door.cluster() {
             Cluster::Known { authentication, .. } => authentication,
             Cluster::Unknown => {
@@ -184,10 +186,10 @@ impl Session {
             }
         };
         if authentication {
-            return self.startup_dedicated(envelope, responder).await;
+            return self.startup_dedicated(startup, compression, envelope, responder).await;
         }
         responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
-        self.started(version, Stage::Ready);
+        self.started(version, compression, Stage::Ready);
     }
 
     /// Waits until it is known what versions the database speaks, and then until the cache is what it is going to be; each for
@@ -207,11 +209,15 @@ impl Session {
         }
     }
 
-    /// The answer to STARTUP is on its way: from now on the connection has a version and, in v5, segments.
-    fn started(&mut self, version: Version, stage: Stage) {
+    /// The answer to STARTUP is on its way: from now on the connection has a version, perhaps compression and, in v5, segments.
+    fn started(&mut self, version: Version, compression: Option<Compression>, stage: Stage) {
         self.client.stage.set(stage);
         self.client.version.set(Some(version));
         self.decoder.pin_version(version);
+        if let Some(compression) = compression {
+            self.decoder.set_compression(compression);
+            self.client.out.set_compression(compression);
+        }
         if version.has_segments() {
             self.decoder.switch_to_segments();
             self.client.out.switch_to_segments();
@@ -219,7 +225,19 @@ impl Session {
     }
 
     /// The database wants to know who the client is: it gets a connection of its own, and both talk to each other.
-    async fn startup_dedicated(&mut self, envelope: &Envelope, responder: Responder) {
+    async fn startup_dedicated(
+        &mut self,
+        startup: &Startup<'_>,
+        compression: Option<Compression>,
+        envelope: &Envelope,
+        responder: Responder,
+    ) {
+        // Compression is between the client and us.
+        let options: Vec<_> =
+            startup.options().iter().filter(|(name, _)| !name.eq_ignore_ascii_case("COMPRESSION")).collect();
+        let mut body = Vec::new();
+        Startup::encode(&options, &mut body);
+        let body = Bytes::from(body);
         let here = self.client.here.clone();
         let version = envelope.header.version;
         let mut failed = CallError::NotSent("no backend is configured".into());
@@ -232,7 +250,7 @@ impl Session {
                     continue;
                 }
             };
-            let answer = backend.call(Opcode::Startup, envelope.header.flags, envelope.body.clone()).await;
+            let answer = backend.call(Opcode::Startup, envelope.header.flags, body.clone()).await;
             match answer {
                 Ok(answer) => {
                     let stage = match answer.header.opcode {
@@ -243,7 +261,7 @@ impl Session {
                     responder.relay(&answer, Path::Pass);
                     if let Some(stage) = stage {
                         self.client.dedicated.replace(Some(backend));
-                        self.started(version, stage);
+                        self.started(version, compression, stage);
                     }
                     return;
                 }
