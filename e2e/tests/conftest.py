@@ -33,7 +33,7 @@ def direct(cassandra):
         yield session
 
 
-@pytest.fixture(scope="module", params=[4, 5], ids=["v4", "v5"])
+@pytest.fixture(scope="module", params=[3, 4, 5], ids=["v3", "v4", "v5"])
 def cached(request, afterglow):
     """A driver session through Afterglow, once for each protocol version."""
     with connect(afterglow, version=request.param) as session:

@@ -102,7 +102,7 @@ def guarded():
 
 def test_with_passwords_everything_passes_through_and_nothing_is_cached(guarded):
     node, instance, root = guarded
-    for version in (4, 5):
+    for version in (3, 4, 5):
         with connect(instance, auth=root, version=version) as session:
             session.execute(f"CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {REPLICATION}")
             session.execute("CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v text)")

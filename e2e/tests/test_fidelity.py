@@ -10,11 +10,11 @@ from afterglow_e2e.process import poll
 from afterglow_e2e.rawcql import RawClient
 
 
-@pytest.fixture
-def pair(afterglow, cassandra):
+@pytest.fixture(params=[3, 4], ids=["v3", "v4"])
+def pair(request, afterglow, cassandra):
     with (
-        RawClient(afterglow.address, afterglow.port) as through,
-        RawClient(cassandra.address, cassandra.port) as direct,
+        RawClient(afterglow.address, afterglow.port, request.param) as through,
+        RawClient(cassandra.address, cassandra.port, request.param) as direct,
     ):
         yield through, direct
 
@@ -172,7 +172,24 @@ def test_misuse_gets_the_protocol_error_a_server_gives(pair):
         right = direct.request(opcode, body)
         got = through.request(opcode, body)
         assert (got.opcode, got.error) == (right.opcode, right.error)
+    if through.version == 3:
+        body = struct.pack(">H", 0) + rawcql.long_string("SELECT key FROM system.local") + rawcql.parameters()
+        assert through.request(rawcql.QUERY, body, flags=4) == direct.request(rawcql.QUERY, body, flags=4)
     assert through.request(rawcql.OPTIONS).opcode == rawcql.SUPPORTED
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("compression", ["lz4", "LZ4", "snappy", "zstd", ""])
+def test_compression_is_agreed_upon_as_with_a_server(afterglow, cassandra, version, compression):
+    options = {"CQL_VERSION": "3.0.0", "COMPRESSION": compression}
+    body = struct.pack(">H", 2) + b"".join(rawcql.string(part) for pair in options.items() for part in pair)
+    answers = []
+    for server in (afterglow, cassandra):
+        with RawClient(server.address, server.port, version=version, startup=False) as client:
+            answers.append(client.request(rawcql.STARTUP, body))
+    through, direct = answers
+    # A server compresses even READY, which we may leave as it is.
+    assert (through.opcode, through.error, through.version) == (direct.opcode, direct.error, direct.version)
 
 
 @pytest.mark.parametrize("version", [1, 2, 6, 0x41, 0x42])

@@ -52,7 +52,7 @@ def wide(direct, keyspace):
     names = ", ".join(map(name_of, PLAIN_TYPES))
     marks = ", ".join("?" for _ in PLAIN_TYPES)
     insert = direct.prepare(f"INSERT INTO {table} (k, c, {names}) VALUES (?, ?, {marks})")
-    for version in (4, 5):
+    for version in (3, 4, 5):
         direct.execute(insert, (version, "full", *PLAIN_TYPES.values()))
         direct.execute(f"INSERT INTO {table} (k, c) VALUES ({version}, 'bare')")
     return table

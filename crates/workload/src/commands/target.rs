@@ -35,7 +35,7 @@ impl Target {
 
 fn version(text: &str) -> Result<Version, String> {
     let number = text.trim_start_matches('v').parse().ok();
-    number.and_then(Version::from_u8).ok_or_else(|| "speaks versions 4 and 5".to_owned())
+    number.and_then(Version::from_u8).ok_or_else(|| "speaks versions 3, 4 and 5".to_owned())
 }
 
 fn consistency(text: &str) -> Result<Consistency, String> {
