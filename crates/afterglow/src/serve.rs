@@ -25,6 +25,8 @@ use crate::{
 
 /// The flash file in the data directory, when no other place is configured.
 pub const FLASH_FILE: &str = "flash";
+/// The file of prepared statements in the data directory.
+const PLANS_FILE: &str = "plans";
 
 /// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
 pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
@@ -124,6 +126,7 @@ fn door_config(config: &Config, metrics: Arc<Metrics>, cached: &Cached) -> Resul
         backends: config.backend.clone(),
         advertise: config.advertise,
         host_id: Some(cached.host_id()),
+        plans: Some(config.data_dir.join(PLANS_FILE)),
         metrics,
         router: cached.router(),
     })

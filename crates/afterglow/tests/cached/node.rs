@@ -138,6 +138,7 @@ impl Setup {
             backends: vec![HostPort { host: self.database.ip().to_string(), port: self.database.port() }],
             advertise: None,
             host_id: Some(cached.host_id()),
+            plans: Some(self.directory.join("plans")),
             metrics: metrics.clone(),
             router: cached.router(),
         };

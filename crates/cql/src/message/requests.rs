@@ -131,6 +131,15 @@ impl<'a> Execute<'a> {
         Ok(Self { id, result_metadata_id, params: QueryParams::read(version, &mut reader)? })
     }
 
+    /// The bit of the flags that asks for rows without the columns' specification.
+    pub const SKIP_METADATA: u8 = 0x02;
+
+    /// Where the byte of flags is in `body`, the whole body that this was parsed from. Not for v5, whose flags are an int.
+    pub fn flags_at(&self, body: &[u8]) -> usize {
+        // Behind the id comes the consistency level.
+        (self.id.as_ptr() as usize - body.as_ptr() as usize) + self.id.len() + 2
+    }
+
     /// Appends the body.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::backend::{CallError, ConnectError, parsed};
 use super::client::{Client, Responder};
-use super::prepared::Prepared;
+use super::prepared::{Prepared, Told};
 use super::request::{Asked, Request};
 use super::router::pass_path;
 use super::{local, session_keyspace};
@@ -42,7 +42,15 @@ pub fn request(header: Header, body: Bytes, responder: Responder) {
         _ => RequestKind::Batch,
     });
     match understand(&client, &header, &body) {
-        Ok(asked) => decide(Request::new(header, body, asked, responder)),
+        Ok(asked) => {
+            let mut request = Request::new(header, body, asked, responder);
+            if let Asked::Execute(prepared, _) = &request.asked
+                && prepared.is_drifted(header.version)
+            {
+                request.ask_for_metadata();
+            }
+            decide(request);
+        }
         Err(Refusal::Protocol(error)) => {
             counters.inc(RequestKind::Malformed);
             responder.protocol_error(&error);
@@ -148,7 +156,7 @@ fn spawn(task: impl Future<Output = ()> + 'static) {
 
 /// Sends USE to a connection that is in that keyspace already, where it changes nothing and is answered in the database's own words;
 /// the connection that other clients share stays in theirs.
-async fn use_keyspace(request: Request, keyspace: Rc<str>) {
+async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     let client = request.client().clone();
     let dedicated = client.dedicated.borrow().clone();
     let connection = match dedicated {
@@ -177,7 +185,7 @@ async fn use_keyspace(request: Request, keyspace: Rc<str>) {
 }
 
 /// Passes PREPARE on and remembers what the id stands for before the client has it.
-async fn prepare(request: Request) {
+async fn prepare(mut request: Request) {
     let client = request.client().clone();
     let session = client.keyspace();
     let generation = client.here.door.schema.generation();
@@ -200,13 +208,13 @@ fn remember(
     let Ok((_, Message::Prepare(asked))) = request.message() else { return };
     let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
     let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
-    client.here.door.prepared.remember(
-        answer.header.version,
-        prepared.id,
-        asked.text,
-        session_keyspace(asked.keyspace, session),
-        asked.keyspace.is_some(),
+    client.here.door.prepared.remember(&Told {
+        version: answer.header.version,
+        id: prepared.id,
+        text: asked.text,
+        keyspace: session_keyspace(asked.keyspace, session),
+        names_keyspace: asked.keyspace.is_some(),
         message,
         generation,
-    );
+    });
 }

@@ -12,6 +12,7 @@ mod dispatch;
 mod here;
 mod local;
 mod outbox;
+mod plan_file;
 mod pool;
 mod prepared;
 mod relay;
@@ -22,6 +23,7 @@ mod schema;
 mod session;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,14 +35,14 @@ pub use backend::{Backend, CallError, ConnectError, error_code, parsed, result_k
 pub use client::{Client, Responder};
 pub use control::Cluster;
 pub use here::Here;
-pub use prepared::{Prepared, PreparedStore};
+pub use prepared::{Prepared, PreparedStore, Told};
 pub use request::{Asked, Request};
 pub use router::{ControlState, Later, PassThrough, Router, pass_path};
 pub use rows::{Fetched, FetchedRow};
 pub use schema::{Schema, SchemaStore};
 
 use crate::config::{Advertise, HostPort};
-use crate::metrics::Metrics;
+use crate::metrics::{Kind, Metrics};
 use crate::reactor::{ListenError, Listener, Reactors};
 
 /// What a CQL door needs to know.
@@ -54,6 +56,8 @@ pub struct CqlDoorConfig {
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
     pub host_id: Option<Uuid>,
+    /// Where prepared statements are kept across restarts; `None`: they are not.
+    pub plans: Option<PathBuf>,
     /// Where to count.
     pub metrics: Arc<Metrics>,
     /// Who decides how requests are answered.
@@ -71,7 +75,7 @@ pub struct Door {
     /// The database's schema.
     pub schema: SchemaStore,
     /// Statements prepared through it.
-    pub prepared: PreparedStore,
+    pub prepared: Arc<PreparedStore>,
     cluster: RwLock<Cluster>,
     bound: RwLock<SocketAddr>,
     system: RwLock<Option<local::Tables>>,
@@ -106,6 +110,23 @@ impl Door {
             self.reactors.spawn_on(reactor, move || async move { Here::of(&door).announce(&event) });
         }
     }
+}
+
+/// Has the prepared statements counted.
+fn count_statements(door: &Door) {
+    let prepared = door.prepared.clone();
+    door.config.metrics.add_source(move |out| {
+        let labels = [("door", "cql")];
+        let (statements, bytes) = prepared.size();
+        out.header("afterglow_prepared_statements", Kind::Gauge, "Prepared statements remembered.");
+        out.sample("afterglow_prepared_statements", &labels, statements);
+        let help = "Bytes that prepared statements are reckoned to take.";
+        out.header("afterglow_prepared_bytes", Kind::Gauge, help);
+        out.sample("afterglow_prepared_bytes", &labels, bytes);
+        let help = "Prepared statements forgotten to stay within their bytes.";
+        out.header("afterglow_prepared_forgotten_total", Kind::Counter, help);
+        out.sample("afterglow_prepared_forgotten_total", &labels, prepared.forgotten());
+    });
 }
 
 /// The keyspace that counts: a request's own (v5), else the session's.
@@ -165,7 +186,9 @@ impl CqlDoor {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
             schema: SchemaStore::default(),
-            prepared: PreparedStore::default(),
+            prepared: Arc::new(
+                config.plans.as_deref().map_or_else(PreparedStore::default, PreparedStore::open),
+            ),
             cluster: RwLock::new(Cluster::Unknown),
             bound: RwLock::new(config.listen),
             system: RwLock::default(),
@@ -173,6 +196,7 @@ impl CqlDoor {
             sessions: Arc::default(),
             config,
         });
+        count_statements(&door);
         let served = door.clone();
         let listener = Listener::start(reactors, door.config.listen, move |stream, peer, guard| {
             session::serve(served.clone(), stream, peer, guard)

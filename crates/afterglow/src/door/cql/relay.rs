@@ -1,14 +1,15 @@
 //! A request that is answered by the database, unchanged in both directions.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::Prepare;
-use afterglow_cql::response::{ErrorDetail, Response, ResultBody, ResultKind};
+use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKind};
 
 use super::backend::{Backend, CallError, error_code, parsed, result_kind};
-use super::prepared::Prepared;
+use super::prepared::{Prepared, Told};
 use super::request::Request;
 use crate::metrics::Path;
 
@@ -27,10 +28,11 @@ impl Relay {
         if unprepared || result_kind(&answer) == Some(ResultKind::SchemaChange) {
             let backend = backend.clone();
             compio::runtime::spawn(async move {
-                let answer = self.request.settle_unprepared(&backend, answer).await;
+                let mut this = self;
+                let answer = this.request.settle_unprepared(&backend, answer).await;
                 match answer {
-                    Ok(answer) => self.request.relay(answer, self.path).await,
-                    Err(error) => self.request.fail(&error),
+                    Ok(answer) => this.request.relay(answer, this.path).await,
+                    Err(error) => this.request.fail(&error),
                 }
             })
             .detach();
@@ -47,12 +49,13 @@ impl Relay {
 
 impl Request {
     /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and repeats the request, once
-    /// for each statement. Any other answer is given back, and so is UNPREPARED where the client must hear of it.
+    /// for each statement. Any other answer is given back, and so is UNPREPARED where the server does not take the statement any more: its
+    /// client prepares it and hears why.
     ///
     /// # Errors
     /// The request was repeated and has no answer.
     pub async fn settle_unprepared(
-        &self,
+        &mut self,
         backend: &Rc<Backend>,
         mut answer: Envelope,
     ) -> Result<Envelope, CallError> {
@@ -62,17 +65,21 @@ impl Request {
         {
             attempts -= 1;
             let Some(prepared) = self.client().here.door.prepared.get(&id) else { break };
-            if !self.prepare_again(backend, &prepared).await {
-                break;
+            let Some(now) = self.prepare_again(backend, &prepared).await else { break };
+            // From v5 on the server tells a client when its columns are not the present ones.
+            if now.is_drifted(self.header.version) {
+                self.ask_for_metadata();
             }
             answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         }
         Ok(answer)
     }
 
-    /// Prepares a statement again; false when the client must do it, because it would get rows it does not expect.
-    async fn prepare_again(&self, backend: &Rc<Backend>, prepared: &Prepared) -> bool {
+    /// Prepares a statement again and remembers the answer. `None` if the server does not take it any more, or under another id.
+    pub async fn prepare_again(&self, backend: &Rc<Backend>, prepared: &Prepared) -> Option<Arc<Prepared>> {
         let version = self.header.version;
+        let door = &self.client().here.door;
+        let generation = door.schema.generation();
         let named = prepared.names_keyspace && version >= Version::V5;
         let there = backend.keyspace().map(|keyspace| &**keyspace) == prepared.keyspace.as_deref();
         let other;
@@ -80,32 +87,28 @@ impl Request {
             backend
         } else {
             let keyspace = prepared.keyspace.as_deref().map(Rc::from);
-            match self.client().here.pool.acquire(version, keyspace).await {
-                Ok(connection) => {
-                    other = connection;
-                    &other
-                }
-                Err(_) => return false,
-            }
+            other = self.client().here.pool.acquire(version, keyspace).await.ok()?;
+            &other
         };
         let mut body = Vec::new();
         let keyspace = prepared.keyspace.as_deref().filter(|_| named);
         Prepare { text: &prepared.text, keyspace }.encode(version, &mut body);
-        let Ok(answer) = backend.call(Opcode::Prepare, Flags::NONE, body.into()).await else { return false };
-        let Some(Response::Result(ResultBody::Prepared(now))) = parsed(&answer) else { return false };
+        let answer = backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.ok()?;
+        let Some(Response::Result(ResultBody::Prepared(now))) = parsed(&answer) else { return None };
+        let (_, message) = response::split(&answer.header, &answer.body).ok()?;
         if now.id != &prepared.id[..] {
-            return false;
+            return None;
         }
-        // v5 tells a client when the columns have changed. In v4 a client that skips metadata would read new rows with old
-        // columns, unless they are the same: it must prepare again itself.
-        version >= Version::V5
-            || prepared.answer(version).is_some_and(|then| same_message(&then.message, &answer))
+        door.prepared.remember(&Told {
+            version,
+            id: now.id,
+            text: &prepared.text,
+            keyspace: prepared.keyspace.as_deref(),
+            names_keyspace: prepared.names_keyspace,
+            message,
+            generation,
+        })
     }
-}
-
-/// Whether the server's answer to PREPARE is what the client has.
-fn same_message(then: &[u8], answer: &Envelope) -> bool {
-    afterglow_cql::response::split(&answer.header, &answer.body).is_ok_and(|(_, message)| message == then)
 }
 
 /// The id that an answer says is not prepared.

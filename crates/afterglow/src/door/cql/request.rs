@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
-use afterglow_cql::frame::{Envelope, Header};
-use afterglow_cql::message::{self, Consistency, Extras, Request as Message};
+use afterglow_cql::frame::{Envelope, Header, Version};
+use afterglow_cql::message::{self, Consistency, Execute, Extras, Request as Message};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
@@ -69,6 +69,22 @@ impl Request {
         }
     }
 
+    /// Has an EXECUTE before v5 answered with the result's columns, whether its client asks for that or not: for one that may know others.
+    /// Servers answer so too when they think that a client's columns are not theirs.
+    pub fn ask_for_metadata(&mut self) {
+        let at = match self.message() {
+            Ok((_, Message::Execute(execute)))
+                if execute.params.skip_metadata && self.header.version < Version::V5 =>
+            {
+                execute.flags_at(&self.body)
+            }
+            _ => return,
+        };
+        let mut body = self.body.to_vec();
+        body[at] &= !Execute::SKIP_METADATA;
+        self.body = body.into();
+    }
+
     /// How many prepared statements it names.
     pub fn prepared_count(&self) -> usize {
         match &self.asked {
@@ -108,7 +124,7 @@ impl Request {
     ///
     /// # Errors
     /// [`CallError`] says whether the request may have been executed.
-    pub async fn call(&self) -> Result<Envelope, CallError> {
+    pub async fn call(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         self.settle_unprepared(&backend, answer).await

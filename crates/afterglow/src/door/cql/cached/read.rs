@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afterglow_cql::frame::{Envelope, Flags, Version};
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
@@ -328,16 +328,28 @@ fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
     }
 }
 
-/// Passes an EXECUTE on and looks whether the server takes the statement for prepared.
-async fn confirm(request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
+/// Passes an EXECUTE on and looks whether the server takes the statement for prepared, and for the columns that are known of it. If they are
+/// others, it was prepared again past us: then so do we.
+async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
+    let version = request.header.version;
     let generation = request.client().here.schema().generation;
+    request.ask_for_metadata();
     match request.call().await {
         Ok(answer) => {
-            let known = prepared.answer(request.header.version);
-            let fits = matches!((&*plan, known), (Plan::CachedRead(read), Some(known))
-                if known.names == read.names && executed_as_known(&answer, &known.metadata));
-            if fits {
-                prepared.confirm(request.header.version, generation);
+            // The call may have prepared it again.
+            let prepared = request.client().here.door.prepared.get(&prepared.id).unwrap_or(prepared);
+            let known = prepared.answer(version);
+            let is_known = known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
+            let fits =
+                matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
+            if is_known && fits {
+                prepared.confirm(version, generation);
+            } else if !is_known
+                && answer.header.opcode == Opcode::Result
+                && prepared.may_renew(generation)
+                && let Ok(backend) = request.connection().await
+            {
+                request.prepare_again(&backend, &prepared).await;
             }
             request.relay(answer, Path::Pass).await;
         }

@@ -227,7 +227,7 @@ impl Drop for WriteInFlight {
 }
 
 /// Takes a request that may change data.
-pub(super) fn route(shared: &Arc<Shared>, request: Request) -> Option<Later> {
+pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later> {
     let door = request.client().here.door.clone();
     let newest = shared.newest.of(&door.schema);
     let touched = touched_by(&request, &*newest);
