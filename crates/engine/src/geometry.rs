@@ -9,7 +9,7 @@ use crate::format::{BLOCK, round_up};
 use crate::index::MAX_SEGMENTS;
 
 /// Largest segment.
-const MAX_SEGMENT: u64 = 16 << 20;
+const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
 /// Smallest segment.
 const MIN_SEGMENT: u64 = 64 << 10;
 /// Segments a cache should have at least.

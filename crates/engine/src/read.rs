@@ -87,7 +87,7 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, by:
         return miss(if mapped { MissReason::Loading } else { MissReason::Absent });
     };
     let at = slot.location();
-    if !core.table.contains(at.segment) {
+    if !core.table.contains(at.segment) || at.offset() >= core.table.segment_size() {
         clear(core, hash, at);
         return miss(MissReason::Corrupt);
     }

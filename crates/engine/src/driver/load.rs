@@ -159,7 +159,9 @@ impl Driver {
             }
             Part::Footer { segment } => {
                 let generation = load.generations[segment as usize];
-                let entries = read.as_ref().and_then(|b| footer::decode_footer(b, &self.core.uuid, segment));
+                let entries = read.as_ref().and_then(|b| {
+                    footer::decode_footer(b, &self.core.uuid, segment, self.core.table.segment_size())
+                });
                 if let Some((found, entries)) = entries.filter(|(g, _)| *g == generation) {
                     debug_assert_eq!(found, generation);
                     load.enter_records(&self.core, segment, entries);

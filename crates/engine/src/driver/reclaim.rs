@@ -137,7 +137,9 @@ impl Driver {
             Part::Footer => {
                 let footer = bytes(result);
                 let entries = footer.as_ref().ok().and_then(|b| {
-                    let (generation, entries) = footer::decode_footer(b, &self.core.uuid, reclaim.segment)?;
+                    let size = self.core.table.segment_size();
+                    let (generation, entries) =
+                        footer::decode_footer(b, &self.core.uuid, reclaim.segment, size)?;
                     (generation == reclaim.generation).then(|| entries.iter().copied().collect())
                 });
                 // Without its footer the slots into the segment stay; lookups clear them when they find nothing.

@@ -169,7 +169,10 @@ impl Header {
             tables_len: raw.tables_len.get(),
             tables_checksum: raw.tables_checksum.get(),
         };
-        (whole && area_len(header.shards, header.lines, header.tables_len) <= area).then_some(header)
+        let possible = header.shards.is_power_of_two()
+            && header.lines > 0
+            && area_len(header.shards, header.lines, header.tables_len) <= area.min(i64::MAX as u64);
+        (whole && possible).then_some(header)
     }
 }
 
@@ -185,7 +188,8 @@ pub fn area_len(shards: u32, lines: u64, tables: u64) -> u64 {
     let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
     blocks
         .saturating_mul(stride(lines))
-        .saturating_add(BLOCKS_AT + round_up(tables.min(1 << 40), u64::from(BLOCK)))
+        .saturating_add(BLOCKS_AT)
+        .saturating_add(tables.div_ceil(u64::from(BLOCK)).saturating_mul(u64::from(BLOCK)))
 }
 
 fn block_seed(uuid: &[u8; 16], sequence: u64) -> u64 {

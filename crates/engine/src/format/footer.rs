@@ -29,8 +29,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::record::Meta;
-use super::{BLOCK, FORMAT_VERSION, checksum, round_up};
+use super::record::{self, Meta};
+use super::{BLOCK, FORMAT_VERSION, UNIT, checksum, round_up};
 
 /// Bytes of a segment's header: its first record starts behind it.
 pub const HEADER: u32 = 64;
@@ -81,6 +81,16 @@ impl Entry {
             ns: meta.ns.into(),
             reserved: 0.into(),
         }
+    }
+
+    /// Whether a segment of `segment_size` bytes can have such a record.
+    fn is_possible(&self, segment_size: u32) -> bool {
+        let (offset, len) = (self.offset.get(), self.len.get());
+        offset.is_multiple_of(UNIT)
+            && offset >= HEADER
+            && len >= record::HEADER as u32
+            && len <= segment_size / 4
+            && offset.checked_add(len).is_some_and(|end| end <= segment_size)
     }
 }
 
@@ -176,9 +186,15 @@ pub fn decode_trailer(bytes: &[u8], uuid: &[u8; 16], segment: u32) -> Option<(u6
     Some((mark.generation.get(), mark.entries.get() as usize))
 }
 
-/// The entries of a whole footer, given its [`footer_len`] bytes.
+/// Generation and entries of a whole footer, given its [`footer_len`] bytes and those of its segment. Every entry names a
+/// place that a record can have there.
 #[must_use]
-pub fn decode_footer<'a>(bytes: &'a [u8], uuid: &[u8; 16], segment: u32) -> Option<(u64, &'a [Entry])> {
+pub fn decode_footer<'a>(
+    bytes: &'a [u8],
+    uuid: &[u8; 16],
+    segment: u32,
+    segment_size: u32,
+) -> Option<(u64, &'a [Entry])> {
     let trailer = bytes.len().checked_sub(TRAILER as usize)?;
     let mark = Mark::parse(&bytes[trailer..], TRAILER_MAGIC, uuid, segment)?;
     let len = (mark.entries.get() as usize).checked_mul(ENTRY as usize)?;
@@ -186,7 +202,9 @@ pub fn decode_footer<'a>(bytes: &'a [u8], uuid: &[u8; 16], segment: u32) -> Opti
     if checksum(mark.generation.get(), entries) != mark.entries_checksum.get() {
         return None;
     }
-    Some((mark.generation.get(), <[Entry]>::ref_from_bytes(entries).ok()?))
+    let entries = <[Entry]>::ref_from_bytes(entries).ok()?;
+    let possible = entries.iter().all(|entry| entry.is_possible(segment_size));
+    possible.then_some((mark.generation.get(), entries))
 }
 
 #[cfg(test)]
@@ -195,11 +213,13 @@ mod tests {
 
     use super::*;
 
+    const SIZE: u32 = 1 << 16;
+
     fn entry(n: u64) -> Entry {
         Entry {
             hash: (n * 7).into(),
             version: n.into(),
-            offset: (n as u32 * 64).into(),
+            offset: (HEADER + n as u32 * 64).into(),
             len: 60.into(),
             expiry: 0.into(),
             group: 1.into(),
@@ -216,20 +236,20 @@ mod tests {
             let entries: Vec<_> = (0..n).map(entry).collect();
             let mut out = vec![1; footer_len(entries.len()) as usize];
             encode_footer(&mut out, &id, &entries);
-            prop_assert_eq!(decode_footer(&out, &id.uuid, 5), Some((77, &entries[..])));
+            prop_assert_eq!(decode_footer(&out, &id.uuid, 5, SIZE), Some((77, &entries[..])));
             prop_assert_eq!(decode_trailer(&out[out.len() - 64..], &id.uuid, 5), Some((77, entries.len())));
-            prop_assert_eq!(decode_footer(&out, &[8; 16], 5), None);
-            prop_assert_eq!(decode_footer(&out, &id.uuid, 6), None);
+            prop_assert_eq!(decode_footer(&out, &[8; 16], 5, SIZE), None);
+            prop_assert_eq!(decode_footer(&out, &id.uuid, 6, SIZE), None);
             let covered = entries.len() * 40;
             let bit = flip.index((covered + 64) * 8);
             let byte = if bit / 8 < covered { bit / 8 } else { out.len() - 64 + bit / 8 - covered };
             out[byte] ^= 1 << (bit % 8);
-            prop_assert_eq!(decode_footer(&out, &id.uuid, 5), None);
+            prop_assert_eq!(decode_footer(&out, &id.uuid, 5, SIZE), None);
         }
 
         #[test]
         fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
-            prop_assert_eq!(decode_footer(&bytes, &[0; 16], 0), None);
+            prop_assert_eq!(decode_footer(&bytes, &[0; 16], 0, SIZE), None);
             prop_assert_eq!(decode_header(&bytes, &[0; 16], 0), None);
         }
     }

@@ -22,6 +22,9 @@ pub const UNIT: u32 = 64;
 /// Alignment of every write to a device: enough for each device the engine opens.
 pub const BLOCK: u32 = 4096;
 
+/// Largest segment: what a slot of the index can name.
+pub const MAX_SEGMENT: u32 = 16 << 20;
+
 /// XXH3-64 of `bytes` under `seed`.
 #[must_use]
 pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {

@@ -154,6 +154,10 @@ impl State {
         for _ in 0..r.u32()? {
             let (id, options, kill, len) = (r.u16()?, unpack(r.u16()?), r.u64()?, r.u16()?);
             let name = String::from_utf8(r.bytes(usize::from(len))?.to_vec()).ok()?;
+            // Records name their namespace by its place in this list.
+            if usize::from(id) != state.namespaces.len() {
+                return None;
+            }
             state.namespaces.push(NamespaceRecord { id, name, options, kill });
         }
         Some(state)
@@ -213,7 +217,7 @@ mod tests {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = State {
                 clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
-                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 1, name, options, kill: 7 }],
+                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7 }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(State::decode(&bytes), Ok(state));

@@ -19,7 +19,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{BLOCK, FORMAT_VERSION, checksum, round_up};
+use super::{BLOCK, FORMAT_VERSION, MAX_SEGMENT, checksum, round_up};
 
 /// Bytes both copies take; what follows starts here.
 pub const RESERVED: u64 = 2 * BLOCK as u64;
@@ -152,11 +152,10 @@ impl Superblock {
         if raw.format.get() != FORMAT_VERSION {
             return Found::OtherFormat(raw.format.get());
         }
-        let sane = raw.segment_size.get().is_power_of_two() && raw.cipher.get() == 0;
-        if !sane || checksum(0, &raw.as_bytes()[..88]) != raw.checksum.get() {
+        if raw.cipher.get() != 0 || checksum(0, &raw.as_bytes()[..88]) != raw.checksum.get() {
             return Found::Foreign;
         }
-        Found::Ours(Self {
+        let block = Self {
             uuid: raw.uuid,
             device: raw.device.get(),
             devices: raw.devices.get(),
@@ -166,7 +165,21 @@ impl Superblock {
             segments: raw.segments.get(),
             area: raw.area.get(),
             hash_seed: raw.hash_seed.get(),
-        })
+        };
+        if block.is_possible() { Found::Ours(block) } else { Found::Foreign }
+    }
+
+    /// Whether areas and segments lie within the device, so that whoever computes with them need not look again.
+    fn is_possible(&self) -> bool {
+        let segments = u64::from(self.segments) * u64::from(self.segment_size);
+        let end = self
+            .area
+            .checked_mul(2)
+            .and_then(|areas| areas.checked_add(segments + RESERVED + u64::from(BLOCK)));
+        self.segment_size.is_power_of_two()
+            && (BLOCK..=MAX_SEGMENT).contains(&self.segment_size)
+            && end.is_some()
+            && self.first_segment() + segments <= self.size
     }
 }
 

@@ -59,7 +59,7 @@ impl Reader<'_> {
             return None;
         }
         let bytes = self.read(segment, size - len, len)?;
-        let (generation, entries) = footer::decode_footer(&bytes, &self.uuid, segment)?;
+        let (generation, entries) = footer::decode_footer(&bytes, &self.uuid, segment, size)?;
         Some(Exact { segment, generation, entries: entries.to_vec(), torn: false })
     }
 
