@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: demo demo-stop test unit e2e lint killtest soak build release tools
+.PHONY: demo demo-stop test unit e2e lint killtest soak fuzz build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -26,6 +26,10 @@ killtest: build
 
 soak: release
 	target/release/afterglow-workload killtest --afterglow target/release/afterglow --fake-backend --rounds $(or $(ROUNDS),1000)
+
+# libFuzzer (nightly): every target of crates/fuzz, or TARGET=name, for TIME seconds each.
+fuzz:
+	tools/fuzz $(or $(TIME),60) $(TARGET)
 
 build:
 	cargo build --locked --workspace --bins

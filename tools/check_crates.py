@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 # Only these put the parts together.
-ASSEMBLERS = {"afterglow", "afterglow-ffi", "afterglow-workload"}
+ASSEMBLERS = {"afterglow", "afterglow-ffi", "afterglow-fuzz", "afterglow-workload"}
 
 
 def main():

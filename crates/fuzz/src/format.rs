@@ -1,0 +1,261 @@
+//! The structures of `docs/format.md`, one parser at a time.
+//!
+//! The first byte of an input says whether checksums are put right before parsing (odd) or not. What was parsed is encoded
+//! again and must come out as it was.
+
+use afterglow_engine::format::checkpoint::{self, Header, NamespaceKills, SegmentEntry, Tables};
+use afterglow_engine::format::footer::{self, SegmentId};
+use afterglow_engine::format::journal::{self, Event};
+use afterglow_engine::format::record::{self, Meta};
+use afterglow_engine::format::state::{NamespaceRecord, State};
+use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
+use afterglow_engine::{Durability, NamespaceOptions};
+
+use crate::{Target, seal};
+
+const UUID: [u8; 16] = [9; 16];
+const SEGMENT: u32 = 5;
+const SEGMENT_SIZE: u32 = 1 << 20;
+const SEQUENCE: u64 = 77;
+const SEED: u64 = 3;
+
+/// These targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "record", run: record, seeds: record_seeds, mutations: 20_000 },
+    Target { name: "footer", run: footer, seeds: footer_seeds, mutations: 20_000 },
+    Target { name: "superblock", run: superblock, seeds: superblock_seeds, mutations: 10_000 },
+    Target { name: "checkpoint", run: checkpoint, seeds: checkpoint_seeds, mutations: 10_000 },
+    Target { name: "index_block", run: index_block, seeds: index_block_seeds, mutations: 10_000 },
+    Target { name: "tables", run: tables, seeds: tables_seeds, mutations: 20_000 },
+    Target { name: "journal_entry", run: journal_entry, seeds: journal_entry_seeds, mutations: 20_000 },
+    Target { name: "state", run: state, seeds: state_seeds, mutations: 20_000 },
+];
+
+/// Whether to seal, and the rest.
+fn split(data: &[u8]) -> Option<(bool, Vec<u8>)> {
+    let (first, rest) = data.split_first()?;
+    Some((first & 1 == 1, rest.to_vec()))
+}
+
+/// A seed as it is and one to be sealed.
+fn both(bytes: &[u8]) -> [Vec<u8>; 2] {
+    [0, 1].map(|first| [&[first], bytes].concat())
+}
+
+fn record(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    let sealed = seal && seal::record(&mut bytes, SEED);
+    let found = record::decode(&bytes, SEED);
+    assert!(!sealed || found.is_some(), "whole by its checksum, and refused");
+    let Some(found) = found else { return };
+    let mut again = vec![0; record::len(found.key.len(), found.value.len())];
+    record::encode(&mut again, SEED, &found.meta, found.key, found.value);
+    assert_eq!(again, bytes[..again.len()]);
+    assert_eq!(record::claims(&bytes), Some((found.meta.ns, found.meta.version, again.len())));
+}
+
+fn record_seeds() -> Vec<Vec<u8>> {
+    let meta = Meta { ns: 1, version: 1 << 40, expiry: 2_000_000_000, group: 7, epoch_slot: (1 << 20) - 1 };
+    let seed = |(key, value): (&[u8], &[u8])| {
+        let mut bytes = vec![0; record::padded_len(key.len(), value.len()) as usize];
+        record::encode(&mut bytes, SEED, &meta, key, value);
+        both(&bytes)
+    };
+    let values: [(&[u8], &[u8]); 3] = [(b"", b""), (b"key", b"value"), (&[1; 40], &[2; 300])];
+    values.into_iter().flat_map(seed).collect()
+}
+
+fn footer(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    if seal {
+        seal::footer(&mut bytes, &UUID, SEGMENT);
+    }
+    let found = footer::decode_footer(&bytes, &UUID, SEGMENT, SEGMENT_SIZE);
+    if let Some((generation, entries)) = found {
+        let ends = entries.iter().map(|e| u64::from(e.offset.get()) + u64::from(e.len.get()));
+        assert!(ends.max().is_none_or(|end| end <= SEGMENT_SIZE.into()), "a record beyond the end");
+        let trailer = &bytes[bytes.len() - 64..];
+        assert_eq!(footer::decode_trailer(trailer, &UUID, SEGMENT), Some((generation, entries.len())));
+        let mut again = vec![0; footer::footer_len(entries.len()) as usize];
+        footer::encode_footer(&mut again, &SegmentId { uuid: UUID, segment: SEGMENT, generation }, entries);
+        assert_eq!(footer::decode_footer(&again, &UUID, SEGMENT, SEGMENT_SIZE), Some((generation, entries)));
+    }
+    if seal && bytes.len() >= 64 {
+        seal::segment_header(&mut bytes, &UUID, SEGMENT);
+    }
+    let generation = footer::decode_header(&bytes, &UUID, SEGMENT);
+    assert!(!seal || bytes.len() < 64 || generation.is_some());
+}
+
+fn footer_seeds() -> Vec<Vec<u8>> {
+    let id = SegmentId { uuid: UUID, segment: SEGMENT, generation: 9 };
+    let entry = |n: u32| {
+        let meta = Meta { ns: 1, version: u64::from(n), expiry: n, group: n, epoch_slot: n };
+        footer::Entry::new(u64::from(n) << 40, &meta, 64 * (n + 1), 60)
+    };
+    let seed = |n| {
+        let entries: Vec<_> = (0..n).map(entry).collect();
+        let mut bytes = vec![0; footer::footer_len(entries.len()) as usize];
+        footer::encode_footer(&mut bytes, &id, &entries);
+        // As long as it has to be, so that inputs stay small.
+        let trailer = bytes.split_off(bytes.len() - 64);
+        bytes.truncate(entries.len() * footer::ENTRY as usize);
+        both(&[bytes, trailer].concat())
+    };
+    [0, 1, 6].into_iter().flat_map(seed).collect()
+}
+
+fn superblock(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    bytes.resize(RESERVED as usize, 0);
+    if seal {
+        seal::superblock(&mut bytes);
+    }
+    let Found::Ours(block) = Superblock::decode(&bytes) else { return };
+    assert_eq!(Superblock::decode(&block.encode()), Found::Ours(block));
+    let areas = [0, 1].map(|which| block.area_at(which));
+    assert!(areas[0] <= areas[1] && areas[1] + block.area <= block.first_segment());
+    let end = block.first_segment() + u64::from(block.segments) * u64::from(block.segment_size);
+    assert!(end <= block.size, "segments beyond the end");
+}
+
+fn superblock_seeds() -> Vec<Vec<u8>> {
+    let block = Superblock {
+        uuid: UUID,
+        device: 0,
+        devices: 1,
+        set_epoch: 1,
+        size: 1 << 20,
+        segment_size: 1 << 16,
+        segments: 12,
+        area: 1 << 16,
+        hash_seed: 4,
+    };
+    let bytes = block.encode();
+    both(&bytes[..96]).into_iter().chain([vec![0], vec![1]]).collect()
+}
+
+fn checkpoint(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    if seal && bytes.len() >= 112 {
+        seal::checkpoint_header(&mut bytes, &UUID);
+    }
+    for area in [1 << 16, 1 << 20, 1 << 40, u64::MAX] {
+        let Some(header) = Header::decode(&bytes, &UUID, area) else { continue };
+        assert_eq!(Header::decode(&header.encode(), &UUID, area), Some(header));
+        assert!(header.shards > 0 && header.lines > 0, "an index without lines");
+        let last = header.block_at(header.shards - 1, header.blocks_per_shard() - 1);
+        assert!(last + checkpoint::stride(header.lines) <= header.tables_at());
+        assert!(header.tables_at().checked_add(header.tables_len).is_some_and(|end| end <= area));
+    }
+}
+
+fn checkpoint_seeds() -> Vec<Vec<u8>> {
+    let header = Header {
+        uuid: UUID,
+        sequence: SEQUENCE,
+        version_floor: 70,
+        journal_position: 4,
+        time: 1_700_000_000,
+        journal_epoch: 1,
+        shards: 2,
+        lines: 20,
+        segments: 12,
+        tables_len: 500,
+        tables_checksum: 8,
+    };
+    both(&header.encode()[..112]).to_vec()
+}
+
+fn index_block(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    let sealed = seal && bytes.len() >= 64 && seal::block(&mut bytes, &UUID, SEQUENCE, 1, 1023);
+    let lines = checkpoint::decode_block(&bytes, &UUID, SEQUENCE, 1, 1023);
+    assert!(!sealed || lines.is_some(), "whole by its checksum, and refused");
+    let Some(lines) = lines else { return };
+    let mut again = vec![0; 64 + lines.len() * 64];
+    checkpoint::encode_block(&mut again, &UUID, SEQUENCE, 1, 1023, &lines);
+    assert_eq!(checkpoint::decode_block(&again, &UUID, SEQUENCE, 1, 1023), Some(lines));
+}
+
+fn index_block_seeds() -> Vec<Vec<u8>> {
+    let seed = |n: usize| {
+        let mut bytes = vec![0; 64 + 64 * n];
+        checkpoint::encode_block(&mut bytes, &UUID, SEQUENCE, 1, 1023, &vec![[1, 2, 3, 4, 5, 6, 7, 0]; n]);
+        both(&bytes)
+    };
+    [0, 1, 4].into_iter().flat_map(seed).collect()
+}
+
+fn tables(data: &[u8]) {
+    let Some((&segments, bytes)) = data.split_first() else { return };
+    let Some(tables) = Tables::decode(bytes, segments.into()) else { return };
+    let again = tables.encode();
+    assert_eq!(again.len(), tables.encoded_len());
+    assert_eq!(Tables::decode(&again, segments.into()), Some(tables));
+}
+
+fn tables_seeds() -> Vec<Vec<u8>> {
+    let segment =
+        SegmentEntry { generation: 1, min_version: 2, max_expiry: 3, records: 4, bytes: 5, state: 2 };
+    let ns = |id, n| NamespaceKills { id, kill: 9, groups: vec![(1, 2); n], epochs: vec![(3, 4); n] };
+    let seed = |n: u8| {
+        let tables =
+            Tables { segments: vec![segment; n.into()], namespaces: vec![ns(0, n.into()), ns(1, 0)] };
+        [vec![n], tables.encode()].concat()
+    };
+    [0, 1, 5].map(seed).to_vec()
+}
+
+fn journal_entry(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    bytes.truncate(journal::ENTRY as usize);
+    if seal && bytes.len() == journal::ENTRY as usize {
+        seal::journal_entry(&mut bytes, SEED);
+    }
+    let Some(entry) = journal::Entry::decode(&bytes, SEED) else { return };
+    assert_eq!(journal::Entry::decode(&entry.encode(SEED), SEED), Some(entry));
+}
+
+fn journal_entry_seeds() -> Vec<Vec<u8>> {
+    let events = [
+        Event::Kill { hash: 1 << 50, ns: 1 },
+        Event::Group { ns: 1, group: 2 },
+        Event::Epoch { ns: 1, slot: 3 },
+        Event::Clear { ns: 1 },
+        Event::Open { segment: 4 },
+    ];
+    let seed = |event| both(&journal::Entry { event, version: 5, lap: 6 }.encode(SEED));
+    events.into_iter().flat_map(seed).collect()
+}
+
+fn state(data: &[u8]) {
+    let Some((seal, mut bytes)) = split(data) else { return };
+    if seal {
+        seal::state(&mut bytes);
+    }
+    let Ok(state) = State::decode(&bytes) else { return };
+    assert_eq!(State::decode(&state.encode()), Ok(state));
+}
+
+fn state_seeds() -> Vec<Vec<u8>> {
+    let options = NamespaceOptions { durability: Durability::Synced, ..NamespaceOptions::default() };
+    let ns = |id: u16| NamespaceRecord { id, name: format!("namespace-{id}"), options, kill: 7 };
+    let seed = |n| {
+        let state = State {
+            clean: n == 0,
+            uuid: UUID,
+            generation: 3,
+            boot_id: [2; 16],
+            version_limit: 1 << 30,
+            time: 5,
+            hash_seed: 6,
+            set_epoch: 1,
+            checkpoint: 8,
+            journal_epoch: 1,
+            namespaces: (0..n).map(ns).collect(),
+        };
+        both(&state.encode())
+    };
+    [0, 1, 3].into_iter().flat_map(seed).collect()
+}

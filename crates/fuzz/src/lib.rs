@@ -1,0 +1,38 @@
+//! Fuzz targets: one for every parser whose bytes come from a disk or from a network.
+//!
+//! A [`Target`] takes any bytes and panics only when something is wrong. The same targets run in three ways:
+//!
+//! * `cargo test -p afterglow-fuzz` replays seeds and corpus, then seeded mutations of them: seconds, stable, deterministic;
+//! * `make fuzz [TARGET=name] [TIME=seconds]` drives them with libFuzzer (nightly), coverage-guided, for as long as you like;
+//! * `cargo run -p afterglow-fuzz -- replay NAME FILE` runs one input.
+//!
+//! A new target is a line in the `TARGETS` of its module here, with seeds: whole, valid inputs to start from. What
+//! libFuzzer finds worth keeping goes to `corpus/NAME/`.
+
+pub mod format;
+pub mod mutate;
+mod seal;
+
+/// Something that takes any bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, also that of its folder in `corpus`.
+    pub name: &'static str,
+    /// Takes any bytes; panics when something is wrong.
+    pub run: fn(&[u8]),
+    /// Whole inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Mutated inputs of the short form: less for targets that are slow.
+    pub mutations: u32,
+}
+
+/// Every target.
+pub fn targets() -> impl Iterator<Item = &'static Target> {
+    format::TARGETS.iter()
+}
+
+/// The target of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Target> {
+    targets().find(|target| target.name == name)
+}
