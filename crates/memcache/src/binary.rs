@@ -1,0 +1,371 @@
+//! The binary protocol: packets of a fixed header, extras, key and value.
+
+use std::borrow::Cow;
+
+use crate::decide::Outcome;
+use crate::reply::{Binary, Reply};
+use crate::request::{Action, Arithmetic, Delete, Get, Mode, Operation, Request, Store};
+use crate::{ITEM_OVERHEAD, MAX_KEY};
+
+/// First byte of a request.
+pub const REQUEST: u8 = 0x80;
+/// First byte of an answer.
+const RESPONSE: u8 = 0x81;
+/// Length of the header.
+pub const HEADER: usize = 24;
+/// An increment with this expiry does not make what is missing.
+const NO_INITIAL: u32 = u32::MAX;
+
+/// Operations.
+mod op {
+    pub const GET: u8 = 0x00;
+    pub const SET: u8 = 0x01;
+    pub const ADD: u8 = 0x02;
+    pub const REPLACE: u8 = 0x03;
+    pub const DELETE: u8 = 0x04;
+    pub const INCREMENT: u8 = 0x05;
+    pub const DECREMENT: u8 = 0x06;
+    pub const QUIT: u8 = 0x07;
+    pub const FLUSH: u8 = 0x08;
+    pub const GETQ: u8 = 0x09;
+    pub const NOOP: u8 = 0x0a;
+    pub const VERSION: u8 = 0x0b;
+    pub const GETK: u8 = 0x0c;
+    pub const GETKQ: u8 = 0x0d;
+    pub const APPEND: u8 = 0x0e;
+    pub const PREPEND: u8 = 0x0f;
+    pub const STAT: u8 = 0x10;
+    pub const FIRST_QUIET: u8 = 0x11;
+    pub const LAST_QUIET: u8 = 0x1a;
+    pub const TOUCH: u8 = 0x1c;
+    pub const GAT: u8 = 0x1d;
+    pub const GATQ: u8 = 0x1e;
+    pub const SASL_LIST: u8 = 0x20;
+    pub const SASL_AUTH: u8 = 0x21;
+    pub const SASL_STEP: u8 = 0x22;
+    pub const GATK: u8 = 0x23;
+    pub const GATKQ: u8 = 0x24;
+}
+
+/// What an answer says of how it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Status {
+    /// Well.
+    Ok = 0x00,
+    /// No such object.
+    NotFound = 0x01,
+    /// There is one, or its cas token is another.
+    Exists = 0x02,
+    /// Too large.
+    TooLarge = 0x03,
+    /// The packet is not lawful.
+    Invalid = 0x04,
+    /// Not stored.
+    NotStored = 0x05,
+    /// What is there is no number.
+    NotANumber = 0x06,
+    /// Who are you?
+    AuthError = 0x20,
+    /// No such operation.
+    Unknown = 0x81,
+    /// Out of memory.
+    NoMemory = 0x82,
+}
+
+impl Status {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Status::Ok => b"",
+            Status::NotFound => b"Not found",
+            Status::Exists => b"Data exists for key.",
+            Status::TooLarge => b"Too large.",
+            Status::Invalid => b"Invalid arguments",
+            Status::NotStored => b"Not stored.",
+            Status::NotANumber => b"Non-numeric server-side value for incr or decr",
+            Status::AuthError => b"Auth failure.",
+            Status::Unknown => b"Unknown command",
+            Status::NoMemory => b"Out of memory",
+        }
+    }
+}
+
+/// Whether success (or a miss) is not to be told.
+pub fn is_quiet(opcode: u8) -> bool {
+    matches!(opcode, op::GETQ | op::GETKQ | op::GATQ | op::GATKQ | op::FIRST_QUIET..=op::LAST_QUIET)
+}
+
+/// The operation without its quietness.
+fn plain(opcode: u8) -> u8 {
+    match opcode {
+        0x11..=0x18 => opcode - 0x10,
+        0x19 | 0x1a => opcode - 0x0b,
+        op::GETQ => op::GET,
+        op::GETKQ => op::GETK,
+        op::GATQ => op::GAT,
+        op::GATKQ => op::GATK,
+        _ => opcode,
+    }
+}
+
+/// A packet's header, and what may be said before its value has come.
+#[derive(Debug, Clone, Copy)]
+pub struct Header {
+    opcode: u8,
+    extras: usize,
+    key: usize,
+    body: usize,
+    opaque: [u8; 4],
+    cas: u64,
+}
+
+/// What a header calls for.
+pub enum Plan<'a> {
+    /// The whole packet is this long; wait for it, then [`parse`].
+    Whole(usize),
+    /// Answer at once, then drop so many bytes.
+    Refuse(Request<'a>, u64),
+    /// Extras and key are needed to refuse it.
+    RefuseTooLarge,
+}
+
+impl Header {
+    /// Reads a header, when it is one of a request.
+    pub fn read(bytes: &[u8; HEADER]) -> Option<Self> {
+        (bytes[0] == REQUEST).then(|| Header {
+            opcode: bytes[1],
+            key: u16::from_be_bytes([bytes[2], bytes[3]]).into(),
+            extras: bytes[4].into(),
+            body: u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize,
+            opaque: [bytes[12], bytes[13], bytes[14], bytes[15]],
+            cas: u64::from_be_bytes(bytes[16..24].try_into().expect("eight bytes")),
+        })
+    }
+
+    /// Bytes of header, extras and key.
+    pub fn head_len(&self) -> usize {
+        HEADER + self.extras + self.key
+    }
+
+    /// Bytes of value.
+    pub fn value_len(&self) -> usize {
+        self.body - self.extras - self.key
+    }
+
+    fn reply(&self) -> Binary {
+        Binary { opcode: self.opcode, opaque: self.opaque }
+    }
+
+    fn refusal(&self, status: Status, close: bool) -> Request<'static> {
+        let mut bytes = Vec::new();
+        error(&self.reply(), status, &mut bytes);
+        Request::Answer { bytes: Cow::Owned(bytes), close }
+    }
+
+    /// What to do about it. `authenticated` says whether the client may ask for anything, `sasl` whether there is
+    /// anything to say who one is to.
+    pub fn plan(&self, authenticated: bool, sasl: bool, max_item: usize) -> Plan<'static> {
+        if self.extras + self.key > self.body {
+            return Plan::Refuse(self.refusal(Status::Unknown, true), 0);
+        }
+        let whole = (HEADER + self.body) as u64;
+        let open = matches!(self.opcode, op::SASL_LIST | op::SASL_AUTH | op::SASL_STEP | op::VERSION);
+        if !authenticated && !open {
+            return Plan::Refuse(self.refusal(Status::AuthError, true), 0);
+        }
+        if !self.is_known() || (!sasl && matches!(self.opcode, op::SASL_LIST..=op::SASL_STEP)) {
+            return Plan::Refuse(self.refusal(Status::Unknown, false), whole);
+        }
+        if self.key > MAX_KEY || !self.is_lawful() {
+            return Plan::Refuse(self.refusal(Status::Invalid, true), 0);
+        }
+        let too_large = self.key + self.value_len() + ITEM_OVERHEAD > max_item;
+        match self.opcode {
+            op::SASL_AUTH | op::SASL_STEP if self.value_len() > MAX_SASL => {
+                Plan::Refuse(self.refusal(Status::Invalid, false), whole)
+            }
+            op::STAT if self.value_len() > MAX_KEY => {
+                Plan::Refuse(self.refusal(Status::Invalid, false), whole)
+            }
+            _ if too_large => Plan::RefuseTooLarge,
+            _ => Plan::Whole(HEADER + self.body),
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.opcode <= op::LAST_QUIET
+            || matches!(self.opcode, op::TOUCH..=op::GATQ | op::SASL_LIST..=op::GATKQ)
+    }
+
+    /// Whether extras and key are as the operation has them.
+    fn is_lawful(&self) -> bool {
+        let (extras, key, value) = (self.extras, self.key, self.value_len());
+        match plain(self.opcode) {
+            op::GET | op::GETK | op::DELETE => extras == 0 && key > 0 && value == 0,
+            op::SET | op::ADD | op::REPLACE => extras == 8 && key > 0,
+            op::INCREMENT | op::DECREMENT => extras == 20 && key > 0 && value == 0,
+            op::APPEND | op::PREPEND => extras == 0 && key > 0,
+            op::FLUSH => key == 0 && value == 0 && (extras == 0 || extras == 4),
+            op::QUIT | op::NOOP | op::VERSION | op::SASL_LIST => self.body == 0,
+            op::STAT => extras == 0,
+            op::SASL_AUTH | op::SASL_STEP => extras == 0 && key > 0,
+            _ => extras == 4 && key > 0,
+        }
+    }
+
+    /// Refuses a value that is too large; `head` is the packet up to its value.
+    pub fn refuse_too_large<'a>(&self, head: &'a [u8]) -> Request<'a> {
+        let key = Cow::Borrowed(&head[HEADER + self.extras..]);
+        let remove = plain(self.opcode) == op::SET;
+        Request::TooLarge { key, remove, reply: Reply::Binary(self.reply()) }
+    }
+}
+
+/// Longest thing a client may say of itself.
+const MAX_SASL: usize = 1024;
+
+/// Understands a whole packet that [`Header::plan`] found lawful.
+pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
+    let (head, value) = packet.split_at(header.head_len());
+    let (extras, key) = head[HEADER..].split_at(header.extras);
+    let binary = header.reply();
+    let reply = Reply::Binary(binary);
+    let operation =
+        |action| Request::Operation(Operation { key: Cow::Borrowed(key), action, reply: reply.clone() });
+    let store = |mode| {
+        let mode =
+            if header.cas != 0 && mode != Mode::Append && mode != Mode::Prepend { Mode::Cas } else { mode };
+        let (flags, ttl) = if extras.is_empty() { (0, 0) } else { (word(extras, 0), word(extras, 4)) };
+        operation(Action::Store(Store {
+            mode,
+            flags,
+            ttl: ttl.into(),
+            cas: header.cas,
+            new_cas: None,
+            stale: false,
+            binary_key: false,
+            value: Cow::Borrowed(value),
+        }))
+    };
+    match plain(header.opcode) {
+        op::GET | op::GETK => operation(Action::Get(Get::default())),
+        op::TOUCH | op::GAT | op::GATK => {
+            let touch = Some(word(extras, 0).into());
+            operation(Action::Get(Get { touch, ..Get::default() }))
+        }
+        op::SET => store(Mode::Set),
+        op::ADD => store(Mode::Add),
+        op::REPLACE => store(Mode::Replace),
+        op::APPEND => store(Mode::Append),
+        op::PREPEND => store(Mode::Prepend),
+        op::DELETE => {
+            let cas = (header.cas != 0).then_some(header.cas);
+            operation(Action::Delete(Delete { cas, ..Delete::default() }))
+        }
+        opcode @ (op::INCREMENT | op::DECREMENT) => {
+            let ttl = word(extras, 16);
+            operation(Action::Arithmetic(Arithmetic {
+                down: opcode == op::DECREMENT,
+                delta: long(extras, 0),
+                cas: header.cas,
+                initial: (ttl != NO_INITIAL).then(|| (long(extras, 8), ttl.into())),
+                ..Arithmetic::default()
+            }))
+        }
+        op::FLUSH => {
+            let delay = if extras.is_empty() { 0 } else { word(extras, 0).into() };
+            Request::Flush { delay, reply }
+        }
+        op::STAT => Request::Stats { argument: key, reply },
+        op::VERSION => Request::Version(reply),
+        op::NOOP | op::QUIT => {
+            let mut bytes = Vec::new();
+            reply.done(&mut bytes);
+            Request::Answer { bytes: Cow::Owned(bytes), close: plain(header.opcode) == op::QUIT }
+        }
+        op::SASL_LIST => {
+            let mut bytes = Vec::new();
+            self::packet(&binary, Status::Ok, 0, &[], &[], b"PLAIN", &mut bytes);
+            Request::Answer { bytes: Cow::Owned(bytes), close: false }
+        }
+        _ => match crate::auth::plain(value).filter(|_| key == b"PLAIN" && header.opcode == op::SASL_AUTH) {
+            Some((user, password)) => Request::Authenticate { user, password, reply },
+            None => header.refusal(Status::AuthError, false),
+        },
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Writes a packet.
+pub fn packet(
+    reply: &Binary,
+    status: Status,
+    cas: u64,
+    extras: &[u8],
+    key: &[u8],
+    value: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let body = extras.len() + key.len() + value.len();
+    out.reserve(HEADER + body);
+    out.extend_from_slice(&[RESPONSE, reply.opcode]);
+    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    out.extend_from_slice(&[extras.len() as u8, 0]);
+    out.extend_from_slice(&(status as u16).to_be_bytes());
+    out.extend_from_slice(&(body as u32).to_be_bytes());
+    out.extend_from_slice(&reply.opaque);
+    out.extend_from_slice(&cas.to_be_bytes());
+    for part in [extras, key, value] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Writes an error and its text.
+pub fn error(reply: &Binary, status: Status, out: &mut Vec<u8>) {
+    packet(reply, status, 0, &[], &[], status.text(), out);
+}
+
+/// Writes what came of an operation.
+pub fn outcome(reply: &Binary, key: &[u8], outcome: &Outcome<'_>, mode: Option<Mode>, out: &mut Vec<u8>) {
+    let quiet = is_quiet(reply.opcode);
+    let opcode = plain(reply.opcode);
+    let with_key = matches!(opcode, op::GETK | op::GATK);
+    match *outcome {
+        Outcome::Found { item, .. } => {
+            let key = if with_key { key } else { &[] };
+            let value = if opcode == op::TOUCH { &[] } else { item.value };
+            packet(reply, Status::Ok, item.cas, &item.flags.to_be_bytes(), key, value, out);
+        }
+        Outcome::Missing => match opcode {
+            op::GET | op::GETK | op::GAT | op::GATK if quiet => {}
+            _ if with_key => packet(reply, Status::NotFound, 0, &[], key, &[], out),
+            _ => error(reply, Status::NotFound, out),
+        },
+        Outcome::Stored { .. } | Outcome::Deleted | Outcome::Number { .. } if quiet => {}
+        Outcome::Stored { cas, .. } => packet(reply, Status::Ok, cas, &[], &[], &[], out),
+        Outcome::Deleted => packet(reply, Status::Ok, 0, &[], &[], &[], out),
+        Outcome::Number { value, cas, .. } => {
+            packet(reply, Status::Ok, cas, &[], &[], &value.to_be_bytes(), out);
+        }
+        Outcome::NotStored => error(
+            reply,
+            match mode {
+                Some(Mode::Add) => Status::Exists,
+                Some(Mode::Replace) => Status::NotFound,
+                _ => Status::NotStored,
+            },
+            out,
+        ),
+        Outcome::Exists => error(reply, Status::Exists, out),
+        Outcome::NotANumber => error(reply, Status::NotANumber, out),
+        Outcome::TooLarge => error(reply, Status::TooLarge, out),
+        Outcome::Failed => error(reply, Status::NoMemory, out),
+    }
+}

@@ -1,0 +1,345 @@
+//! What an action does to the object it names. Knows the object as it is and the time, nothing of where objects live.
+
+use crate::expiry::{NEVER, absolute};
+use crate::number;
+use crate::request::{Action, Arithmetic, Delete, Get, Mode, Store};
+
+/// An object as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Item<'a> {
+    /// Its value.
+    pub value: &'a [u8],
+    /// The client's flags.
+    pub flags: u32,
+    /// Its cas token.
+    pub cas: u64,
+    /// The second in which it expires, [`NEVER`] for never.
+    pub expiry: u32,
+    /// Marked stale.
+    pub stale: bool,
+    /// Some client was told to make it anew.
+    pub token_sent: bool,
+    /// Its key came in base 64.
+    pub binary_key: bool,
+    /// It was read before.
+    pub fetched: bool,
+    /// Seconds since it was last read or stored.
+    pub idle: u32,
+}
+
+/// What is to be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Nothing.
+    None,
+    /// Put this in its place.
+    Put(NewItem<'a>),
+    /// Remove it.
+    Remove,
+}
+
+/// An object as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewItem<'a> {
+    /// Its value.
+    pub value: NewValue<'a>,
+    /// The client's flags.
+    pub flags: u32,
+    /// The second in which it expires.
+    pub expiry: u32,
+    /// Its cas token.
+    pub cas: NewCas,
+    /// Marked stale.
+    pub stale: bool,
+    /// Some client was told to make it anew.
+    pub token_sent: bool,
+    /// Its key came in base 64.
+    pub binary_key: bool,
+}
+
+/// Which cas token a changed object gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewCas {
+    /// One that none ever had.
+    Fresh,
+    /// This one.
+    Is(u64),
+}
+
+impl From<Option<u64>> for NewCas {
+    fn from(wanted: Option<u64>) -> Self {
+        wanted.map_or(NewCas::Fresh, NewCas::Is)
+    }
+}
+
+/// A value in the making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewValue<'a> {
+    /// These parts, one after the other.
+    Parts([&'a [u8]; 2]),
+    /// These digits.
+    Number {
+        /// The number.
+        value: u64,
+        /// Filled with spaces up to this length.
+        width: usize,
+    },
+}
+
+impl NewValue<'_> {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            NewValue::Parts([a, b]) => a.len() + b.len(),
+            NewValue::Number { value, width } => number::digits_of(*value, &mut [0; 20]).len().max(*width),
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            NewValue::Parts(parts) => parts.iter().for_each(|part| out.extend_from_slice(part)),
+            NewValue::Number { value, width } => {
+                let end = out.len() + width;
+                number::push(out, *value);
+                if out.len() < end {
+                    out.resize(end, b' ');
+                }
+            }
+        }
+    }
+}
+
+/// What came of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// Read.
+    Found {
+        /// The object as it was, or an empty one just made.
+        item: Item<'a>,
+        /// Its expiry from now on.
+        expiry: u32,
+        /// This client is to make it anew.
+        won: bool,
+    },
+    /// There is no such object.
+    Missing,
+    /// Stored.
+    Stored {
+        /// Its cas token.
+        cas: u64,
+        /// Length of its value.
+        size: usize,
+    },
+    /// Not stored: there is one, or there is none.
+    NotStored,
+    /// Not done: the cas token is another.
+    Exists,
+    /// Removed or marked stale.
+    Deleted,
+    /// Counted.
+    Number {
+        /// The new number.
+        value: u64,
+        /// Its cas token.
+        cas: u64,
+        /// Its expiry before.
+        before: u32,
+        /// Its expiry from now on.
+        expiry: u32,
+    },
+    /// What is there is no number.
+    NotANumber,
+    /// Too large to be stored.
+    TooLarge,
+    /// It could not be stored for another reason.
+    Failed,
+}
+
+impl Outcome<'_> {
+    /// Fills in the cas token that a changed object got.
+    pub fn set_cas(&mut self, new: u64) {
+        match self {
+            Outcome::Found { item, .. } => item.cas = new,
+            Outcome::Stored { cas, .. } | Outcome::Number { cas, .. } => *cas = new,
+            _ => {}
+        }
+    }
+}
+
+/// What is to be changed, and what the client is told once that is done (with the cas token filled in).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// What is to be changed.
+    pub change: Change<'a>,
+    /// What came of it.
+    pub outcome: Outcome<'a>,
+}
+
+impl<'a> Decision<'a> {
+    fn nothing(outcome: Outcome<'a>) -> Self {
+        Decision { change: Change::None, outcome }
+    }
+
+    fn store(item: NewItem<'a>) -> Self {
+        let outcome = Outcome::Stored { cas: 0, size: item.value.len() };
+        Decision { change: Change::Put(item), outcome }
+    }
+}
+
+/// What `action` does to `old` (which has not expired) at second `now`.
+#[must_use]
+pub fn decide<'a>(action: &'a Action<'_>, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
+    match action {
+        Action::Get(get) => read(get, old, now),
+        Action::Store(store) => write(store, old, now),
+        Action::Delete(delete) => remove(delete, old, now),
+        Action::Arithmetic(arithmetic) => count(arithmetic, old, now),
+    }
+}
+
+/// An object as it is, to be changed a little.
+fn kept(item: Item<'_>) -> NewItem<'_> {
+    NewItem {
+        value: NewValue::Parts([item.value, &[]]),
+        flags: item.flags,
+        expiry: item.expiry,
+        cas: NewCas::Is(item.cas),
+        stale: item.stale,
+        token_sent: item.token_sent,
+        binary_key: item.binary_key,
+    }
+}
+
+fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
+    let Some(item) = old else { return vivify(get, now) };
+    let expiry = get.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
+    let runs_out = get.recache.is_some_and(|ttl| expiry != NEVER && expiry < absolute(ttl, now));
+    let won = !item.token_sent && (runs_out || item.stale);
+    let change = match won || expiry != item.expiry {
+        true => Change::Put(NewItem { expiry, token_sent: item.token_sent || won, ..kept(item) }),
+        false => Change::None,
+    };
+    Decision { change, outcome: Outcome::Found { item, expiry, won } }
+}
+
+fn vivify<'a>(get: &Get, now: u64) -> Decision<'a> {
+    let Some(ttl) = get.vivify else { return Decision::nothing(Outcome::Missing) };
+    let (item, expiry) = (Item::default(), absolute(ttl, now));
+    let new = NewItem { expiry, token_sent: true, cas: NewCas::Fresh, ..kept(item) };
+    Decision { change: Change::Put(new), outcome: Outcome::Found { item, expiry, won: true } }
+}
+
+fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
+    let mut new = NewItem {
+        value: NewValue::Parts([&store.value, &[]]),
+        flags: store.flags,
+        expiry: absolute(store.ttl, now),
+        cas: store.new_cas.into(),
+        stale: false,
+        token_sent: false,
+        binary_key: store.binary_key,
+    };
+    let Some(old) = old else {
+        return match store.mode {
+            Mode::Set | Mode::Add => Decision::store(new),
+            Mode::Cas => Decision::nothing(Outcome::Missing),
+            Mode::Replace | Mode::Append | Mode::Prepend => Decision::nothing(Outcome::NotStored),
+        };
+    };
+    let matches = store.cas == old.cas;
+    match store.mode {
+        Mode::Set | Mode::Replace => {}
+        Mode::Add => return Decision::nothing(Outcome::NotStored),
+        Mode::Cas if matches => {}
+        Mode::Cas if store.stale && store.cas != 0 && store.cas < old.cas => {
+            (new.expiry, new.stale, new.token_sent) = (old.expiry, true, old.token_sent);
+        }
+        Mode::Cas => return Decision::nothing(Outcome::Exists),
+        Mode::Append | Mode::Prepend if store.cas != 0 && !matches => {
+            return Decision::nothing(Outcome::Exists);
+        }
+        Mode::Append => {
+            new = NewItem {
+                value: NewValue::Parts([old.value, &store.value]),
+                cas: new.cas,
+                stale: false,
+                token_sent: false,
+                ..kept(old)
+            };
+        }
+        Mode::Prepend => {
+            new = NewItem {
+                value: NewValue::Parts([&store.value, old.value]),
+                cas: new.cas,
+                stale: false,
+                token_sent: false,
+                ..kept(old)
+            };
+        }
+    }
+    Decision::store(new)
+}
+
+fn remove<'a>(delete: &Delete, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
+    let Some(item) = old else { return Decision::nothing(Outcome::Missing) };
+    if delete.cas.is_some_and(|cas| cas != item.cas) {
+        return Decision::nothing(Outcome::Exists);
+    }
+    if !delete.mark_stale && !delete.value_only {
+        return Decision { change: Change::Remove, outcome: Outcome::Deleted };
+    }
+    let mut new = NewItem { cas: delete.new_cas.into(), ..kept(item) };
+    if let Some(ttl) = delete.touch {
+        new.expiry = absolute(ttl, now);
+    }
+    if delete.mark_stale {
+        (new.stale, new.token_sent) = (true, false);
+    }
+    if delete.value_only {
+        (new.value, new.flags) = (NewValue::Parts([&[], &[]]), 0);
+    }
+    Decision { change: Change::Put(new), outcome: Outcome::Deleted }
+}
+
+fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
+    let Some(item) = old else { return begin(arithmetic, now) };
+    if item.value.is_empty() {
+        return Decision::nothing(Outcome::NotANumber);
+    }
+    if arithmetic.cas != 0 && arithmetic.cas != item.cas {
+        return Decision::nothing(Outcome::Exists);
+    }
+    let Some(value) = number::unsigned(item.value) else {
+        return Decision::nothing(Outcome::NotANumber);
+    };
+    let value = match arithmetic.down {
+        true => value.saturating_sub(arithmetic.delta),
+        false => value.wrapping_add(arithmetic.delta),
+    };
+    let expiry = arithmetic.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
+    let new = NewItem {
+        value: NewValue::Number { value, width: item.value.len() },
+        cas: arithmetic.new_cas.into(),
+        expiry,
+        ..kept(item)
+    };
+    let outcome = Outcome::Number { value, cas: 0, before: item.expiry, expiry };
+    Decision { change: Change::Put(new), outcome }
+}
+
+/// Counting what is not there yet.
+fn begin<'a>(arithmetic: &Arithmetic, now: u64) -> Decision<'a> {
+    let Some((value, ttl)) = arithmetic.initial else { return Decision::nothing(Outcome::Missing) };
+    let expiry = absolute(ttl, now);
+    let number = NewValue::Number { value, width: 0 };
+    let new = NewItem { value: number, cas: arithmetic.new_cas.into(), expiry, ..kept(Item::default()) };
+    Decision { change: Change::Put(new), outcome: Outcome::Number { value, cas: 0, before: NEVER, expiry } }
+}

@@ -1,0 +1,221 @@
+//! What clients ask for, whichever protocol they speak.
+
+use std::borrow::Cow;
+
+use crate::reply::Reply;
+use crate::tokens;
+
+/// One request.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// `get`, `gets`, `gat`, `gats`: one answer for each key that is there, then [`Reply::END`].
+    Retrieve {
+        /// Which objects.
+        keys: Keys<'a>,
+        /// What to do with each of them.
+        get: Get,
+        /// How to answer.
+        reply: Reply<'a>,
+    },
+    /// Something to do with one object.
+    Operation(Operation<'a>),
+    /// An object was to be stored that is too large: an older one under its key must go all the same if `remove` says so.
+    TooLarge {
+        /// Its key.
+        key: Cow<'a, [u8]>,
+        /// Whether the older object goes.
+        remove: bool,
+        /// How to answer.
+        reply: Reply<'a>,
+    },
+    /// The answer is known already (an error, mostly).
+    Answer {
+        /// The answer; may be empty.
+        bytes: Cow<'static, [u8]>,
+        /// Whether the connection ends after it.
+        close: bool,
+    },
+    /// Statistics are asked for; the argument is what follows `stats`.
+    Stats {
+        /// Which statistics, empty for the general ones.
+        argument: &'a [u8],
+        /// How to answer.
+        reply: Reply<'a>,
+    },
+    /// Every object that is there in so many seconds (at once when not positive), or at that moment, is to be dropped.
+    Flush {
+        /// As clients write expiry.
+        delay: i64,
+        /// How to answer.
+        reply: Reply<'a>,
+    },
+    /// The version is asked for.
+    Version(Reply<'a>),
+    /// A client says who it is.
+    Authenticate {
+        /// Name.
+        user: &'a [u8],
+        /// Password.
+        password: &'a [u8],
+        /// How to answer.
+        reply: Reply<'a>,
+    },
+    /// Certificates are to be read again.
+    RefreshCertificates,
+}
+
+/// The keys of a retrieval; all of lawful length.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Keys<'a> {
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let line: &'a [u8] = self.0;
+        tokens::words(line)
+    }
+}
+
+/// Something to do with one object.
+#[derive(Debug, Clone)]
+pub struct Operation<'a> {
+    /// Which object.
+    pub key: Cow<'a, [u8]>,
+    /// What to do.
+    pub action: Action<'a>,
+    /// How to answer.
+    pub reply: Reply<'a>,
+}
+
+impl Operation<'_> {
+    /// The same, owning all it says.
+    #[must_use]
+    pub fn into_owned(self) -> Operation<'static> {
+        Operation {
+            key: Cow::Owned(self.key.into_owned()),
+            action: self.action.into_owned(),
+            reply: self.reply.into_owned(),
+        }
+    }
+}
+
+/// What to do with an object.
+#[derive(Debug, Clone)]
+pub enum Action<'a> {
+    /// Read it, and perhaps more.
+    Get(Get),
+    /// Store a value.
+    Store(Store<'a>),
+    /// Remove it, or mark it stale.
+    Delete(Delete),
+    /// Count up or down.
+    Arithmetic(Arithmetic),
+}
+
+impl Action<'_> {
+    /// The same, owning all it says.
+    #[must_use]
+    pub fn into_owned(self) -> Action<'static> {
+        match self {
+            Action::Get(get) => Action::Get(get),
+            Action::Store(store) => {
+                Action::Store(Store { value: Cow::Owned(store.value.into_owned()), ..store })
+            }
+            Action::Delete(delete) => Action::Delete(delete),
+            Action::Arithmetic(arithmetic) => Action::Arithmetic(arithmetic),
+        }
+    }
+}
+
+/// A read. Times are as clients write expiry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Get {
+    /// New expiry.
+    pub touch: Option<i64>,
+    /// On a miss, store an empty object with this expiry.
+    pub vivify: Option<i64>,
+    /// An object that expires before this is to be made anew by the client that sees it first.
+    pub recache: Option<i64>,
+    /// The read is not to count as an access.
+    pub silent: bool,
+    /// Only a look: nothing is counted.
+    pub debug: bool,
+}
+
+impl Get {
+    /// Whether it can change nothing.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.touch.is_none() && self.vivify.is_none() && self.recache.is_none()
+    }
+}
+
+/// How to store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// In any case.
+    Set,
+    /// If there is none.
+    Add,
+    /// If there is one.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// Before what is there.
+    Prepend,
+    /// If what is there has the cas token named.
+    Cas,
+}
+
+/// A value to store.
+#[derive(Debug, Clone)]
+pub struct Store<'a> {
+    /// How.
+    pub mode: Mode,
+    /// The client's flags.
+    pub flags: u32,
+    /// Expiry as clients write it.
+    pub ttl: i64,
+    /// The cas token that what is there must have; 0 for any.
+    pub cas: u64,
+    /// The cas token it is to get; otherwise a fresh one.
+    pub new_cas: Option<u64>,
+    /// An older cas token is allowed, and makes the object stale.
+    pub stale: bool,
+    /// The key came in base 64 and is to be shown so.
+    pub binary_key: bool,
+    /// The value.
+    pub value: Cow<'a, [u8]>,
+}
+
+/// A removal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Delete {
+    /// The cas token that what is there must have; `None` for any.
+    pub cas: Option<u64>,
+    /// The cas token a marked object is to get; otherwise a fresh one.
+    pub new_cas: Option<u64>,
+    /// Only mark it stale.
+    pub mark_stale: bool,
+    /// Only remove its value and flags.
+    pub value_only: bool,
+    /// New expiry of what is kept.
+    pub touch: Option<i64>,
+}
+
+/// Counting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Down rather than up; never below 0, while up wraps at 2^64.
+    pub down: bool,
+    /// By how much.
+    pub delta: u64,
+    /// The cas token that what is there must have; 0 for any.
+    pub cas: u64,
+    /// The cas token it is to get; otherwise a fresh one.
+    pub new_cas: Option<u64>,
+    /// On a miss, store this number with this expiry.
+    pub initial: Option<(u64, i64)>,
+    /// New expiry.
+    pub touch: Option<i64>,
+}

@@ -1,0 +1,4 @@
+mod golden;
+mod server;
+mod sessions;
+mod units;

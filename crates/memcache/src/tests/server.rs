@@ -1,0 +1,172 @@
+//! A server in memory: what a door does, without sockets and without flash.
+
+use std::collections::HashMap;
+
+use crate::auth::Users;
+use crate::{
+    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, absolute, decide,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Object {
+    value: Vec<u8>,
+    item: Item<'static>,
+    used: u64,
+}
+
+/// The server; one connection at a time.
+pub struct Server {
+    pub now: u64,
+    pub decoder: Decoder,
+    users: Option<Users>,
+    objects: HashMap<Vec<u8>, Object>,
+    cas: u64,
+    flush: Option<u64>,
+    input: Vec<u8>,
+    pub closed: bool,
+}
+
+pub const MAX_ITEM: usize = 1 << 20;
+
+impl Server {
+    pub fn new(users: Option<&str>) -> Self {
+        Server {
+            now: 1_800_000_000,
+            decoder: Decoder::new(MAX_ITEM, users.is_some()),
+            users: users.map(|text| Users::parse(text.as_bytes()).unwrap()),
+            objects: HashMap::new(),
+            cas: 0,
+            flush: None,
+            input: Vec::new(),
+            closed: false,
+        }
+    }
+
+    /// What comes back for bytes that arrive together.
+    pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.input.extend_from_slice(bytes);
+        let input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        while !self.closed {
+            match self.decoder.next(&input[at..]) {
+                Decoded::More(least) => {
+                    assert!(least > input.len() - at, "asked for what is there already");
+                    break;
+                }
+                Decoded::Skip(len) => at += len,
+                Decoded::Request(len, request) => {
+                    at += len;
+                    let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(0, false));
+                    self.request(request, &mut decoder, &mut out);
+                    self.decoder = decoder;
+                }
+                Decoded::Close => self.closed = true,
+            }
+        }
+        self.input = input[at..].to_vec();
+        out
+    }
+
+    fn request(&mut self, request: Request<'_>, decoder: &mut Decoder, out: &mut Vec<u8>) {
+        if self.flush.is_some_and(|flush| flush <= self.now) {
+            self.objects.clear();
+            self.flush = None;
+        }
+        match request {
+            Request::Retrieve { keys, get, reply } => {
+                for key in keys.iter() {
+                    self.operation(key, &Action::Get(get), &reply, out);
+                }
+                out.extend_from_slice(Reply::END);
+            }
+            Request::Operation(Operation { key, action, reply }) => {
+                self.operation(&key, &action, &reply, out);
+            }
+            Request::TooLarge { key, remove, reply } => {
+                if remove {
+                    self.objects.remove(&*key);
+                }
+                reply.outcome(&key, &Outcome::TooLarge, None, self.now, out);
+            }
+            Request::Answer { bytes, close } => {
+                out.extend_from_slice(&bytes);
+                self.closed = close;
+            }
+            Request::Stats { argument: b"", reply } => {
+                reply.stat(("curr_items", &self.objects.len().to_string()), out);
+                reply.stats_end(out);
+            }
+            Request::Stats { reply, .. } => reply.no_such_stats(out),
+            Request::Flush { delay, reply } => {
+                match delay {
+                    ..=0 => self.objects.clear(),
+                    _ => self.flush = Some(absolute(delay, self.now).into()),
+                }
+                reply.done(out);
+            }
+            Request::Version(reply) => reply.version("1.6.18", out),
+            Request::Authenticate { user, password, reply } => {
+                let accepted = self.users.as_ref().is_some_and(|users| users.knows(user, password));
+                if accepted {
+                    decoder.set_authenticated();
+                }
+                reply.authenticated(accepted, out);
+            }
+            Request::RefreshCertificates => out.extend_from_slice(b"Error TLS not enabled\r\n"),
+        }
+    }
+
+    fn operation(&mut self, key: &[u8], action: &Action<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+        let now = self.now;
+        self.objects.retain(|_, object| object.item.expiry == 0 || u64::from(object.item.expiry) > now);
+        let old = self.objects.get(key).cloned();
+        let item = old.as_ref().map(|object| Item {
+            value: &object.value,
+            idle: (now - object.used) as u32,
+            ..object.item
+        });
+        let decision = decide(action, item, now);
+        let mut outcome = decision.outcome;
+        match decision.change {
+            Change::None => {}
+            Change::Remove => drop(self.objects.remove(key)),
+            Change::Put(new) => {
+                let mut value = Vec::new();
+                new.value.write(&mut value);
+                assert_eq!(value.len(), new.value.len());
+                let cas = match new.cas {
+                    NewCas::Fresh => {
+                        self.cas += 1;
+                        self.cas
+                    }
+                    NewCas::Is(cas) => cas,
+                };
+                outcome.set_cas(cas);
+                let item = Item {
+                    value: &[],
+                    flags: new.flags,
+                    cas,
+                    expiry: new.expiry,
+                    stale: new.stale,
+                    token_sent: new.token_sent,
+                    binary_key: new.binary_key,
+                    fetched: false,
+                    idle: 0,
+                };
+                self.objects.insert(key.to_vec(), Object { value, item, used: now });
+            }
+        }
+        if let Action::Get(get) = action
+            && !get.silent
+            && let Some(object) = self.objects.get_mut(key)
+        {
+            (object.item.fetched, object.used) = (true, now);
+        }
+        let mode = match action {
+            Action::Store(store) => Some(store.mode),
+            _ => None,
+        };
+        reply.outcome(key, &outcome, mode, now, out);
+    }
+}

@@ -1,0 +1,202 @@
+//! The classic text commands.
+
+use std::borrow::Cow;
+
+use crate::reply::Reply;
+use crate::request::{Action, Arithmetic, Delete, Get, Keys, Mode, Operation, Request, Store};
+use crate::tokens::{self, Tokens};
+use crate::{ITEM_OVERHEAD, MAX_KEY, meta, number};
+
+/// What a line calls for.
+#[derive(Debug)]
+pub enum Line<'a> {
+    /// It is a request of its own.
+    Whole(Request<'a>),
+    /// So many bytes and a line end follow, which are the value of this store.
+    Value(usize, Operation<'a>),
+    /// It is refused, and so many bytes that follow it are of no use.
+    Refused(Request<'a>, u64),
+}
+
+/// An answer that is known already.
+pub fn answer(text: &'static str) -> Request<'static> {
+    Request::Answer { bytes: Cow::Borrowed(text.as_bytes()), close: false }
+}
+
+const ERROR: &str = "ERROR\r\n";
+pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
+
+/// What can be told in a quiet request is not.
+fn told(text: &'static str, quiet: bool) -> Line<'static> {
+    Line::Whole(if quiet { answer("") } else { answer(text) })
+}
+
+/// Understands a line, without its end.
+pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
+    let words = Tokens::of(line);
+    let count = words.len();
+    let wrong = || Line::Whole(answer(ERROR));
+    let store = |mode, counts: [usize; 2]| match counts.contains(&count) {
+        true => store(&words, mode, max_item),
+        false => wrong(),
+    };
+    match words.get(0) {
+        b"get" | b"bget" if count > 1 => retrieve(line, false, None),
+        b"gets" if count > 1 => retrieve(line, true, None),
+        b"gat" if count > 1 => touching(line, &words, false),
+        b"gats" if count > 1 => touching(line, &words, true),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" => meta::parse(line, &words, max_item),
+        b"mn" => Line::Whole(answer("MN\r\n")),
+        b"set" => store(Mode::Set, [5, 6]),
+        b"add" => store(Mode::Add, [5, 6]),
+        b"replace" => store(Mode::Replace, [5, 6]),
+        b"append" => store(Mode::Append, [5, 6]),
+        b"prepend" => store(Mode::Prepend, [5, 6]),
+        b"cas" => store(Mode::Cas, [6, 7]),
+        b"incr" if matches!(count, 3 | 4) => arithmetic(&words, false),
+        b"decr" if matches!(count, 3 | 4) => arithmetic(&words, true),
+        b"delete" if matches!(count, 2..=4) => delete(&words),
+        b"touch" if matches!(count, 3 | 4) => touch(&words),
+        b"flush_all" if matches!(count, 1..=3) => flush(&words),
+        b"verbosity" if matches!(count, 2 | 3) => verbosity(&words),
+        b"version" => Line::Whole(Request::Version(Reply::Text { quiet: false })),
+        b"quit" => Line::Whole(Request::Answer { bytes: Cow::Borrowed(b""), close: true }),
+        b"stats" => Line::Whole(Request::Stats {
+            argument: tokens::after(line, 1).trim_ascii(),
+            reply: Reply::Text { quiet: false },
+        }),
+        b"refresh_certs" => Line::Whole(Request::RefreshCertificates),
+        name => Line::Whole(answer(unsupported(name, &words).unwrap_or(ERROR))),
+    }
+}
+
+/// memcached's own answer where what a command is for has been switched off.
+fn unsupported(name: &[u8], words: &Tokens<'_>) -> Option<&'static str> {
+    Some(match (name, words.get(1)) {
+        (b"shutdown", _) => "ERROR: shutdown not enabled\r\n",
+        (b"watch", _) => "CLIENT_ERROR watch commands not allowed\r\n",
+        (b"lru_crawler", b"metadump") => "ERROR metadump not allowed\r\n",
+        (b"lru_crawler", b"crawl") => "CLIENT_ERROR lru crawler disabled\r\n",
+        (b"slabs", b"reassign") => "CLIENT_ERROR slab reassignment disabled\r\n",
+        (b"cache_memlimit", b"") => return None,
+        (b"cache_memlimit", _) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        _ => return None,
+    })
+}
+
+fn retrieve(line: &[u8], cas: bool, touch: Option<i64>) -> Line<'_> {
+    let keys = Keys(tokens::after(line, if touch.is_some() { 2 } else { 1 }));
+    if keys.iter().any(|key| key.len() > MAX_KEY) {
+        return Line::Whole(answer(BAD_FORMAT));
+    }
+    let get = Get { touch, ..Get::default() };
+    Line::Whole(Request::Retrieve { keys, get, reply: Reply::Value { cas } })
+}
+
+fn touching<'a>(line: &'a [u8], words: &Tokens<'a>, cas: bool) -> Line<'a> {
+    match number::signed_32(words.get(1)) {
+        Some(ttl) => retrieve(line, cas, Some(ttl.into())),
+        None => Line::Whole(answer(BAD_EXPTIME)),
+    }
+}
+
+fn is_quiet(words: &Tokens<'_>) -> bool {
+    words.last() == b"noreply"
+}
+
+fn store<'a>(words: &Tokens<'a>, mode: Mode, max_item: usize) -> Line<'a> {
+    let quiet = is_quiet(words);
+    let key = words.get(1);
+    let numbers = (
+        number::unsigned_32(words.get(2)),
+        number::signed_32(words.get(3)),
+        number::signed_32(words.get(4)),
+        if mode == Mode::Cas { number::unsigned(words.get(5)) } else { Some(0) },
+    );
+    let (Some(flags), Some(ttl), Some(len), Some(cas)) = numbers else { return told(BAD_FORMAT, quiet) };
+    let Some(len) = usize::try_from(len).ok().filter(|_| len <= i32::MAX - 2 && key.len() <= MAX_KEY) else {
+        return told(BAD_FORMAT, quiet);
+    };
+    let (key, reply) = (Cow::Borrowed(key), Reply::Text { quiet });
+    if key.len() + len + ITEM_OVERHEAD > max_item {
+        let remove = mode == Mode::Set;
+        return Line::Refused(Request::TooLarge { key, remove, reply }, len as u64 + 2);
+    }
+    let action = Action::Store(Store {
+        mode,
+        flags,
+        ttl: ttl.into(),
+        cas,
+        new_cas: None,
+        stale: false,
+        binary_key: false,
+        value: Cow::Borrowed(&[]),
+    });
+    Line::Value(len, Operation { key, action, reply })
+}
+
+fn operation<'a>(key: &'a [u8], action: Action<'a>, quiet: bool) -> Line<'a> {
+    let key = Cow::Borrowed(key);
+    Line::Whole(Request::Operation(Operation { key, action, reply: Reply::Text { quiet } }))
+}
+
+fn arithmetic<'a>(words: &Tokens<'a>, down: bool) -> Line<'a> {
+    let (quiet, key) = (is_quiet(words), words.get(1));
+    if key.len() > MAX_KEY {
+        return told(BAD_FORMAT, quiet);
+    }
+    let Some(delta) = number::unsigned(words.get(2)) else { return told(BAD_DELTA, quiet) };
+    operation(key, Action::Arithmetic(Arithmetic { down, delta, ..Arithmetic::default() }), quiet)
+}
+
+fn touch<'a>(words: &Tokens<'a>) -> Line<'a> {
+    let (quiet, key) = (is_quiet(words), words.get(1));
+    if key.len() > MAX_KEY {
+        return told(BAD_FORMAT, quiet);
+    }
+    let Some(ttl) = number::signed_32(words.get(2)) else { return told(BAD_EXPTIME, quiet) };
+    operation(key, Action::Get(Get { touch: Some(ttl.into()), ..Get::default() }), quiet)
+}
+
+fn delete<'a>(words: &Tokens<'a>) -> Line<'a> {
+    let count = words.len();
+    let quiet = count > 2 && is_quiet(words);
+    // Old clients send a time, which must be 0.
+    let zero = words.get(2) == b"0";
+    let valid = match count {
+        2 => true,
+        3 => zero || quiet,
+        _ => zero && quiet,
+    };
+    if !valid {
+        return told(BAD_DELETE, quiet);
+    }
+    if words.get(1).len() > MAX_KEY {
+        return told(BAD_FORMAT, quiet);
+    }
+    operation(words.get(1), Action::Delete(Delete::default()), quiet)
+}
+
+fn flush<'a>(words: &Tokens<'a>) -> Line<'a> {
+    let quiet = is_quiet(words);
+    let delay = match words.len() == if quiet { 2 } else { 1 } {
+        true => Some(0),
+        false => number::signed_32(words.get(1)),
+    };
+    match delay {
+        Some(delay) => Line::Whole(Request::Flush { delay: delay.into(), reply: Reply::Text { quiet } }),
+        None => told(BAD_EXPTIME, quiet),
+    }
+}
+
+fn verbosity<'a>(words: &Tokens<'a>) -> Line<'a> {
+    let text = match number::unsigned_32(words.get(1)) {
+        Some(_) => "OK\r\n",
+        None => BAD_FORMAT,
+    };
+    told(text, is_quiet(words))
+}
