@@ -213,6 +213,8 @@ pub struct Stats {
     pub index_slots: u64,
     /// Bytes of memory of the index.
     pub index_bytes: u64,
+    /// Bytes of memory of the segment table.
+    pub segment_table_bytes: u64,
     /// Segments free to be written.
     pub segments_free: u64,
     /// Segments in the cache, without retired ones.

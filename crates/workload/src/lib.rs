@@ -1,6 +1,7 @@
 //! Workloads for Afterglow: YCSB's key choosers, latency recording free of coordinated omission, a native CQL load client, a checker for
 //! stale reads, and reports. The binary `afterglow-workload` is a thin front over this library.
 
+pub mod bench;
 pub mod cpu;
 pub mod cql;
 pub mod fake_backend;

@@ -18,6 +18,7 @@ Examples:
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
   afterglow inspect /var/lib/afterglow
+  afterglow bench engine --dir /var/lib/afterglow
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
@@ -60,6 +61,7 @@ pub(super) fn command() -> Command {
         .subcommand(serve())
         .subcommand(check_config())
         .subcommand(inspect())
+        .subcommand(super::bench::command())
 }
 
 fn serve() -> Command {

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod check_config;
 mod command;
 mod inputs;
@@ -41,6 +42,7 @@ pub fn run() -> ExitCode {
         Some(("serve", arguments)) => serve::run(arguments),
         Some(("check-config", arguments)) => check_config::run(arguments),
         Some(("inspect", arguments)) => inspect::run(arguments),
+        Some(("bench", arguments)) => bench::run(arguments),
         _ => unreachable!("clap requires one of the subcommands above"),
     };
     match outcome {

@@ -104,6 +104,7 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ("index_bytes", "Memory of the index.", stats.index_bytes),
         ("index_slots_used", "Slots of the index that name an object.", stats.index_slots_used),
         ("index_slots", "All slots of the index.", stats.index_slots),
+        ("segment_table_bytes", "Memory of the segment table.", stats.segment_table_bytes),
         ("flash_segments_free", "Segments free to be written.", stats.segments_free),
         ("flash_segments", "Segments in use or free.", stats.segments),
         ("flash_segment_bytes", "Size of a segment.", stats.segment_size),

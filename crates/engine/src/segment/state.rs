@@ -112,6 +112,11 @@ impl SegmentTable {
         self.size
     }
 
+    /// Bytes of memory it takes, the queue of free segments at its fullest included.
+    pub fn bytes(&self) -> usize {
+        self.segments.len() * (size_of::<Segment>() + size_of::<u32>())
+    }
+
     /// Number of segments.
     pub fn len(&self) -> u32 {
         self.segments.len() as u32

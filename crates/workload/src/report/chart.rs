@@ -5,19 +5,19 @@ use std::fmt::Write;
 use super::table::escape;
 
 /// One line.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A chart. Points are in data units; `x_ticks` are places and their labels.
-pub(super) struct Chart<'a> {
-    pub(super) title: &'a str,
-    pub(super) x_label: &'a str,
-    pub(super) y_label: &'a str,
-    pub(super) logarithmic: bool,
-    pub(super) x_ticks: Vec<(f64, String)>,
-    pub(super) lines: Vec<Line>,
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x_label: &'a str,
+    pub(crate) y_label: &'a str,
+    pub(crate) logarithmic: bool,
+    pub(crate) x_ticks: Vec<(f64, String)>,
+    pub(crate) lines: Vec<Line>,
 }
 
 const WIDTH: f64 = 760.0;
@@ -31,7 +31,7 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 
 impl Chart<'_> {
     /// The `<svg>`; empty without points.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let all = || self.lines.iter().flat_map(|l| &l.points).filter(|(_, y)| !self.logarithmic || *y > 0.0);
         let Some(&first) = all().next() else { return String::new() };
         let fold = |f: fn(f64, f64) -> f64, of: fn(&(f64, f64)) -> f64| all().map(of).fold(of(&first), f);

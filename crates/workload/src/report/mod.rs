@@ -3,9 +3,9 @@
 //! Runs of two labels within one scenario are paired in the order in which they were made, so that what changed on the machine meanwhile
 //! touches both sides of a pair alike; the ratio reported is the median of the pairs' ratios, not the ratio of the medians.
 
-mod chart;
-mod html;
-mod table;
+pub(crate) mod chart;
+pub(crate) mod html;
+pub(crate) mod table;
 
 pub use html::html;
 pub use table::Table;

@@ -1,0 +1,53 @@
+//! Threads on cores, and how much memory the process has.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Keeps the calling thread on one core as long as it lives, then gives it back the cores it had.
+pub struct Pinned {
+    before: CpuSet,
+}
+
+impl Pinned {
+    /// The `n`-th of the cores this thread may use.
+    pub fn to(n: usize) -> io::Result<Self> {
+        let before = sched_getaffinity(None)?;
+        let core = (0..CpuSet::MAX_CPU).filter(|&core| before.is_set(core)).nth(n);
+        let core =
+            core.ok_or_else(|| io::Error::other(format!("this process may not use {} cores", n + 1)))?;
+        let mut one = CpuSet::new();
+        one.set(core);
+        sched_setaffinity(None, &one)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed a moment ago; if no longer, the thread stays where it is.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// Resident memory: all, and without pages that are only the cache of a mapped file (the journal), in bytes.
+pub fn resident() -> io::Result<Resident> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let field = |name: &str| -> u64 {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        let kib = line.and_then(|l| l.trim_start_matches(':').split_whitespace().next()?.parse().ok());
+        kib.unwrap_or(0u64) * 1024
+    };
+    Ok(Resident { all: field("VmRSS"), anonymous: field("RssAnon"), peak: field("VmHWM") })
+}
+
+/// Resident memory in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Resident {
+    /// Everything.
+    pub all: u64,
+    /// Without mapped files.
+    pub anonymous: u64,
+    /// The most there ever was of everything.
+    pub peak: u64,
+}

@@ -1,0 +1,104 @@
+//! Reads on an io_uring of our own: the only unsafe code of the benchmarks.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use afterglow_engine::disk::AlignedBuf;
+use io_uring::{IoUring, opcode, types};
+
+/// A read that has ended.
+pub struct Finished<T> {
+    /// What was handed in with it.
+    pub tag: T,
+    /// The buffer, full, or why it is not.
+    pub result: io::Result<AlignedBuf>,
+}
+
+/// Up to `depth` reads in flight. Buffers belong to the ring until their read has ended.
+pub struct ReadRing<T> {
+    ring: IoUring,
+    active: Vec<Option<(T, AlignedBuf)>>,
+    free: Vec<usize>,
+}
+
+impl<T> ReadRing<T> {
+    /// A ring whose completions are handled when we ask for them, on this thread; where the kernel does not know that, a plain one.
+    pub fn new(depth: usize) -> io::Result<Self> {
+        let entries = depth.max(1).next_power_of_two() as u32;
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(entries)
+            .or_else(|_| IoUring::new(entries))?;
+        let active = (0..depth).map(|_| None).collect();
+        Ok(Self { ring, active, free: (0..depth).rev().collect() })
+    }
+
+    /// Whether another read may be started.
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Reads in flight.
+    pub fn in_flight(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    /// Prepares a read of all of `buf` at `offset`; [`ReadRing::wait`] hands it to the kernel.
+    ///
+    /// # Panics
+    /// Without room.
+    pub fn read(&mut self, file: BorrowedFd<'_>, offset: u64, mut buf: AlignedBuf, tag: T) {
+        let at = self.free.pop().expect("the caller has asked for room");
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), buf.as_mut_ptr(), buf.len() as u32)
+            .offset(offset)
+            .build()
+            .user_data(at as u64);
+        self.active[at] = Some((tag, buf));
+        // SAFETY: the memory is on the heap, owned by `active[at]` until the completion is seen (dropping the ring waits for all), and
+        // moving the `AlignedBuf` does not move it. A descriptor closed meanwhile fails the read and touches nothing.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("the queue has an entry for every place");
+    }
+
+    /// Submits what was prepared, sleeps until at least one read has ended, and appends all that have.
+    pub fn wait(&mut self, out: &mut Vec<Finished<T>>) -> io::Result<()> {
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for completion in self.ring.completion() {
+            let at = completion.user_data() as usize;
+            let (tag, buf) = self.active[at].take().expect("a completion belongs to a read in flight");
+            self.free.push(at);
+            let result = match completion.result() {
+                n if n < 0 => Err(io::Error::from_raw_os_error(-n)),
+                n if (n as usize) < buf.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(buf),
+            };
+            out.push(Finished { tag, result });
+        }
+        Ok(())
+    }
+}
+
+impl<T> Drop for ReadRing<T> {
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        while self.in_flight() > 0 {
+            if self.wait(&mut out).is_err() {
+                // The kernel may still write into them.
+                std::mem::forget(std::mem::take(&mut self.active));
+                return;
+            }
+        }
+    }
+}
