@@ -8,7 +8,7 @@ use std::{
     io,
     ops::Range,
     os::{
-        fd::AsFd,
+        fd::AsRawFd,
         unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
@@ -159,7 +159,7 @@ pub fn by_ring(
         while going && let Some(mut buf) = buffers.pop() {
             let (offset, len) = pattern.next(&mut rng);
             buf.set_len(len as usize);
-            ring.read(target.file.as_fd(), offset, buf, Instant::now());
+            ring.read(target.file.as_raw_fd(), offset, buf, Instant::now());
         }
         if ring.in_flight() == 0 {
             break;

@@ -5,7 +5,6 @@
 
 use std::{
     io,
-    os::fd::BorrowedFd,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -121,9 +120,7 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
     ));
     report.sections.push(section);
 
-    let note = format!(
-        "The same by blocking threads, on all cores: `pread` of the same lengths into a buffer of each thread's own, and get_blocking."
-    );
+    let note = "The same by blocking threads, on all cores: `pread` of the same lengths into a buffer of each thread's own, and get_blocking.";
     let mut section = Section::new(format!("{value} B, blocking"), note);
     for &threads in &options.threads {
         let (limits, gets) = paired(
@@ -150,7 +147,7 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
         format!("Gets of {HOT} objects that are in the DRAM tier, one thread on one core."),
     );
     let runs: io::Result<Vec<Run>> =
-        (0..options.runs as u64).map(|n| one_core(|| subject.from_dram(length, n))).collect();
+        (0..options.runs as u64).map(|n| one_core(|| subject.dram_hits(length, n))).collect();
     section
         .series
         .push(Series { name: "gets".into(), runs: runs.map_err(BenchError::io("measure DRAM hits"))? });
@@ -233,8 +230,6 @@ impl Subject {
     /// Gets in the submitted form, on a ring of our own.
     fn by_ring(&self, depth: usize, length: Duration, seed: u64) -> io::Result<Run> {
         let fd = self.cache.device_fd(DeviceId(0)).ok_or_else(|| io::Error::other("no descriptor"))?;
-        // SAFETY: the cache, which outlives this borrow, keeps the descriptor open.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let mut ring = ReadRing::new(depth)?;
         let (mut rng, mut latency, mut done) = (Rng::new(seed), Latency::new(), Vec::new());
         let mut hits = 0;
@@ -245,7 +240,7 @@ impl Subject {
                 let id = rng.below(self.objects);
                 if let Lookup::Flash(read) = self.ns.get(&key(id)) {
                     let (offset, buf) = (read.offset(), AlignedBuf::zeroed(read.len() as usize));
-                    ring.read(file, offset, buf, (read, id, Instant::now()));
+                    ring.read(fd, offset, buf, (read, id, Instant::now()));
                 }
             }
             if ring.in_flight() == 0 {
@@ -263,7 +258,7 @@ impl Subject {
                     Lookup::Miss(_) => {}
                     Lookup::Flash(again) => {
                         let (offset, buf) = (again.offset(), AlignedBuf::zeroed(again.len() as usize));
-                        ring.read(file, offset, buf, (again, id, begin));
+                        ring.read(fd, offset, buf, (again, id, begin));
                     }
                 }
             }
@@ -289,7 +284,7 @@ impl Subject {
     }
 
     /// Gets of few objects, all of them in DRAM.
-    fn from_dram(&self, length: Duration, seed: u64) -> io::Result<Run> {
+    fn dram_hits(&self, length: Duration, seed: u64) -> io::Result<Run> {
         let hot = HOT.min(self.objects);
         for _ in 0..4 {
             for id in 0..hot {

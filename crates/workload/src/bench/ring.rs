@@ -1,9 +1,6 @@
 //! Reads on an io_uring of our own: the only unsafe code of the benchmarks.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, BorrowedFd},
-};
+use std::{io, os::fd::RawFd};
 
 use afterglow_engine::disk::AlignedBuf;
 use io_uring::{IoUring, opcode, types};
@@ -50,9 +47,9 @@ impl<T> ReadRing<T> {
     ///
     /// # Panics
     /// Without room.
-    pub fn read(&mut self, file: BorrowedFd<'_>, offset: u64, mut buf: AlignedBuf, tag: T) {
+    pub fn read(&mut self, file: RawFd, offset: u64, mut buf: AlignedBuf, tag: T) {
         let at = self.free.pop().expect("the caller has asked for room");
-        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), buf.as_mut_ptr(), buf.len() as u32)
+        let entry = opcode::Read::new(types::Fd(file), buf.as_mut_ptr(), buf.len() as u32)
             .offset(offset)
             .build()
             .user_data(at as u64);
