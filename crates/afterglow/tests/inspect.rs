@@ -97,6 +97,17 @@ fn what_is_not_there_or_not_ours_is_said() {
     );
 }
 
+#[test]
+fn a_device_of_another_cache_is_foretold_to_be_refused() {
+    let [one, other] = [0; 2].map(|_| {
+        let dir = tempfile::tempdir().unwrap();
+        serve(dir.path(), rustix::process::Signal::TERM, |_| ());
+        dir
+    });
+    std::fs::rename(one.path().join("flash"), other.path().join("flash")).unwrap();
+    assert_eq!(json(other.path())["next_start"], "refused");
+}
+
 const FILES: [&str; 3] = ["state", "flash", "journal"];
 
 /// The files of a cache that was closed properly, or their beginnings: all that is read of a new cache's flash.

@@ -10,8 +10,10 @@
 //! libFuzzer finds worth keeping goes to `corpus/NAME/`.
 
 pub mod format;
+mod image;
 pub mod mutate;
 mod seal;
+pub mod whole;
 
 /// Something that takes any bytes.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +30,7 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
-    format::TARGETS.iter()
+    format::TARGETS.iter().chain(whole::TARGETS)
 }
 
 /// The target of this name.

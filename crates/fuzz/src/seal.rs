@@ -72,6 +72,12 @@ pub fn checkpoint_header(bytes: &mut [u8], uuid: &[u8; 16]) {
     put(bytes, 104, &sum.to_le_bytes());
 }
 
+/// The checksum of a checkpoint's tables, which stands in its header.
+pub fn tables(header: &mut [u8], tables: &[u8], uuid: &[u8; 16], sequence: u64) {
+    let sum = checksum(block_seed(uuid, sequence) ^ 1, tables);
+    put(header, 96, &sum.to_le_bytes());
+}
+
 /// A block of index lines. False when it has fewer lines than it says.
 pub fn block(bytes: &mut [u8], uuid: &[u8; 16], sequence: u64, shard: u32, first: u64) -> bool {
     let lines = u32::from_le_bytes([bytes[20], bytes[21], bytes[22], bytes[23]]) as usize;

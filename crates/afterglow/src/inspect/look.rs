@@ -202,6 +202,11 @@ fn next_start(
         return NextStart::New;
     };
     let ours = |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid == raw.uuid);
+    let others =
+        |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid != raw.uuid);
+    if devices.iter().any(|(_, found)| others(found)) {
+        return NextStart::Refused;
+    }
     if devices.is_empty() || !devices.iter().all(|(_, found)| ours(found)) {
         return NextStart::Cold;
     }

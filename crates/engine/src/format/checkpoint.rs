@@ -381,6 +381,16 @@ mod tests {
         assert_eq!(Header::decode(&header.encode(), &[1; 16], area), Some(header));
         assert_eq!(Header::decode(&header.encode(), &[1; 16], area - 1), None);
         assert_eq!(Header::decode(&header.encode(), &[2; 16], area), None);
+        let impossible = [
+            Header { lines: 0, ..header },
+            Header { shards: 0, ..header },
+            Header { shards: 3, ..header },
+            Header { lines: u64::MAX, ..header },
+            Header { tables_len: u64::MAX, ..header },
+        ];
+        for header in impossible {
+            assert_eq!(Header::decode(&header.encode(), &[1; 16], u64::MAX), None, "{header:?}");
+        }
     }
 
     proptest! {

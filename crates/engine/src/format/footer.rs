@@ -248,6 +248,20 @@ mod tests {
         }
 
         #[test]
+        fn records_that_cannot_be_are_refused_whatever_the_checksum_says(
+            offset in prop_oneof![Just(0), Just(65), 64u32..SIZE, Just(SIZE - 64), any::<u32>()],
+            len in prop_oneof![Just(31), Just(32), Just(SIZE / 4), Just(SIZE / 4 + 1), any::<u32>()],
+        ) {
+            let id = SegmentId { uuid: [9; 16], segment: 5, generation: 77 };
+            let entries = [entry(1), Entry { offset: offset.into(), len: len.into(), ..entry(2) }];
+            let mut out = vec![0; footer_len(2) as usize];
+            encode_footer(&mut out, &id, &entries);
+            let end = u64::from(offset) + u64::from(len);
+            let possible = offset % 64 == 0 && offset >= 64 && (32..=SIZE / 4).contains(&len) && end <= SIZE.into();
+            prop_assert_eq!(decode_footer(&out, &id.uuid, 5, SIZE).is_some(), possible);
+        }
+
+        #[test]
         fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
             prop_assert_eq!(decode_footer(&bytes, &[0; 16], 0, SIZE), None);
             prop_assert_eq!(decode_header(&bytes, &[0; 16], 0), None);

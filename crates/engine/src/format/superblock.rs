@@ -176,7 +176,8 @@ impl Superblock {
             .area
             .checked_mul(2)
             .and_then(|areas| areas.checked_add(segments + RESERVED + u64::from(BLOCK)));
-        self.segment_size.is_power_of_two()
+        self.device < self.devices
+            && self.segment_size.is_power_of_two()
             && (BLOCK..=MAX_SEGMENT).contains(&self.segment_size)
             && end.is_some()
             && self.first_segment() + segments <= self.size
@@ -219,6 +220,23 @@ mod tests {
         bytes[4096 + 8] = 9;
         assert_eq!(Superblock::decode(&bytes), Found::OtherFormat(9));
         assert_eq!(Superblock::decode(&[0; 8192]), Found::Blank);
+    }
+
+    #[test]
+    fn places_that_cannot_be_are_refused_whatever_the_checksum_says() {
+        let impossible = [
+            Superblock { segments: u32::MAX, ..sample() },
+            Superblock { area: u64::MAX / 2, ..sample() },
+            Superblock { area: 1 << 30, ..sample() },
+            Superblock { size: 1 << 20, ..sample() },
+            Superblock { segment_size: 0, ..sample() },
+            Superblock { segment_size: 3 << 20, ..sample() },
+            Superblock { segment_size: 32 << 20, segments: 1, ..sample() },
+            Superblock { device: 1, ..sample() },
+        ];
+        for block in impossible {
+            assert_eq!(Superblock::decode(&block.encode()), Found::Foreign, "{block:?}");
+        }
     }
 
     proptest! {

@@ -1,0 +1,260 @@
+//! A whole small cache, as its files are, with some of its bytes changed.
+//!
+//! Input: `flags`, then changes `region | offset u16 | n | n bytes` until the input ends. A region is one structure of the
+//! files, so that few bytes reach every structure. Flags: bit 0 puts all checksums right afterwards, bit 1 takes the image of a
+//! killed process instead of a cleanly stopped one, bit 2 lets it be of this boot, bit 3 ends the file of the last change where that
+//! change ends.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use afterglow_engine::format::checkpoint::{BLOCK_LINES, Header, stride};
+use afterglow_engine::format::state::State;
+use afterglow_engine::format::superblock::{Found, Superblock};
+use afterglow_engine::format::{BLOCK, footer, journal, record};
+use afterglow_engine::media::boot_id;
+
+use crate::seal;
+
+/// The files of a cache, in the order in which they are kept here.
+pub const FILES: [&str; 3] = ["flash", "journal", "state"];
+const FLASH: usize = 0;
+const JOURNAL: usize = 1;
+const STATE: usize = 2;
+
+const SEAL: u8 = 1;
+const KILLED: u8 = 2;
+const THIS_BOOT: u8 = 4;
+const CUT: u8 = 8;
+
+/// The content of all files.
+#[derive(Debug, Clone)]
+pub struct Image {
+    files: [Vec<u8>; 3],
+    /// Structures, by file.
+    regions: Vec<(usize, Range<usize>)>,
+    block: Superblock,
+    state: State,
+}
+
+/// What an input made of the image.
+#[derive(Debug)]
+pub struct Changed {
+    /// The files.
+    pub image: Image,
+    /// Checksums were put right: it may hold anything.
+    pub sealed: bool,
+    /// Journal or state file were changed: removals may be forgotten.
+    pub forgetful: bool,
+}
+
+static CLEAN: LazyLock<Image> = LazyLock::new(|| {
+    Image::load([
+        include_bytes!("../../engine/tests/format_fixtures/1/clean/flash.xz"),
+        include_bytes!("../../engine/tests/format_fixtures/1/clean/journal.xz"),
+        include_bytes!("../../engine/tests/format_fixtures/1/clean/state.xz"),
+    ])
+});
+static KILL: LazyLock<Image> = LazyLock::new(|| {
+    Image::load([
+        include_bytes!("../../engine/tests/format_fixtures/1/killed/flash.xz"),
+        include_bytes!("../../engine/tests/format_fixtures/1/killed/journal.xz"),
+        include_bytes!("../../engine/tests/format_fixtures/1/killed/state.xz"),
+    ])
+});
+
+/// The image that an input describes.
+#[must_use]
+pub fn changed(data: &[u8]) -> Changed {
+    let (flags, mut rest) = data.split_first().map_or((0, data), |(flags, rest)| (*flags, rest));
+    let mut image = if flags & KILLED == 0 { CLEAN.clone() } else { KILL.clone() };
+    if flags & THIS_BOOT != 0 {
+        image.state.boot_id = boot_id().map_or([0; 16], |id| id.0);
+        image.files[STATE] = image.state.encode();
+    }
+    let (mut forgetful, mut end) = (false, None);
+    while let [region, low, high, n, bytes @ ..] = rest {
+        let (file, range) = image.regions[usize::from(*region) % image.regions.len()].clone();
+        let offset = usize::from(u16::from_le_bytes([*low, *high])) % range.len();
+        let n = usize::from(*n).min(bytes.len());
+        let at = range.start + offset;
+        let n_fits = n.min(image.files[file].len() - at);
+        image.files[file][at..at + n_fits].copy_from_slice(&bytes[..n_fits]);
+        forgetful |= file != FLASH;
+        end = Some((file, at + n_fits));
+        rest = &bytes[n..];
+    }
+    let sealed = flags & SEAL != 0;
+    if sealed {
+        image.seal();
+    }
+    if flags & CUT != 0
+        && let Some((file, end)) = end
+    {
+        image.files[file].truncate(end);
+    }
+    Changed { image, sealed, forgetful }
+}
+
+/// One change, as bytes of an input.
+fn change(region: u8, offset: u16, bytes: &[u8]) -> Vec<u8> {
+    let [low, high] = offset.to_le_bytes();
+    [&[region, low, high, bytes.len() as u8], bytes].concat()
+}
+
+/// Inputs: the images as they are, and each structure changed once.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = (0..16).map(|flags| vec![flags]).collect();
+    for region in 0..CLEAN.regions.len() as u8 {
+        for flags in [THIS_BOOT, SEAL | THIS_BOOT, SEAL | KILLED | THIS_BOOT] {
+            let offset = u16::from(region) * 7 % 61;
+            seeds.push([vec![flags], change(region, offset, &[0xff; 4])].concat());
+        }
+    }
+    seeds.push([vec![CUT], change(0, 500, &[1])].concat());
+    seeds
+}
+
+impl Image {
+    fn load(packed: [&[u8]; 3]) -> Self {
+        let files = packed.map(|bytes| {
+            let mut out = Vec::new();
+            lzma_rust2::XzReader::new(bytes, false).read_to_end(&mut out).expect("a whole image");
+            out
+        });
+        let Found::Ours(block) = Superblock::decode(&files[FLASH]) else {
+            panic!("an image without superblock")
+        };
+        let state = State::decode(&files[STATE]).expect("an image with a state file");
+        let mut image = Self { files, regions: Vec::new(), block, state };
+        image.regions = image.find_regions();
+        image
+    }
+
+    /// Where each structure is that holds something.
+    fn find_regions(&self) -> Vec<(usize, Range<usize>)> {
+        let mut regions = vec![
+            (FLASH, 0..96),
+            (FLASH, 4096..4192),
+            (STATE, 0..self.files[STATE].len()),
+            (JOURNAL, 0..80),
+            (JOURNAL, 4096..4096 + 64 * 32),
+        ];
+        for area in [0, 1].map(|which| self.block.area_at(which) as usize) {
+            let Some(header) = self.header(area) else { continue };
+            regions.push((FLASH, area..area + 112));
+            for shard in 0..header.shards {
+                let at = area + header.block_at(shard, 0) as usize;
+                regions.push((FLASH, at..at + stride(header.lines) as usize));
+            }
+            let at = area + header.tables_at() as usize;
+            regions.push((FLASH, at..at + header.tables_len as usize));
+        }
+        for segment in 0..self.block.segments {
+            let place = self.segment(segment);
+            if self.files[FLASH][place.start..place.start + 8] != *b"aglowSEG" {
+                continue;
+            }
+            regions.push((FLASH, place.start..place.start + 64));
+            // Records; offsets of 16 bits reach the first 64 KiB.
+            regions.push((FLASH, place.start + 64..place.end));
+            regions.push((FLASH, place.end - 64..place.end));
+            let len = footer::footer_len(self.footer_entries(segment)) as usize;
+            regions.push((FLASH, place.end - len..place.end));
+        }
+        regions
+    }
+
+    fn header(&self, area: usize) -> Option<Header> {
+        Header::decode(self.files[FLASH].get(area..)?, &self.block.uuid, self.block.area)
+    }
+
+    fn segment(&self, segment: u32) -> Range<usize> {
+        let size = self.block.segment_size as usize;
+        let start = self.block.first_segment() as usize + segment as usize * size;
+        start..start + size
+    }
+
+    /// As many as its trailer says, as far as they can be there.
+    fn footer_entries(&self, segment: u32) -> usize {
+        let at = self.segment(segment).end - 36;
+        let n = u32::from_le_bytes(self.files[FLASH][at..at + 4].try_into().expect("four bytes"));
+        (n as usize).min(self.block.segment_size as usize / footer::ENTRY as usize - 2)
+    }
+
+    /// Puts every checksum right, where the structures are that the unchanged image has.
+    fn seal(&mut self) {
+        seal::superblock(&mut self.files[FLASH]);
+        seal::state(&mut self.files[STATE]);
+        let seed = journal::seed(&self.state.uuid, self.state.journal_epoch);
+        for entry in self.files[JOURNAL][4096..].chunks_exact_mut(32).filter(|entry| entry[22] != 0) {
+            seal::journal_entry(entry, seed);
+        }
+        for which in [0, 1] {
+            self.seal_checkpoint(self.block.area_at(which) as usize);
+        }
+        for segment in 0..self.block.segments {
+            self.seal_segment(segment);
+        }
+    }
+
+    fn seal_checkpoint(&mut self, area: usize) {
+        let uuid = self.block.uuid;
+        let flash = &mut self.files[FLASH];
+        if flash[area..area + 8] == [0; 8] {
+            return;
+        }
+        seal::checkpoint_header(&mut flash[area..area + BLOCK as usize], &uuid);
+        let Some(header) = self.header(area) else { return };
+        let flash = &mut self.files[FLASH];
+        for shard in 0..header.shards {
+            for block in 0..header.blocks_per_shard() {
+                let at = area + header.block_at(shard, block) as usize;
+                let bytes = &mut flash[at..at + stride(header.lines) as usize];
+                seal::block(bytes, &uuid, header.sequence, shard, block * BLOCK_LINES);
+            }
+        }
+        let at = area + header.tables_at() as usize;
+        let tables = flash[at..at + header.tables_len as usize].to_vec();
+        let header_bytes = &mut flash[area..area + BLOCK as usize];
+        seal::tables(header_bytes, &tables, &uuid, header.sequence);
+        seal::checkpoint_header(header_bytes, &uuid);
+    }
+
+    fn seal_segment(&mut self, segment: u32) {
+        let (uuid, hash_seed, place) = (self.block.uuid, self.block.hash_seed, self.segment(segment));
+        let len = footer::footer_len(self.footer_entries(segment)) as usize;
+        let bytes = &mut self.files[FLASH][place];
+        if bytes[..8] == [0; 8] {
+            return;
+        }
+        seal::segment_header(bytes, &uuid, segment);
+        let at = bytes.len() - len;
+        if !seal::footer(&mut bytes[at..], &uuid, segment) {
+            return;
+        }
+        let generation = footer::decode_trailer(&bytes[bytes.len() - 64..], &uuid, segment).map(|(g, _)| g);
+        let offsets: Vec<u32> = bytes[at..bytes.len() - 64]
+            .chunks_exact(footer::ENTRY as usize)
+            .map(|entry| u32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]))
+            .collect();
+        for offset in offsets {
+            if let (Some(generation), Some(record)) = (generation, bytes[..at].get_mut(offset as usize..)) {
+                seal::record(record, record::seed(hash_seed, generation, offset));
+            }
+        }
+    }
+
+    /// Makes the files in a directory.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn write_to(&self, dir: &Path) {
+        for (name, bytes) in FILES.iter().zip(&self.files) {
+            std::fs::write(dir.join(name), bytes).expect("a directory to write to");
+        }
+    }
+}
