@@ -3,6 +3,9 @@
 use std::process::{Command, Output};
 
 use afterglow::config::keys::KEYS;
+use afterglow_cql::message::Consistency;
+use afterglow_workload::cql::{ConnectOptions, Connection};
+use afterglow_workload::fake_backend::{FakeBackend, Faults};
 
 /// Runs the binary to its end with nothing of this process's environment that could mean something to it.
 fn afterglow(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -42,7 +45,7 @@ fn the_version_is_that_of_the_package() {
 #[test]
 fn help_lists_the_commands_and_every_option() {
     let help = out(&afterglow(&["--help"], &[]));
-    for command in ["serve", "check-config", "inspect"] {
+    for command in ["serve", "check-config", "inspect", "explain"] {
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(command)),
             "{command} is missing in\n{help}"
@@ -172,4 +175,35 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", err(&output));
+}
+
+#[test]
+fn explain_tells_what_is_cached_from_a_file_and_from_a_database() {
+    let (_dir, path) = file("CREATE TABLE shop.items (id uuid PRIMARY KEY, name text);");
+    let statement = "SELECT name FROM items WHERE id = ?";
+    let known = afterglow(&["explain", "--schema", &path, "--keyspace", "shop", statement], &[]);
+    assert!(known.status.success(), "{}", err(&known));
+    assert!(out(&known).contains("cached: one row of shop.items"), "{}", out(&known));
+    let unknown = out(&afterglow(&["explain", statement], &[]));
+    assert!(unknown.contains("passed through") && unknown.contains("--schema"), "{unknown}");
+    let (_dir, path) = file("CREATE NONSENSE");
+    let wrong = afterglow(&["explain", "--schema", &path, statement], &[]);
+    assert!(wrong.status.success(), "a statement that makes no table is passed over: {}", err(&wrong));
+    let (_dir, path) = file("SELECT 1");
+    let wrong = afterglow(&["explain", "--schema", &path, statement], &[]);
+    assert!(wrong.status.code() == Some(2) && err(&wrong).contains("SELECT 1"), "{}", err(&wrong));
+
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let backend = database.address().to_string();
+    let mut direct = Connection::open(&backend, &ConnectOptions::default()).unwrap();
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.t (k text PRIMARY KEY, v text)",
+    ] {
+        direct.query(text, Consistency::One).unwrap();
+    }
+    let asked = afterglow(&["explain", "--backend", &backend, "DELETE FROM ks.t WHERE k = 'a'"], &[]);
+    assert!(out(&asked).contains("the row 0x61"), "{}{}", out(&asked), err(&asked));
+    let nobody = afterglow(&["explain", "--backend", "127.0.0.1:1", "USE ks"], &[]);
+    assert!(nobody.status.code() == Some(1) && err(&nobody).contains("127.0.0.1:1"), "{}", err(&nobody));
 }

@@ -19,6 +19,7 @@ Examples:
   afterglow check-config /etc/afterglow.toml
   afterglow inspect /var/lib/afterglow
   afterglow bench engine --dir /var/lib/afterglow
+  afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
@@ -49,6 +50,14 @@ would run.
 
 Exit status: 0 a server could start with it, 2 it could not.";
 
+const EXPLAIN_HELP: &str = "\
+Which reads are cached, and why others are not, is told in docs/cql.md. The policy of the table decides besides, and the \
+options of each request (level, paging, tracing).
+
+Examples:
+  afterglow explain --backend 127.0.0.1:9042 'SELECT name FROM shop.items WHERE id = ?'
+  afterglow explain --schema shop.cql --keyspace shop 'DELETE FROM items WHERE id = 7'";
+
 /// The whole command line.
 pub(super) fn command() -> Command {
     Command::new("afterglow")
@@ -62,6 +71,7 @@ pub(super) fn command() -> Command {
         .subcommand(check_config())
         .subcommand(inspect())
         .subcommand(super::bench::command())
+        .subcommand(explain())
 }
 
 fn serve() -> Command {
@@ -94,6 +104,27 @@ fn inspect() -> Command {
             "The devices, when the flash is not in the data directory. Repeatable, in the order of `serve`",
         ))
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))
+}
+
+fn explain() -> Command {
+    Command::new("explain")
+        .about("Tell what Afterglow does with a CQL statement: cached or why not, or what a write drops")
+        .after_help(EXPLAIN_HELP)
+        .arg(Arg::new("STATEMENT").required(true).help("One CQL statement; markers (?, :name) are welcome"))
+        .arg(
+            Arg::new("schema")
+                .long("schema")
+                .value_name("FILE")
+                .help("The tables, as CREATE statements: what `cqlsh -e 'DESCRIBE SCHEMA'` prints"),
+        )
+        .arg(
+            Arg::new("backend")
+                .long("backend")
+                .value_name("HOST[:PORT]")
+                .conflicts_with("schema")
+                .help("The database to ask for its tables; it must not require authentication"),
+        )
+        .arg(Arg::new("keyspace").long("keyspace").value_name("NAME").help("The keyspace in use"))
 }
 
 fn config_file() -> Arg {

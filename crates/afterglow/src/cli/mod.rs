@@ -3,6 +3,7 @@
 mod bench;
 mod check_config;
 mod command;
+mod explain;
 mod inputs;
 mod inspect;
 mod serve;
@@ -43,6 +44,7 @@ pub fn run() -> ExitCode {
         Some(("check-config", arguments)) => check_config::run(arguments),
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", arguments)) => bench::run(arguments),
+        Some(("explain", arguments)) => explain::run(arguments),
         _ => unreachable!("clap requires one of the subcommands above"),
     };
     match outcome {

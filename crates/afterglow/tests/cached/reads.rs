@@ -42,13 +42,38 @@ fn a_hit_is_byte_for_byte_what_the_database_answers() {
             for skip_metadata in [false, true] {
                 let params = QueryParams { skip_metadata, ..QueryParams::new(Consistency::LocalQuorum) };
                 let mut ask = |params| client.query_with(Flags::NONE, text, params, &[]).body;
-                // QUORUM is never served from the cache.
-                let database = ask(QueryParams { consistency: Consistency::Quorum, ..params });
+                // ALL is never served from the cache.
+                let database = ask(QueryParams { consistency: Consistency::All, ..params });
                 let _fill = ask(params);
                 let (reads, cached) = house.reads(|| ask(params));
                 assert_eq!((reads, &cached), (0, &database), "{text}, {version:?}, skip: {skip_metadata}");
             }
         }
+    }
+}
+
+#[test]
+fn a_cached_row_answers_each_level_that_it_was_read_for() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "1");
+    client.value("a");
+    use Consistency::{All, EachQuorum, LocalOne, LocalSerial, One, Quorum, Serial, Two};
+    for (level, cached) in [
+        (One, true),
+        (LocalOne, true),
+        (Quorum, true), // one data centre
+        (Two, false),   // of one replica: the database refuses it
+        (All, false),
+        (EachQuorum, false),
+        (Serial, false),
+        (LocalSerial, false),
+    ] {
+        let params = QueryParams::new(level);
+        let ask =
+            || client.query_with(Flags::NONE, "SELECT v FROM ks.t WHERE k = 'a'", params, &[]).header.opcode;
+        let (reads, opcode) = house.reads(ask);
+        assert_eq!((reads, opcode), (u64::from(!cached), Opcode::Result), "{level:?}");
     }
 }
 

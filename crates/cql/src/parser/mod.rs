@@ -6,12 +6,15 @@
 use crate::lexer::{self, Kind, Token};
 use crate::statement::{Marker, Parsed, Statement, TableName};
 
+mod definition;
 mod modify;
 mod schema;
 mod select;
 mod terms;
 mod types;
 mod unknown;
+
+pub use definition::{DefinitionError, tables};
 
 /// The text is not in the grammar.
 pub(crate) struct NotUnderstood;

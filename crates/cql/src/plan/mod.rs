@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::statement::{Parsed, Statement, TableName};
 
+mod explain;
 mod key;
 mod keys;
 mod literal;
@@ -16,9 +17,10 @@ mod schema;
 pub(crate) mod types;
 mod write;
 
+pub use crate::parser::{DefinitionError, tables as defined_tables};
 pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot};
 pub use read::{PassReason, Projected, ReadPlan};
-pub use schema::{Column, NotCacheable, SchemaView, TableSchema};
+pub use schema::{Cells, Column, NotCacheable, SchemaView, TableSchema};
 pub use write::{Target, WriteKind, WritePlan};
 
 use crate::statement::Term;

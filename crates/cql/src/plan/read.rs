@@ -29,8 +29,8 @@ pub struct ReadPlan {
 pub enum Projected {
     /// The key column at this position of [`RowKey::columns`](super::RowKey::columns).
     Key(u16),
-    /// The regular column at this position of [`TableSchema::regulars`].
-    Regular(u16),
+    /// The column at this position of [`TableSchema::values`].
+    Value(u16),
 }
 
 /// Why a read is passed through.
@@ -147,9 +147,9 @@ fn check_clauses(select: &Select) -> Result<(), PassReason> {
 
 fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<(Projected, String)>, PassReason> {
     if selectors.is_empty() {
-        let keys = (0_u16..).map(Projected::Key).zip(table.partition_key.iter().chain(&table.clustering));
-        let regulars = (0_u16..).map(Projected::Regular).zip(&table.regulars);
-        return Ok(keys.chain(regulars).map(|(at, column)| (at, column.name.clone())).collect());
+        let keys = (0_u16..).map(Projected::Key).zip(table.keys());
+        let values = (0_u16..).map(Projected::Value).zip(table.values());
+        return Ok(keys.chain(values).map(|(at, column)| (at, column.name.clone())).collect());
     }
     selectors
         .iter()
@@ -164,9 +164,9 @@ fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<(Projected
 }
 
 fn locate(name: &str, table: &TableSchema) -> Option<Projected> {
-    let key = table.partition_key.iter().chain(&table.clustering).position(|c| c.name == name);
-    let regular = || table.regulars.iter().position(|c| c.name == name);
-    key.map(|at| Projected::Key(at as u16)).or_else(|| regular().map(|at| Projected::Regular(at as u16)))
+    let key = table.keys().position(|c| c.name == name);
+    let value = || table.values().position(|c| c.name == name);
+    key.map(|at| Projected::Key(at as u16)).or_else(|| value().map(|at| Projected::Value(at as u16)))
 }
 
 /// The `=` relations by column, or why there are others. Each column may be named once.

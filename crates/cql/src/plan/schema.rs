@@ -32,15 +32,28 @@ impl Column {
         Column { name: name.into(), cql_type: cql_type.into(), masked: false, dropped_at: 0 }
     }
 
-    /// Whether the type is a collection or user type that is not frozen: no single cell, no single write time.
-    /// Any type that is neither native nor frozen counts as one.
-    pub fn is_multi_cell(&self) -> bool {
+    /// How many cells a value of the column has.
+    pub fn cells(&self) -> Cells {
         let name = self.cql_type.trim();
-        if name.starts_with("frozen<") || name.starts_with("tuple<") || name.starts_with("vector<") {
-            return false;
+        let begins = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
+        if crate::plan::types::is_native(name) || begins(&["frozen<", "tuple<", "vector<"]) {
+            return Cells::One;
         }
-        !crate::plan::types::is_native(name)
+        // What is left besides collections are names of user types and, in single quotes, of Java classes.
+        let class = name.is_empty() || (!name.ends_with('>') && name.contains('\''));
+        if class { Cells::Unknown } else { Cells::Many }
     }
+}
+
+/// How many cells a value has, each with a write time and a life of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cells {
+    /// One: native types and what is frozen, tuples and vectors among them.
+    One,
+    /// One for each element or field: collections and user types that are not frozen.
+    Many,
+    /// A type of the server's own.
+    Unknown,
 }
 
 /// A table of the database.
@@ -72,6 +85,8 @@ pub struct TableSchema {
     pub indexed: bool,
     /// `default_time_to_live` in seconds, 0 for none.
     pub default_ttl: u32,
+    /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older ones do not).
+    pub element_times: bool,
 }
 
 /// Why rows of a table are not cached.
@@ -83,10 +98,10 @@ pub enum NotCacheable {
     View,
     /// Counters.
     Counter,
-    /// Static columns.
-    Statics,
-    /// A collection or user type that is not frozen.
+    /// A collection or user type that is not frozen, and the database does not tell when its elements expire.
     MultiCellColumn,
+    /// A column of a type that is a class of the server.
+    CustomType,
     /// A dynamic data mask: results differ by role.
     MaskedColumn,
     /// Compact storage.
@@ -112,31 +127,41 @@ impl TableSchema {
         if self.compact {
             return Err(NotCacheable::CompactStorage);
         }
-        if !self.statics.is_empty() {
-            return Err(NotCacheable::Statics);
+        if self.values().any(|column| column.cells() == Cells::Unknown) {
+            return Err(NotCacheable::CustomType);
         }
-        if self.regulars.iter().any(Column::is_multi_cell) {
+        if !self.element_times && self.values().any(|column| column.cells() == Cells::Many) {
             return Err(NotCacheable::MultiCellColumn);
         }
-        if self.partition_key.iter().chain(&self.clustering).chain(&self.regulars).any(|c| c.masked) {
+        if self.keys().chain(self.values()).any(|c| c.masked) {
             return Err(NotCacheable::MaskedColumn);
         }
         let one_form = |c: &Column| crate::plan::types::has_one_form(&c.cql_type);
         if !self.partition_is_bytes() || !self.clustering.iter().all(one_form) {
             return Err(NotCacheable::KeyType);
         }
-        if self.regulars.len() > usize::from(u16::MAX) {
+        if self.values().count() > usize::from(u16::MAX) {
             return Err(NotCacheable::TooManyColumns);
         }
         Ok(())
     }
 
+    /// The columns of the primary key, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.partition_key.iter().chain(&self.clustering)
+    }
+
+    /// All other columns in the order of `SELECT *`: static ones, then regular ones. A stored row has a cell for each: static values too, of
+    /// which each row has a copy, because whatever writes one drops all rows of its partition.
+    pub fn values(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.statics.iter().chain(&self.regulars)
+    }
+
     /// Name of a column of a projection, for comparing with the metadata that a server gives.
     pub fn name_of(&self, column: Projected) -> Option<&str> {
-        let keys = || self.partition_key.iter().chain(&self.clustering);
         let column = match column {
-            Projected::Key(at) => keys().nth(usize::from(at)),
-            Projected::Regular(at) => self.regulars.get(usize::from(at)),
+            Projected::Key(at) => self.keys().nth(usize::from(at)),
+            Projected::Value(at) => self.values().nth(usize::from(at)),
         };
         column.map(|column| column.name.as_str())
     }
@@ -188,8 +213,8 @@ impl NotCacheable {
             NotCacheable::SystemTable => "system-table",
             NotCacheable::View => "view",
             NotCacheable::Counter => "counter",
-            NotCacheable::Statics => "statics",
             NotCacheable::MultiCellColumn => "multi-cell-column",
+            NotCacheable::CustomType => "custom-type",
             NotCacheable::MaskedColumn => "masked-column",
             NotCacheable::CompactStorage => "compact-storage",
             NotCacheable::KeyType => "key-type",

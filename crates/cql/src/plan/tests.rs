@@ -45,6 +45,7 @@ fn table(
         compact: false,
         indexed: false,
         default_ttl: 0,
+        element_times: true,
     }
 }
 
@@ -59,6 +60,8 @@ impl SchemaView for Fixture {
             "multi" => table("multi", 3, "a int;b text", "c int;d timeuuid", "", "v int"),
             "stat" => table("stat", 4, "k int", "c int", "s text", "v int"),
             "coll" => table("coll", 5, "k int", "", "", "l list<int>;m map<text, int>;u address"),
+            "old" => TableSchema { element_times: false, ..table("old", 16, "k int", "", "", "s set<int>") },
+            "custom" => table("custom", 17, "k int", "", "", "v 'org.example.Type'"),
             "frozen" => table("frozen", 6, "k int", "", "", "f frozen<list<int>>;p tuple<int, int>"),
             "cnt" => TableSchema { counter: true, ..table("cnt", 7, "k int", "", "", "n counter") },
             "mv" => TableSchema { view: true, ..table("mv", 8, "v int", "k int", "", "w text") },
@@ -132,7 +135,7 @@ fn slots(parts: &[key::Part]) -> String {
 fn projection(columns: &[Projected]) -> String {
     let column = |column: &Projected| match column {
         Projected::Key(at) => format!("k{at}"),
-        Projected::Regular(at) => format!("r{at}"),
+        Projected::Value(at) => format!("r{at}"),
     };
     columns.iter().map(column).collect::<Vec<_>>().join(",")
 }

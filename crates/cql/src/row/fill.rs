@@ -3,16 +3,16 @@
 use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
-use crate::plan::{RowKey, TableSchema};
+use crate::frame::notation::Reader;
+use crate::plan::{Cells, Column, RowKey, TableSchema};
 
-/// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each regular
+/// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each other
 /// column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table order
 /// ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`] allows.
 pub fn fill_query(table: &TableSchema) -> String {
-    let keys: Vec<String> =
-        table.partition_key.iter().chain(&table.clustering).map(|c| quoted(&c.name)).collect();
+    let keys: Vec<String> = table.keys().map(|c| quoted(&c.name)).collect();
     let mut items = keys.clone();
-    for column in &table.regulars {
+    for column in table.values() {
         let name = quoted(&column.name);
         items.push(format!("{name}, WRITETIME({name}), TTL({name})"));
     }
@@ -70,34 +70,57 @@ pub fn read_fill(
         [row] => row,
         _ => return Err(FillError::Shape),
     };
-    let keys = table.partition_key.len() + table.clustering.len();
-    if row.len() != keys + 3 * table.regulars.len() {
+    let keys = table.keys().count();
+    if row.len() != keys + 3 * table.values().count() {
         return Err(FillError::Shape);
     }
     if !key.columns().map(Some).eq(row[..keys].iter().copied()) {
         return Err(FillError::KeyForm);
     }
-    let cells =
-        row[keys..].chunks_exact(3).map(|cell| read_cell(cell, asked_at)).collect::<Result<Vec<_>, _>>()?;
+    let cells = table
+        .values()
+        .zip(row[keys..].chunks_exact(3))
+        .map(|(column, cell)| read_cell(column, cell, asked_at))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut bytes = Vec::new();
     if !encode(fingerprint, &cells, &mut bytes) {
         return Err(FillError::TooLarge);
     }
     let expiry = cells.iter().map(|cell| cell.expiry).filter(|expiry| *expiry != 0).min().unwrap_or(0);
-    Ok(Filled { bytes, expiry, marker_only: cells.iter().all(|cell| cell.value.is_none()) })
+    // Static values are the partition's: they do not make a row.
+    let marker_only = cells[table.statics.len()..].iter().all(|cell| cell.value.is_none());
+    Ok(Filled { bytes, expiry, marker_only })
 }
 
-/// A value with its write time (bigint) and remaining life (int seconds, null for none).
-fn read_cell<'a>(cell: &[Option<&'a [u8]>], asked_at: u32) -> Result<Cell<'a>, FillError> {
+/// A value with its write time (bigint) and remaining life (int seconds, null for none); of a value of many cells lists of both. Such a value is
+/// as new as its newest cell and lives as long as its first to expire.
+fn read_cell<'a>(column: &Column, cell: &[Option<&'a [u8]>], asked_at: u32) -> Result<Cell<'a>, FillError> {
     let Some(value) = cell[0] else { return Ok(Cell::NULL) };
-    let write_time =
-        cell[1].and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes).ok_or(FillError::Shape)?;
-    let expiry = match cell[2] {
-        None => 0,
-        Some(bytes) => {
-            let left = bytes.try_into().map(i32::from_be_bytes).map_err(|_| FillError::Shape)?;
-            asked_at.saturating_add(u32::try_from(left).map_err(|_| FillError::Shape)?).max(1)
-        }
+    let (times, lives) = match column.cells() {
+        Cells::Many => (elements(cell[1])?, elements(cell[2])?),
+        _ => (vec![cell[1]], vec![cell[2]]),
     };
+    let times = times.into_iter().flatten().map(|time| time.try_into().map(i64::from_be_bytes));
+    let times = times.collect::<Result<Vec<_>, _>>().map_err(|_| FillError::Shape)?;
+    let lives = lives.into_iter().flatten().map(|left| {
+        let left = left.try_into().map(i32::from_be_bytes).map_err(|_| FillError::Shape)?;
+        u32::try_from(left).map_err(|_| FillError::Shape)
+    });
+    let expiry = match lives.collect::<Result<Vec<_>, _>>()?.into_iter().min() {
+        None => 0,
+        Some(left) => asked_at.saturating_add(left).max(1),
+    };
+    let write_time = times.into_iter().max().ok_or(FillError::Shape)?;
     Ok(Cell { value: Some(value), write_time, expiry })
+}
+
+/// The elements of a list, null ones among them; of none if there is no list.
+fn elements(list: Option<&[u8]>) -> Result<Vec<Option<&[u8]>>, FillError> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    let mut reader = Reader::new(list);
+    let mut read = || {
+        let count = reader.int()?.max(0);
+        (0..count).map(|_| reader.bytes()).collect::<Result<_, _>>()
+    };
+    read().map_err(|_| FillError::Shape)
 }

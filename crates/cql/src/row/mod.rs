@@ -1,7 +1,7 @@
 //! The cached unit: one row of a table, whole, or the knowledge that it does not exist.
 //!
 //! Layout, little endian: `format u8 | kind u8 | columns u16 | fingerprint u64`, then for a present row one slot per
-//! regular column, `end u32 | write time i64 | expiry u32`, then the values back to back. The end's highest bit
+//! static and regular column, `end u32 | write time i64 | expiry u32`, then the values back to back. The end's highest bit
 //! marks a null; values start where the one before ends. The slots are of fixed size, so that a column is found by its
 //! index. The engine checks integrity; the reader here is total all the same, and what it cannot read is a miss.
 
@@ -74,12 +74,12 @@ impl<'a> StoredRow<'a> {
         self.body.is_none()
     }
 
-    /// The regular column at `index` (position in [`crate::plan::TableSchema::regulars`]); null where there is none.
+    /// The column at `index` (position in [`crate::plan::TableSchema::values`]); null where there is none.
     pub fn cell(&self, index: u16) -> Cell<'a> {
         self.body.and_then(|body| body.cell(usize::from(index))).unwrap_or(Cell::NULL)
     }
 
-    /// Number of regular columns; 0 for an absent row.
+    /// Number of static and regular columns; 0 for an absent row.
     pub fn columns(&self) -> u16 {
         self.body.map_or(0, |body| (body.slots.len() / SLOT) as u16)
     }
@@ -94,7 +94,7 @@ impl<'a> StoredRow<'a> {
         for column in projection {
             let value = match column {
                 Projected::Key(at) => key.columns().nth(usize::from(*at)),
-                Projected::Regular(at) => body.cell(usize::from(*at)).and_then(|cell| cell.value),
+                Projected::Value(at) => body.cell(usize::from(*at)).and_then(|cell| cell.value),
             };
             write_cell(value, out);
         }
@@ -149,7 +149,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Appends a row that exists, one cell per regular column in table order, to `out`.
+/// Appends a row that exists, one cell for each of the table's [values](crate::plan::TableSchema::values), to `out`.
 ///
 /// Values must together be shorter than 2 GiB and columns fewer than 65536, as a frame and
 /// [`crate::plan::TableSchema::cacheable`] see to; returns false and writes nothing otherwise.

@@ -24,6 +24,7 @@ fn table() -> TableSchema {
         compact: false,
         indexed: false,
         default_ttl: 0,
+        element_times: true,
     }
 }
 
@@ -112,6 +113,51 @@ fn a_bare_row_is_marked_as_hanging_on_its_marker() {
     let filled = read_fill(&plan.table, plan.fingerprint, &key, &[row], 1000).unwrap();
     assert!(filled.marker_only);
     assert!(!StoredRow::decode(&filled.bytes).unwrap().is_absent());
+}
+
+/// A value of type `list<bigint>` or `list<int>`.
+fn list(elements: &[Option<&[u8]>]) -> Vec<u8> {
+    let mut out = (elements.len() as i32).to_be_bytes().to_vec();
+    elements.iter().for_each(|element| write_cell(*element, &mut out));
+    out
+}
+
+#[test]
+fn a_collection_is_as_new_as_its_newest_element_and_ends_with_its_first() {
+    let table = TableSchema { regulars: vec![Column::new("m", "map<int, text>")], ..table() };
+    let (key, _) = read("w");
+    let [older, newer] = [5_i64, 9].map(i64::to_be_bytes);
+    let [long, short] = [90_i32, 30].map(i32::to_be_bytes);
+    let times = list(&[Some(&older), Some(&newer), Some(&older)]);
+    for (lives, expiry) in
+        [(list(&[None, Some(&long), Some(&short)]), 1030), (list(&[None, None, None]), 0), (list(&[]), 0)]
+    {
+        let row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&lives)];
+        let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
+        let cell = Cell { value: Some(b"map"), write_time: 9, expiry };
+        assert_eq!((StoredRow::decode(&filled.bytes).unwrap().cell(0), filled.expiry), (cell, expiry));
+    }
+    for (times, lives) in
+        [(&b"\0\0\0\x02"[..], &list(&[None])[..]), (&list(&[])[..], &list(&[])[..]), (&TIME, &LEFT)]
+    {
+        let row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(times), Some(lives)];
+        assert_eq!(read_fill(&table, 1, &key, &[row], 1000), Err(FillError::Shape));
+    }
+}
+
+#[test]
+fn static_values_are_kept_with_each_row_and_make_none() {
+    let table = TableSchema { statics: vec![Column::new("s", "text")], ..table() };
+    assert!(fill_query(&table).contains("\"c\", \"s\", WRITETIME(\"s\"), TTL(\"s\"), \"from\""));
+    let (key, _) = read("w");
+    let mut row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"shared"), Some(&TIME), Some(&LEFT)];
+    row.resize(12, None);
+    let filled = read_fill(&table, 1, &key, &[row.clone()], 1000).unwrap();
+    assert!(filled.marker_only && filled.expiry == 1060, "{filled:?}");
+    (row[6], row[7]) = (Some(&ONE[..]), Some(&TIME[..]));
+    let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
+    assert!(!filled.marker_only);
+    assert_eq!(StoredRow::decode(&filled.bytes).unwrap().cell(0).value, Some(&b"shared"[..]));
 }
 
 #[test]

@@ -19,6 +19,8 @@ use super::local;
 use super::router::ControlState;
 use super::rows::Fetched;
 use super::schema::{self, Schema, Sources};
+use crate::config::HostPort;
+use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 /// Wait between attempts, doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -248,6 +250,35 @@ fn note_schema_change(door: &Door, event: &Envelope) -> bool {
         }
         _ => false,
     }
+}
+
+impl Schema {
+    /// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be called on a reactor.
+    ///
+    /// # Errors
+    /// In words for the person who named it.
+    pub fn read_from(target: &HostPort) -> Result<Schema, String> {
+        let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
+        let reactors = Reactors::start(&config).map_err(|error| error.to_string())?;
+        let target = target.clone();
+        let read = reactors.block_on(0, move || async move { read_schema(&target).await });
+        reactors.shutdown();
+        read.unwrap_or_else(|| Err("it could not be asked".into()))
+    }
+}
+
+async fn read_schema(target: &HostPort) -> Result<Schema, String> {
+    let (mut version, metrics) = (Version::MAX, Arc::default());
+    let backend = loop {
+        match Backend::connect(std::slice::from_ref(target), version, None, None, &metrics).await {
+            Ok(backend) => break backend,
+            Err(ConnectError::Version(Version::V5)) => version = Version::V4,
+            Err(error) => return Err(error.to_string()),
+        }
+    };
+    let schema = load_schema(&backend).await.map_err(|error| error.to_string());
+    backend.close();
+    schema
 }
 
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {

@@ -38,6 +38,20 @@ impl Schema {
         self.tables.values().flat_map(HashMap::values)
     }
 
+    /// Of tables that no database told. Their keyspaces' replication is not known.
+    pub fn of_tables(tables: impl IntoIterator<Item = TableSchema>) -> Schema {
+        let mut schema = Schema::default();
+        for table in tables {
+            schema.replication.entry(table.keyspace.clone()).or_default();
+            schema
+                .tables
+                .entry(table.keyspace.clone())
+                .or_default()
+                .insert(table.name.clone(), Arc::new(table));
+        }
+        schema
+    }
+
     /// Whether nothing is known: before the first load and while the control connection is lost.
     pub fn is_unknown(&self) -> bool {
         self.replication.is_empty()
@@ -119,6 +133,8 @@ pub fn build(sources: &Sources) -> Schema {
         table.compact = !has("compound") || has("dense") || has("super");
         table.default_ttl =
             row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        // Both came with Cassandra 5.0.
+        table.element_times = sources.masks.is_some();
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
     }
     for row in sources.views.rows() {
@@ -155,6 +171,7 @@ fn bare_table(row: &super::rows::FetchedRow<'_>, name: &str) -> Option<TableSche
         compact: false,
         indexed: false,
         default_ttl: 0,
+        element_times: false,
     })
 }
 

@@ -22,7 +22,7 @@ const MAX_STATEMENTS: usize = 16 * 1024;
 pub struct FillStatement {
     id: Vec<u8>,
     metadata_id: Option<Vec<u8>>,
-    /// The type of every key column, then of every regular column, as the database writes it.
+    /// The type of every key column, then of every other column, as the database writes it.
     types: Vec<Vec<u8>>,
     keys: usize,
     table: Arc<TableSchema>,
@@ -38,7 +38,7 @@ impl FillStatement {
             .map(|(at, name)| {
                 let at = match at {
                     Projected::Key(at) => usize::from(*at),
-                    Projected::Regular(at) => self.keys + usize::from(*at),
+                    Projected::Value(at) => self.keys + usize::from(*at),
                 };
                 ColumnSpec {
                     keyspace: &self.table.keyspace,
@@ -151,16 +151,15 @@ fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
     let table = &plan.table;
     let Response::Result(ResultBody::Prepared(prepared)) = parsed(answer)? else { return None };
     let columns: Vec<ColumnSpec<'_>> = prepared.result.columns.iter().collect();
-    let keys: Vec<&str> =
-        table.partition_key.iter().chain(&table.clustering).map(|c| c.name.as_str()).collect();
+    let keys: Vec<&str> = table.keys().map(|c| c.name.as_str()).collect();
     let (head, tail) = columns.split_at_checked(keys.len())?;
     let named = |columns: &[ColumnSpec<'_>], names: &mut dyn Iterator<Item = &str>| {
         columns.iter().map(|column| column.name).eq(names)
     };
     let values: Vec<ColumnSpec<'_>> = tail.iter().copied().step_by(3).collect();
-    let whole = tail.len() == 3 * table.regulars.len()
+    let whole = tail.len() == 3 * table.values().count()
         && named(head, &mut keys.iter().copied())
-        && named(&values, &mut table.regulars.iter().map(|column| column.name.as_str()));
+        && named(&values, &mut table.values().map(|column| column.name.as_str()));
     whole.then(|| FillStatement {
         id: prepared.id.to_vec(),
         metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),

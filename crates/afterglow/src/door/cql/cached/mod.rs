@@ -248,7 +248,8 @@ impl RowCache {
         let row = Row::checked(fill.filled.bytes.clone().into(), fill.plan.fingerprint);
         let mut outcome = FillOutcome::Overtaken;
         let weak = ticket.is_weak();
-        let finished = if fill.filled.marker_only {
+        // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
+        let finished = if fill.filled.marker_only && matches!(fill.licence, Licence::Exclusive { .. }) {
             outcome = FillOutcome::Uncacheable;
             ticket.finish(|| ())
         } else {

@@ -18,6 +18,9 @@ use super::{Fill, Licence, Row, Waiter};
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
 
+/// At what level rows are read for the cache. They answer reads of which [`Index::answers`](super::tables::Index::answers) says so.
+const FILL_AT: Consistency = Consistency::LocalQuorum;
+
 /// Takes a read whose plan is [`Plan::CachedRead`].
 pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> Option<Later> {
     let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
@@ -76,8 +79,6 @@ impl From<PassReason> for Unfit {
 struct Terms {
     key: RowKey,
     licence: Licence,
-    /// Consistency of a fill: at least the request's, and at least a local quorum.
-    fill_at: Consistency,
     /// Generation of the schema that the plan was made for, or an older one.
     generation: u64,
     metadata: Wanted,
@@ -148,19 +149,27 @@ fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, U
         }
         _ => return Err(PassReason::NotUnderstood.into()),
     };
-    let fill_at = fits(&params, read)?;
+    fits(&params, read)?;
+    if !answers(shared, request, read, params.consistency) {
+        return Err(PassReason::Consistency.into());
+    }
     let licence = shared.cache.licence(&read.table)?;
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
-    Ok(Terms { key, licence, fill_at, generation, metadata })
+    Ok(Terms { key, licence, generation, metadata })
+}
+
+/// Whether a row read at [`FILL_AT`] is what the database would answer at this level.
+fn answers(shared: &Shared, request: &Request, read: &ReadPlan, consistency: Consistency) -> bool {
+    if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
+        return true; // without a look at the schema
+    }
+    let newest = shared.newest.of(&request.client().here.door.schema);
+    newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
 }
 
 /// Whether a stored row answers a request with these parameters as the database would.
-fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<Consistency, PassReason> {
-    let fill_at = match params.consistency {
-        Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum => Consistency::LocalQuorum,
-        _ => return Err(PassReason::Consistency),
-    };
+fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), PassReason> {
     // With a page size of 1 the database says that there may be more.
     if params.paging_state.is_some() || params.page_size.is_some_and(|size| size <= 1) {
         return Err(PassReason::Paging);
@@ -172,7 +181,7 @@ fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<Consistency, PassRe
     if params.values.len() != read.key.markers() {
         return Err(PassReason::Option);
     }
-    Ok(fill_at)
+    Ok(())
 }
 
 enum Found {
@@ -286,7 +295,7 @@ impl Pending {
         let filled = match self.request.connection().await {
             Ok(backend) => {
                 let read = self.read();
-                let ask = Ask { plan: read, key: &self.terms.key, consistency: self.terms.fill_at };
+                let ask = Ask { plan: read, key: &self.terms.key, consistency: FILL_AT };
                 self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at.unix).await
             }
             Err(_) => Err(FillFailure::Failed),

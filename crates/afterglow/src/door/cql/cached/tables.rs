@@ -40,6 +40,18 @@ impl Index {
             replicas.is_none_or(|replicas| replicas.may_miss(consistency))
         })
     }
+
+    /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at this level: as many replicas at
+    /// least were asked, of all that there are. In doubt no.
+    pub fn answers(&self, table: Uuid, consistency: Consistency, data_center: Option<&str>) -> bool {
+        if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
+            return true;
+        }
+        let keyspace = self.by_id.get(&table).map(|(_, table)| table.keyspace.as_str());
+        let replication = keyspace.and_then(|keyspace| self.schema.replication(keyspace));
+        let replicas = replication.and_then(|options| Replicas::of(options, data_center));
+        replicas.is_some_and(|replicas| replicas.answers(consistency))
+    }
 }
 
 impl Tables for Index {
@@ -109,8 +121,19 @@ impl Replicas {
         Some(Replicas { local, all: counts.iter().map(|(_, n)| n).sum() })
     }
 
+    fn answers(self, read_at: Consistency) -> bool {
+        let asked = quorum(self.local);
+        let wanted = match read_at {
+            Consistency::Two => 2,
+            Consistency::Three => 3,
+            Consistency::Quorum => quorum(self.all),
+            // Elsewhere as well, with a round of Paxos, or not for reads.
+            _ => return false,
+        };
+        self.local == self.all && wanted <= asked
+    }
+
     fn may_miss(self, written_at: Consistency) -> bool {
-        let quorum = |n: u32| n / 2 + 1;
         let acknowledged_here = match written_at {
             Consistency::LocalQuorum | Consistency::EachQuorum => quorum(self.local),
             Consistency::LocalOne => 1,
@@ -129,6 +152,10 @@ impl Replicas {
         };
         acknowledged_here + quorum(self.local) <= self.local
     }
+}
+
+fn quorum(replicas: u32) -> u32 {
+    replicas / 2 + 1
 }
 
 #[cfg(test)]
@@ -157,6 +184,19 @@ mod tests {
         assert_eq!(replicas(&two, Some("dc3")), None);
         assert_eq!(replicas(&[SIMPLE, ("replication_factor", "3/1")], None), None);
         assert_eq!(replicas(&[("class", "my.Strategy")], None), None);
+    }
+
+    #[test]
+    fn a_local_quorum_answers_for_as_many_replicas_where_there_are_no_others() {
+        use Consistency::{All, EachQuorum, LocalSerial, Quorum, Serial, Three, Two};
+        let answered = |local, all| {
+            let at = |consistency| Replicas { local, all }.answers(consistency);
+            [Two, Three, Quorum, EachQuorum, All, Serial, LocalSerial].map(at)
+        };
+        assert_eq!(answered(1, 1), [false, false, true, false, false, false, false]);
+        assert_eq!(answered(3, 3), [true, false, true, false, false, false, false]);
+        assert_eq!(answered(5, 5), [true, true, true, false, false, false, false]);
+        assert_eq!(answered(3, 6), [false; 7]);
     }
 
     #[test]

@@ -1,0 +1,215 @@
+//! What a plan does, in words for people.
+
+use std::fmt::Write;
+
+use super::key::{KeyTemplate, PartitionTemplate};
+use super::{
+    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Slot, Target, WriteKind, WritePlan,
+};
+
+impl Plan {
+    /// A few lines: whether it is cached and why not, or what it drops. `schema` is the one it was made with.
+    pub fn explain(&self, schema: &dyn SchemaView) -> String {
+        match self {
+            Plan::CachedRead(read) => read.explain(),
+            Plan::Read(reason) => format!("passed through: {}\n", reason.why()),
+            Plan::SystemRead(_) => {
+                "answered by Afterglow, with its own address in the place of the nodes'\n".into()
+            }
+            Plan::Use(keyspace) => {
+                format!("sets the connection's keyspace to {keyspace}, if the database has one\n")
+            }
+            Plan::Write(write) => write.explain(schema),
+        }
+    }
+}
+
+impl ReadPlan {
+    fn explain(&self) -> String {
+        let table = &self.table;
+        let columns = |columns: &mut dyn Iterator<Item = &str>| columns.collect::<Vec<_>>().join(", ");
+        let keys = columns(&mut table.keys().map(|column| column.name.as_str()));
+        let read = columns(&mut self.projection.iter().filter_map(|column| table.name_of(*column)));
+        let mut out =
+            format!("cached: one row of {}.{} by its primary key ({keys})\n", table.keyspace, table.name);
+        let _ = writeln!(out, "  columns: {read}");
+        let _ = writeln!(
+            out,
+            "  a fill reads the whole row at LOCAL_QUORUM, so that any other columns of it are a hit too\n  \
+             levels: ONE, LOCAL_ONE, LOCAL_QUORUM; QUORUM and TWO where all replicas are in one data centre"
+        );
+        if table.regulars.is_empty() {
+            let _ = writeln!(
+                out,
+                "  a row has nothing besides its key, and no SELECT shows when it expires: kept under max-staleness only"
+            );
+        }
+        let shared = |column: &Projected| matches!(column, Projected::Value(at) if usize::from(*at) < table.statics.len());
+        if self.projection.iter().any(shared) {
+            let _ = writeln!(out, "  a write of a static column drops all rows of its partition");
+        }
+        if table.default_ttl > 0 {
+            let _ = writeln!(out, "  kept at most {} s, the table's default_time_to_live", table.default_ttl);
+        }
+        out
+    }
+}
+
+impl WritePlan {
+    fn explain(&self, schema: &dyn SchemaView) -> String {
+        let mut out = match self.kind {
+            WriteKind::Access => return "passed through: touches no rows\n".into(),
+            WriteKind::Unknown => String::from(
+                "passed through as a write, because it is not understood; before it is sent it drops:\n",
+            ),
+            _ => String::from("a write; before it is sent it drops from the cache:\n"),
+        };
+        for target in &self.targets {
+            let line = match target {
+                Target::Row(key) => format!("the row {}", row(key)),
+                Target::Partition(key) => format!("all rows of the partition {}", partition(key)),
+                Target::Table { keyspace, table, .. } => {
+                    let known = schema.table(keyspace, table);
+                    let uncached = known.and_then(|table| table.cacheable().err());
+                    let note =
+                        uncached.map_or(String::new(), |why| format!(" (not cached anyway: {})", why.why()));
+                    format!("all rows of {keyspace}.{table}{note}")
+                }
+                Target::Keyspace(keyspace) => format!("all rows of keyspace {keyspace}"),
+                Target::Everything => "everything".into(),
+            };
+            let _ = writeln!(out, "  {line}");
+        }
+        if self.conditional {
+            let _ = writeln!(
+                out,
+                "  a lightweight transaction: should its outcome stay unknown, its partition is not cached until it is known"
+            );
+        }
+        out
+    }
+}
+
+fn row(key: &KeyTemplate) -> String {
+    match key.clustering.is_empty() {
+        true => partition(&key.partition),
+        false => {
+            format!("{}, {}", partition(&key.partition), slots(key.clustering.iter().map(|part| &part.slot)))
+        }
+    }
+}
+
+fn partition(key: &PartitionTemplate) -> String {
+    slots(key.parts.iter().map(|part| &part.slot))
+}
+
+/// Bound values as markers, literals in the bytes that the database stores.
+fn slots<'a>(slots: impl Iterator<Item = &'a Slot>) -> String {
+    let written = slots.map(|slot| match slot {
+        Slot::Bind(marker) => marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}")),
+        Slot::Literal(bytes) => {
+            bytes.iter().fold(String::from("0x"), |out, byte| out + &format!("{byte:02x}"))
+        }
+    });
+    written.collect::<Vec<_>>().join(", ")
+}
+
+impl PassReason {
+    /// The reason as the end of a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            PassReason::NotUnderstood => "it reads, but is not understood",
+            PassReason::List => "LIST reads roles and permissions, which are not cached",
+            PassReason::Describe => "DESCRIBE is the database's to answer",
+            PassReason::UnknownTable => {
+                "the table is not in the schema, or it is not said in which keyspace it is"
+            }
+            PassReason::NotCacheable(reason) => reason.why(),
+            PassReason::UnknownColumn => "the table has no such column",
+            PassReason::NotOneRow => {
+                "only reads of one row are cached: one `=` for each column of the primary key, and nothing else"
+            }
+            PassReason::Expression => {
+                "only plain columns are cached, no functions, casts, elements or literals"
+            }
+            PassReason::UncertainLiteral => {
+                "a value of the key can be written in several ways, and which bytes the database makes of it is not certain; bind it"
+            }
+            PassReason::Json => "SELECT JSON is not cached",
+            PassReason::Distinct => "SELECT DISTINCT is not cached",
+            PassReason::Clause => {
+                "ORDER BY, GROUP BY, ALLOW FILTERING, PER PARTITION LIMIT and a bound LIMIT are not cached"
+            }
+            PassReason::Bypass => "it asks to bypass the cache, or for a timeout of its own",
+            PassReason::UncertainBinds => {
+                "a name is bound twice, and servers number such markers in different ways"
+            }
+        }
+    }
+}
+
+impl NotCacheable {
+    /// The reason as the end of a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            NotCacheable::SystemTable => "system and virtual tables differ from node to node",
+            NotCacheable::View => {
+                "a materialized view changes some time after the write of its table was acknowledged"
+            }
+            NotCacheable::Counter => "counters are written more than read, and are not cached",
+            NotCacheable::MultiCellColumn => {
+                "it has a collection or user type that is not frozen, and only Cassandra 5.0 tells when their elements expire"
+            }
+            NotCacheable::CustomType => "it has a column whose type is a class of the server",
+            NotCacheable::MaskedColumn => {
+                "it has a masked column, which different roles see in different ways"
+            }
+            NotCacheable::CompactStorage => "it has compact storage",
+            NotCacheable::KeyType => {
+                "a column of its primary key has a type of which equal values can have different bytes (decimal, duration, collections, tuples, user types)"
+            }
+            NotCacheable::TooManyColumns => "it has too many columns",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{SchemaView, TableSchema, analyse, defined_tables};
+    use crate::statement::parse;
+    use std::sync::Arc;
+
+    struct Defined(Vec<TableSchema>);
+
+    impl SchemaView for Defined {
+        fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
+            let found = self.0.iter().find(|of| of.keyspace == keyspace && of.name == table);
+            found.cloned().map(Arc::new)
+        }
+    }
+
+    #[test]
+    fn a_statement_is_explained_with_what_it_reads_or_drops() {
+        let script = "CREATE TABLE s.t (k int, c text, x text static, v int, PRIMARY KEY (k, c)) WITH default_time_to_live = 9;
+            CREATE TABLE s.n (k int PRIMARY KEY, n counter);";
+        let schema = Defined(defined_tables(script, None).unwrap());
+        let explained = |text: &str| analyse(&parse(text), &schema, Some("s")).explain(&schema);
+        let has = |text: &str, parts: &[&str]| {
+            let words = explained(text);
+            assert!(parts.iter().all(|part| words.contains(part)), "{text}: {words}");
+        };
+        has(
+            "SELECT v, x FROM t WHERE k = 1 AND c = ?",
+            &["cached: one row of s.t", "(k, c)", "v, x", "static", "9 s"],
+        );
+        has("SELECT v FROM t WHERE k = 1", &["passed through", "one `=` for each"]);
+        has("SELECT n FROM n WHERE k = 1", &["passed through", "counters"]);
+        has("INSERT INTO t (k, c, v) VALUES (1, :c, 2)", &["a write", "the row 0x00000001, :c"]);
+        has("DELETE FROM t WHERE k = ? IF EXISTS", &["the partition ?", "lightweight transaction"]);
+        has("TRUNCATE n", &["all rows of s.n (not cached anyway"]);
+        has("FROBNICATE", &["not understood", "everything"]);
+        has("SELECT * FROM system.local", &["answered by Afterglow"]);
+        has("GRANT SELECT ON t TO x", &["no rows"]);
+        has("USE s", &["keyspace to s"]);
+    }
+}
