@@ -1,14 +1,14 @@
 //! The public face: a cache and its namespaces.
 
+use crate::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::clock::SystemClock;

@@ -3,12 +3,12 @@
 //! Every change of a key happens under its shard's mutex, in this order: take the version, write the journal entry, clear
 //! the old slot, change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal.
 
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
 
 use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
 use crate::clock::Clock;

@@ -5,11 +5,11 @@
 //! fails, *poisons* the journal: its namespaces would be cold if the process died now. A later checkpoint that covers the
 //! moment lifts the poison.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::format::journal::{self as format, Entry, Event};
 use crate::media::Media;

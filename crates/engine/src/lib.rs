@@ -29,6 +29,7 @@ mod recovery;
 mod segment;
 mod shard;
 mod stats;
+mod sync;
 mod version;
 
 #[cfg(test)]

@@ -8,12 +8,12 @@
 //! Removals of many objects do not take the shard's lock. They take their version while nobody else does so here: either the
 //! removal comes first and the closure finds nothing, or it gets the higher version and removes what is published.
 
+use crate::sync::atomic::Ordering;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use crate::sync::MutexGuard;
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, Tier};
 use crate::core::{Core, join, meta_of};

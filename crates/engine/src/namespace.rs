@@ -4,11 +4,11 @@
 //! namespace, of its group or of its partition epoch. Kill versions only grow, so replaying them in any order, or twice,
 //! does no harm.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 
 use crate::config::NamespaceOptions;
 use crate::format::checkpoint::NamespaceKills;

@@ -1,8 +1,8 @@
 //! Reads from flash: one device read, then every doubt is a miss.
 
+use crate::sync::atomic::Ordering;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 

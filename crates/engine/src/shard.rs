@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 
 use crate::dram::{DramTier, Entry, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};

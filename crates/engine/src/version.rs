@@ -3,7 +3,7 @@
 //! A version is 20 bits of owner epoch and 44 bits of counter. The counter is reserved durably in blocks: no version at or
 //! above the limit in the state file has ever been used, so versions (and with them segment generations) never repeat.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Versions reserved at a time.
 pub const BLOCK: u64 = 1 << 24;

@@ -10,9 +10,9 @@
 //! lines, captured afterwards, contain every effect below the floor, and the journal from that head on every effect at or above
 //! it. Segments open at that moment may contain records killed since they were opened: the journal is kept from there.
 
+use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use super::{Driver, Purpose, bytes};
 use crate::disk::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};

@@ -8,9 +8,9 @@
 //! With another number of lines or shards than the checkpoint's the index is rebuilt: the lines go to a temporary index of the old
 //! shape; then every footer is read, and a record is live if and only if its old slot points at just that place.
 
+use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use super::{Driver, Purpose, bytes};
 use crate::core::Core;

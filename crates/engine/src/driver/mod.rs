@@ -12,10 +12,10 @@ mod load;
 mod reclaim;
 mod writes;
 
+use crate::sync::atomic::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::config::Config;
 use crate::core::Core;

@@ -1,8 +1,8 @@
 //! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget.
 
+use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use super::{Driver, Purpose, bytes};
 use crate::api::DropReason;

@@ -5,13 +5,9 @@
 //! count, clear: a reader that missed both copies has seen the cleared one, therefore sees the count changed, and looks
 //! again.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use super::SLOTS_PER_LINE;
 use super::slot::{Slot, tag_of};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Times a reader looks again because slots moved under it; after that it reports a miss, which is always allowed.
 const LOOKUP_RETRIES: usize = 4;
@@ -20,7 +16,7 @@ const LOOKUP_RETRIES: usize = 4;
 #[repr(C, align(64))]
 struct Line([AtomicU64; SLOTS_PER_LINE]);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Line>() == super::LINE_BYTES);
 
 /// A slot's position.
@@ -204,13 +200,13 @@ fn mix(tag: u16) -> u64 {
 
 /// Zeroed lines straight from the allocator, so that a large index costs nothing to open: the kernel gives zero pages when
 /// they are first touched.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 fn empty_lines(lines: usize) -> Box<[Line]> {
     // SAFETY: a Line is eight AtomicU64, for which all bytes zero is a valid value.
     unsafe { Box::new_zeroed_slice(lines).assume_init() }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn empty_lines(lines: usize) -> Box<[Line]> {
     (0..lines).map(|_| Line(std::array::from_fn(|_| AtomicU64::new(0)))).collect()
 }

@@ -13,10 +13,10 @@
 //! earlier use fail their checksum. There is no edge from Retired: a segment that could not be written comes back at the next
 //! opening only. There is no edge from Open to Sealed: until the last chunk is written its records are read from memory.
 
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::disk::DeviceId;
 use crate::format::UNIT;

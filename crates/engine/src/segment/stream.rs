@@ -6,12 +6,12 @@
 //!
 //! Lock order: a shard's mutex, then a stream's, then `closed`, then `queue`.
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use super::state::{SegmentState, SegmentTable};
 use crate::disk::AlignedBuf;

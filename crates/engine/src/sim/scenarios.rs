@@ -140,9 +140,13 @@ fn a_change_whose_read_was_overtaken_sees_what_came_meanwhile() {
     assert_eq!(found.as_deref(), Some(&b"in DRAM"[..]));
     let (found, _) = change_while(|world, life| put_first_in_segment(world, life, b"key", b"on flash"));
     assert_eq!(found.as_deref(), Some(&b"on flash"[..]));
-    let (found, _) = change_while(|_, life| drop(life.namespaces[NS].remove(b"key")));
+    let (found, _) = change_while(|_, life| {
+        life.namespaces[NS].remove(b"key");
+    });
     assert_eq!(found, None);
-    let (found, _) = change_while(|_, life| drop(life.namespaces[NS].clear()));
+    let (found, _) = change_while(|_, life| {
+        life.namespaces[NS].clear();
+    });
     assert_eq!(found, None);
 }
 
