@@ -83,6 +83,15 @@ reasons! {
         VersionMismatch = "version_mismatch",
         /// The cache is closed; nothing was changed.
         Closed = "closed",
+        /// `write-through` and `synced`: the device refused it, did not take it within five seconds, or the cache was dropped
+        /// meanwhile.
+        Device = "device",
+        /// `write-through` and `synced`: too much waits for the device.
+        QueueFull = "queue_full",
+        /// `write-through` and `synced`: no segment is free at this moment.
+        NoFreeSegment = "no_free_segment",
+        /// `write-through` and `synced`: the write budget is used up.
+        WriteBudget = "write_budget",
     }
 }
 

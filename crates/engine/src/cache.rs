@@ -22,6 +22,7 @@ use crate::format::state::NamespaceRecord;
 use crate::media::{DirLock, FileMetaStore, Media, MmapMedia, boot_id};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
+use crate::pending::Ack;
 use crate::recovery::{self, Env};
 use crate::stats::Stats;
 
@@ -151,8 +152,19 @@ impl Drop for Cache {
     }
 }
 
+/// A driver that tells whoever waits when it steps no more, whatever ends it.
+struct Driven(Driver);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 /// The background thread.
-fn run(mut driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
+fn run(driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
+    let mut driven = Driven(driver);
+    let driver = &mut driven.0;
     let (mut ios, mut done) = (Vec::new(), Vec::new());
     loop {
         let abandoned = shared.abandon.load(Ordering::Acquire);
@@ -275,8 +287,14 @@ impl Namespace {
     }
 
     /// Puts an object. When this returns no read returns an older value of the key, whatever the outcome (but for
-    /// [`RefuseReason::Closed`]).
+    /// [`RefuseReason::Closed`]). Blocks for as long as the namespace's [`Durability`](crate::Durability) asks for, five seconds at
+    /// most.
     pub fn put(&self, key: &[u8], value: &[u8], options: PutOptions) -> PutOutcome {
+        self.submit_put(key, value, options).wait()
+    }
+
+    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future.
+    pub fn submit_put(&self, key: &[u8], value: &[u8], options: PutOptions) -> Ack<PutOutcome> {
         self.core.put(&self.ns, key, value, &options)
     }
 
@@ -320,6 +338,8 @@ impl Namespace {
     ///     loop {
     ///         modify = match modify {
     ///             Modify::Done(outcome) => return outcome.map(|modified| modified.returned),
+    ///             // A reactor awaits it.
+    ///             Modify::Later(pending) => return Ok(pending.wait().returned),
     ///             // A reactor awaits a read on its own ring here.
     ///             Modify::Flash(read) => read.finish(Err(std::io::ErrorKind::Unsupported.into())),
     ///         }
@@ -346,6 +366,7 @@ impl Namespace {
         loop {
             modify = match modify {
                 Modify::Done(outcome) => return outcome,
+                Modify::Later(pending) => return Ok(pending.wait()),
                 Modify::Flash(read) => match self.read_blocking(read.device(), read.offset(), read.len()) {
                     Some(result) => read.finish(result),
                     None => read.busy(),
@@ -354,9 +375,15 @@ impl Namespace {
         }
     }
 
-    /// Removes an object and returns the version of the removal: puts before it have lower versions.
+    /// Removes an object and returns the version of the removal: puts before it have lower versions. Blocks for a flush of
+    /// the journal where the namespace is [`Durability::Synced`](crate::Durability), as all removals do.
     pub fn remove(&self, key: &[u8]) -> u64 {
         self.core.remove(&self.ns, key)
+    }
+
+    /// [`Namespace::remove`] for callers that must not block.
+    pub fn submit_remove(&self, key: &[u8]) -> Ack<u64> {
+        self.core.remove_later(&self.ns, key)
     }
 
     /// Removes all objects of a group, in O(1). Puts into the group after this are not affected.
@@ -364,13 +391,28 @@ impl Namespace {
         self.core.kill(&self.ns, Event::Group { ns: self.ns.id, group })
     }
 
+    /// [`Namespace::remove_group`] for callers that must not block.
+    pub fn submit_remove_group(&self, group: u32) -> Ack<u64> {
+        self.core.kill_later(&self.ns, Event::Group { ns: self.ns.id, group })
+    }
+
     /// Removes all objects put with a token whose top 20 bits equal this one's, in O(1).
     pub fn bump_epoch(&self, token: u64) -> u64 {
         self.core.kill(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
     }
 
+    /// [`Namespace::bump_epoch`] for callers that must not block.
+    pub fn submit_bump_epoch(&self, token: u64) -> Ack<u64> {
+        self.core.kill_later(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
+    }
+
     /// Removes everything, in O(1).
     pub fn clear(&self) -> u64 {
         self.core.kill(&self.ns, Event::Clear { ns: self.ns.id })
+    }
+
+    /// [`Namespace::clear`] for callers that must not block.
+    pub fn submit_clear(&self) -> Ack<u64> {
+        self.core.kill_later(&self.ns, Event::Clear { ns: self.ns.id })
     }
 }

@@ -75,14 +75,18 @@ pub enum Survives {
 }
 
 /// When a put is acknowledged.
+///
+/// Beyond [`Durability::WriteBack`] each put waits for the device; those that wait at the same time share one write, padded to
+/// 4 KiB. A device that fails, or does not answer within five seconds, refuses the put, and the older object is gone all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// At once; the copy on flash follows within 10 s.
     #[default]
     WriteBack,
-    /// At once, with the copy already on its way to flash.
+    /// Once its record is on flash: it is a hit after the death of the process.
     WriteThrough,
-    /// Once its journal entry would survive power loss, so that the namespace is warm after power loss too.
+    /// Once its record and its journal entry would survive power loss: the namespace is warm after that too, and the object a
+    /// hit, unless the journal had lost an entry.
     Synced,
 }
 

@@ -10,19 +10,18 @@ use std::sync::Arc;
 use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
 
-use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, Tier};
 use crate::clock::Clock;
-use crate::config::Durability;
 use crate::disk::DeviceSet;
 use crate::dram::{Entry, EntryState};
-use crate::format::journal::Event;
 use crate::format::record::{self, Meta};
 use crate::format::state::State;
 use crate::format::{checksum, mix};
 use crate::index::{Location, MAX_SEGMENTS, SizeClass};
 use crate::journal::Journal;
 use crate::media::MetaStore;
-use crate::namespace::{NamespaceState, epoch_slot};
+use crate::namespace::NamespaceState;
+use crate::pending::Waiters;
 use crate::read;
 use crate::recovery::STATE;
 use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
@@ -33,11 +32,19 @@ use crate::version::{self, Versions};
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
 
-/// Tries to flush the journal once it has failed.
-const SYNC_TRIES: u32 = 16;
-
 /// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that eviction asks again.
 pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 18) - 1 };
+
+/// What stands between an object and flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Popularity and the write budget.
+    Asked,
+    /// The write budget: somebody waits for it to be on flash.
+    Through(u64),
+    /// Nothing.
+    Forced,
+}
 
 /// The shared state of an open cache.
 pub struct Core {
@@ -46,6 +53,8 @@ pub struct Core {
     pub(crate) shards: Box<[ShardSlot]>,
     pub(crate) table: Arc<SegmentTable>,
     pub(crate) streams: Streams,
+    /// Operations that wait for the device.
+    pub(crate) waiters: Waiters,
     pub(crate) journal: Arc<Journal>,
     pub(crate) versions: Arc<Versions>,
     pub(crate) totals: Arc<EngineCounters>,
@@ -112,7 +121,7 @@ impl Core {
     }
 
     /// Largest record.
-    fn max_record(&self) -> usize {
+    pub(crate) fn max_record(&self) -> usize {
         self.table.segment_size() as usize / 4
     }
 
@@ -145,191 +154,6 @@ impl Core {
         }
     }
 
-    /// The next version. One that is not reserved could come again after a crash: the driver, which reserves them, may be held
-    /// up by a slow device, so the journal says it at once.
-    pub(crate) fn take_version(&self) -> u64 {
-        let version = self.versions.take();
-        if self.versions.overrun() {
-            self.journal.poison_now();
-        }
-        version
-    }
-
-    fn refusal(&self, key: &[u8], value: &[u8], expiry: u32) -> Option<RefuseReason> {
-        if key.len() > record::MAX_KEY {
-            Some(RefuseReason::KeyTooLong)
-        } else if record::len(key.len(), value.len()) > self.max_record() {
-            Some(RefuseReason::TooLarge)
-        } else if self.is_expired(expiry) {
-            Some(RefuseReason::Expired)
-        } else {
-            None
-        }
-    }
-
-    /// An object to be put, still without a version, or why it cannot be.
-    pub(crate) fn prepare(
-        &self,
-        ns: &NamespaceState,
-        hash: u64,
-        key: &[u8],
-        value: &[u8],
-        options: &PutOptions,
-    ) -> Result<Entry, RefuseReason> {
-        if let Some(reason) = self.refusal(key, value, options.expiry) {
-            return Err(reason);
-        }
-        Ok(Entry {
-            hash,
-            version: 0,
-            data: join(key, value),
-            key_len: key.len() as u32,
-            expiry: options.expiry,
-            group: options.group,
-            epoch_slot: epoch_slot(options.token),
-            ns: ns.id,
-            state: EntryState::Dirty,
-        })
-    }
-
-    /// An object with another expiry, to be put.
-    pub(crate) fn touched(&self, old: &Entry, expiry: u32) -> Result<Entry, RefuseReason> {
-        if self.is_expired(expiry) {
-            return Err(RefuseReason::Expired);
-        }
-        Ok(Entry { expiry, state: EntryState::Dirty, ..old.clone() })
-    }
-
-    /// The version of a put; none once the cache is closed.
-    pub(crate) fn take_put_version(&self) -> Result<u64, RefuseReason> {
-        if self.closed.load(Ordering::Acquire) { Err(RefuseReason::Closed) } else { Ok(self.take_version()) }
-    }
-
-    pub(crate) fn put(
-        &self,
-        ns: &NamespaceState,
-        key: &[u8],
-        value: &[u8],
-        options: &PutOptions,
-    ) -> PutOutcome {
-        let hash = self.hash(ns.id, key);
-        let prepared = self.prepare(ns, hash, key, value, options);
-        let mut shard = self.shard(hash).lock();
-        let outcome = match self.take_put_version() {
-            Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
-            Err(reason) => PutOutcome::Refused(reason),
-        };
-        drop(shard);
-        self.acknowledge(ns, outcome)
-    }
-
-    /// Publishes an object, or only removes the older one.
-    pub(crate) fn put_locked(
-        &self,
-        shard: &mut Shard,
-        ns: &NamespaceState,
-        hash: u64,
-        key: &[u8],
-        prepared: Result<Entry, RefuseReason>,
-        version: u64,
-    ) -> PutOutcome {
-        if ns.options.journals_puts() || (prepared.is_err() && ns.options.journals_removes()) {
-            self.journal.append(Event::Kill { hash, ns: ns.id }, version);
-        }
-        shard.clear_older(hash, version);
-        let entry = match prepared {
-            Ok(entry) => Entry { version, ..entry },
-            Err(reason) => {
-                shard.dram.remove(hash, ns.id, key);
-                return PutOutcome::Refused(reason);
-            }
-        };
-        shard.sketch.add(hash);
-        let through = (ns.options.durability != Durability::WriteBack).then(|| entry.clone());
-        self.insert_dram(shard, entry);
-        if let Some(entry) = through {
-            self.copy_out(shard, &entry, false);
-        }
-        PutOutcome::Stored { version }
-    }
-
-    /// Counts a put and waits for what the namespace's durability asks for.
-    pub(crate) fn acknowledge(&self, ns: &NamespaceState, outcome: PutOutcome) -> PutOutcome {
-        match outcome {
-            PutOutcome::Stored { .. } => ns.counters.stored.inc(),
-            PutOutcome::Refused(reason) => ns.counters.refuse(reason),
-        }
-        if outcome != PutOutcome::Refused(RefuseReason::Closed) {
-            self.settle(ns);
-        }
-        outcome
-    }
-
-    /// Waits for what the namespace's durability asks for. A journal that cannot be synced is poisoned, and the flag too
-    /// must survive power loss before anybody relies on the operation.
-    fn settle(&self, ns: &NamespaceState) {
-        if ns.options.durability != Durability::Synced || self.journal.sync().is_ok() {
-            return;
-        }
-        self.journal.poison_now();
-        if !(0..SYNC_TRIES).any(|_| self.journal.sync().is_ok()) {
-            tracing::error!(
-                "the journal cannot be flushed: after a power loss now, removals may be forgotten"
-            );
-        }
-    }
-
-    pub(crate) fn remove(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
-        let hash = self.hash(ns.id, key);
-        let mut shard = self.shard(hash).lock();
-        let version = self.take_version();
-        self.remove_locked(&mut shard, ns, hash, key, version);
-        drop(shard);
-        self.removed(ns);
-        version
-    }
-
-    pub(crate) fn remove_locked(
-        &self,
-        shard: &mut Shard,
-        ns: &NamespaceState,
-        hash: u64,
-        key: &[u8],
-        version: u64,
-    ) {
-        // While the cache closes, index lines may already have been captured: then every remove counts.
-        if ns.options.journals_removes() || self.closed.load(Ordering::Acquire) {
-            self.journal.append(Event::Kill { hash, ns: ns.id }, version);
-        }
-        shard.clear_older(hash, version);
-        shard.dram.remove(hash, ns.id, key);
-    }
-
-    /// Makes a removal last, and counts it.
-    pub(crate) fn removed(&self, ns: &NamespaceState) {
-        self.spoil();
-        self.settle(ns);
-        ns.counters.removes.inc();
-    }
-
-    /// Removes many objects at once by a kill version.
-    pub(crate) fn kill(&self, ns: &NamespaceState, event: Event) -> u64 {
-        let guard = self.kills_lock.write();
-        let version = self.take_version();
-        self.journal.append(event, version);
-        match event {
-            Event::Group { group, .. } => ns.kill_group(group, version),
-            Event::Epoch { slot, .. } => ns.kill_epoch(slot, version),
-            Event::Clear { .. } => ns.kill_all(version),
-            Event::Kill { .. } | Event::Open { .. } => unreachable!("not a kill of many objects"),
-        }
-        drop(guard);
-        self.spoil();
-        self.settle(ns);
-        ns.counters.kills.inc();
-        version
-    }
-
     /// Puts an entry into the DRAM tier and sees to those it evicts.
     pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: Entry) {
         let mut victims = std::mem::take(&mut shard.victims);
@@ -352,14 +176,14 @@ impl Core {
         if self.dead(&ns, &meta_of(entry)).is_some() {
             return ns.counters.dropped(DropReason::Dead);
         }
-        if let Err(reason) = self.write_out(shard, entry, false) {
+        if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
             ns.counters.dropped(reason);
         }
     }
 
     /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
     pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &Entry, forced: bool) -> bool {
-        match self.write_out(shard, entry, forced) {
+        match self.write_out(shard, entry, if forced { Admission::Forced } else { Admission::Asked }) {
             Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
             // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
             Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => false,
@@ -368,16 +192,20 @@ impl Core {
     }
 
     /// Appends an object to its stream and publishes where it is.
-    fn write_out(&self, shard: &mut Shard, entry: &Entry, forced: bool) -> Result<Location, DropReason> {
+    pub(crate) fn write_out(
+        &self,
+        shard: &mut Shard,
+        entry: &Entry,
+        admission: Admission,
+    ) -> Result<Location, DropReason> {
         let (key, value) = entry.data.split_at(entry.key_len as usize);
         let len = record::padded_len(key.len(), value.len());
-        if !forced {
-            self.admit(shard, entry.hash, len)?;
-        }
+        self.admit(shard, entry.hash, len, admission)?;
         let short = entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.now() + SHORT_TTL;
         let stream = if short { StreamId::ShortTtl } else { StreamId::New };
         let object = Object { hash: entry.hash, meta: meta_of(entry), key, value };
-        let at = self.append(stream, &object)?;
+        let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
+        let at = self.append(stream, &object, awaited)?;
         if let Some(budget) = &self.budget {
             budget.fetch_sub(len.into(), Ordering::Relaxed);
         }
@@ -385,8 +213,13 @@ impl Core {
         Ok(at)
     }
 
-    pub(crate) fn append(&self, stream: StreamId, object: &Object<'_>) -> Result<Location, DropReason> {
-        self.streams.append(stream, object, self.clock.millis()).map_err(|e| match e {
+    pub(crate) fn append(
+        &self,
+        stream: StreamId,
+        object: &Object<'_>,
+        awaited: Option<u64>,
+    ) -> Result<Location, DropReason> {
+        self.streams.append(stream, object, self.clock.millis(), awaited).map_err(|e| match e {
             AppendError::NoFreeSegment => DropReason::NoFreeSegment,
             AppendError::QueueFull => DropReason::QueueFull,
             AppendError::Failing => DropReason::WriteFailed,
@@ -409,11 +242,14 @@ impl Core {
 
     /// Whether an object may be written: everything while segments are free, then what is asked for at least as often as
     /// what would have to go, within the write budget.
-    fn admit(&self, shard: &Shard, hash: u64, len: u32) -> Result<(), DropReason> {
+    fn admit(&self, shard: &Shard, hash: u64, len: u32, admission: Admission) -> Result<(), DropReason> {
+        if admission == Admission::Forced {
+            return Ok(());
+        }
         if self.budget.as_ref().is_some_and(|b| b.load(Ordering::Relaxed) < i64::from(len)) {
             return Err(DropReason::WriteBudget);
         }
-        if self.table.free_count() > self.free_target {
+        if admission != Admission::Asked || self.table.free_count() > self.free_target {
             return Ok(());
         }
         let wanted = u32::from(shard.sketch.estimate(hash)) * 16;
@@ -454,7 +290,7 @@ impl Core {
     }
 
     /// Takes the clean marker back before a change after the clean stop is acknowledged.
-    fn spoil(&self) {
+    pub(crate) fn spoil(&self) {
         if !self.marked.load(Ordering::SeqCst) {
             return;
         }

@@ -20,7 +20,9 @@ use crate::core::{Core, join, meta_of};
 use crate::disk::{AlignedBuf, DeviceId};
 use crate::dram::{Entry, EntryState};
 use crate::index::{Location, Slot};
+use crate::mutate::Put;
 use crate::namespace::NamespaceState;
+use crate::pending::{Ack, Pending};
 use crate::read::{self, FlashRead};
 use crate::shard::Shard;
 
@@ -73,6 +75,8 @@ pub struct Modified<T> {
 pub enum Modify<F, T> {
     /// It is over. An error says why the object could not be looked at; the closure was not called then, nothing was changed.
     Done(Result<Modified<T>, MissReason>),
+    /// It is carried out, reads see it; its acknowledgement waits for the device (durabilities beyond write-back).
+    Later(Pending<Modified<T>>),
     /// The object is probably on flash: read the range it names and hand the outcome to [`ModifyRead::finish`].
     Flash(ModifyRead<F>),
 }
@@ -154,12 +158,12 @@ impl Core {
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let found = Ok((entry.clone(), Tier::Dram));
-            return Modify::Done(Ok(self.change(shard, ns, key, hash, found, change)));
+            return self.change(shard, ns, key, hash, found, change);
         }
         let loading = self.loading.load(Ordering::Acquire);
         let seen = self.seen(&shard, hash);
         if seen.is_none() && !loading {
-            return Modify::Done(Ok(self.change(shard, ns, key, hash, Err(MissReason::Absent), change)));
+            return self.change(shard, ns, key, hash, Err(MissReason::Absent), change);
         }
         drop(shard);
         let search = Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
@@ -174,14 +178,14 @@ impl Core {
 
     /// Asks the closure and publishes what it wants, under the shard's lock.
     fn change<F, T>(
-        &self,
+        self: &Arc<Self>,
         mut shard: MutexGuard<'_, Shard>,
         ns: &NamespaceState,
         key: &[u8],
         hash: u64,
         found: Result<(Entry, Tier), MissReason>,
         change: F,
-    ) -> Modified<T>
+    ) -> Modify<F, T>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
@@ -204,7 +208,7 @@ impl Core {
         let entry = found.ok().map(|(entry, _)| entry);
         let prepared = match (change, entry) {
             (Change::Keep, _) | (Change::Touch(_), None) => {
-                return Modified { returned, changed: Changed::Kept };
+                return Modify::Done(Ok(Modified { returned, changed: Changed::Kept }));
             }
             (Change::Remove, _) => {
                 let version = self.take_version();
@@ -212,7 +216,13 @@ impl Core {
                 self.remove_locked(&mut shard, ns, hash, key, version);
                 drop(shard);
                 self.removed(ns);
-                return Modified { returned, changed: Changed::Removed(version) };
+                let modified = Modified { returned, changed: Changed::Removed(version) };
+                return match self.settle_later(ns) {
+                    Some(ticket) => {
+                        Modify::Later(Pending::new(self, ticket, modified, |modified, _| modified))
+                    }
+                    None => Modify::Done(Ok(modified)),
+                };
             }
             (Change::Put { value, options }, _) => self.prepare(ns, hash, key, &value, &options),
             (Change::Value(value), None) => self.prepare(ns, hash, key, &value, &PutOptions::default()),
@@ -223,15 +233,23 @@ impl Core {
             }
             (Change::Touch(expiry), Some(old)) => self.touched(&old, expiry),
         };
-        let outcome = match self.take_put_version() {
+        let put = match self.take_put_version() {
             Ok(version) => {
                 drop(no_kill);
                 self.put_locked(&mut shard, ns, hash, key, prepared, version)
             }
-            Err(reason) => PutOutcome::Refused(reason),
+            Err(reason) => Put::Refused(reason),
         };
         drop(shard);
-        Modified { returned, changed: Changed::Put(self.acknowledge(ns, outcome)) }
+        let modified = |outcome| Modified { returned, changed: Changed::Put(outcome) };
+        let refused = |modified, reason| {
+            let changed = Changed::Put(PutOutcome::Refused(reason));
+            Modified { changed, ..modified }
+        };
+        match self.acknowledge(ns, put, modified, refused) {
+            Ack::Done(modified) => Modify::Done(Ok(modified)),
+            Ack::Later(pending) => Modify::Later(pending),
+        }
     }
 }
 
@@ -256,7 +274,7 @@ impl Search {
             let tier = found.as_ref().map_or(Tier::Dram, |hit| hit.tier);
             if let Some(entry) = shard.dram.peek(hash, self.ns.id, &self.key) {
                 let found = Ok((entry.clone(), tier));
-                return Modify::Done(Ok(core.change(shard, &self.ns, &self.key, hash, found, change)));
+                return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
             let loading = core.loading.load(Ordering::Acquire);
             let seen = core.seen(&shard, hash);
@@ -267,7 +285,7 @@ impl Search {
                 _ => None,
             };
             if let Some(found) = found {
-                return Modify::Done(Ok(core.change(shard, &self.ns, &self.key, hash, found, change)));
+                return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
             drop(shard);
             self.seen = seen;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use afterglow_engine::{
-    Cache, Config, DeviceConfig, IoEngine, NamespaceOptions, PutOptions, PutOutcome, RefuseReason, Tier,
+    Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, PutOptions, PutOutcome,
+    RefuseReason, Tier,
 };
 
 struct Dir(PathBuf);
@@ -121,6 +122,28 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
         }
     }
     assert!(hits > 8_000, "{hits} hits: {:#?}", cache.stats());
+}
+
+#[test]
+fn what_was_put_through_is_there_although_the_cache_was_never_closed() {
+    for durability in [Durability::WriteThrough, Durability::Synced] {
+        let dir = Dir::new();
+        let options = NamespaceOptions { durability, ..NamespaceOptions::default() };
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", options).unwrap();
+        for n in 0..50 {
+            assert!(ns.put(&key(n), &value(n), PutOptions::default()).version().is_some());
+        }
+        drop((ns, cache));
+        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let ns = cache.namespace("test", options).unwrap();
+        wait_loaded(&cache);
+        for n in 0..50 {
+            assert_eq!(ns.get_blocking(&key(n)).expect("acknowledged").value, value(n));
+        }
+        cache.close();
+        assert_eq!(ns.put(b"late", b"", PutOptions::default()), PutOutcome::Refused(RefuseReason::Closed));
+    }
 }
 
 #[test]

@@ -91,7 +91,8 @@ impl Driver {
                 // A reclaim that was under way may have opened a segment for what it keeps.
                 if self.reclaim.is_none() && !self.core.streams.all_sealed() {
                     self.core.streams.flush(u64::MAX, true);
-                } else if self.core.streams.outstanding() == 0 && self.reclaim.is_none() {
+                } else if self.core.streams.outstanding() == 0 && self.reclaim.is_none() && self.has_flushed()
+                {
                     self.close.before = self.checkpoint.sequence();
                     self.checkpoint.want();
                     self.close.go(Phase::Checkpoint);

@@ -4,12 +4,13 @@
 //!
 //! Each concern is a file of its own and does a bounded amount of work per step:
 //! copying dirty objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index lines after opening
-//! ([`load`]), checkpoints ([`checkpoint`]), and the clean stop ([`close`]).
+//! ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the device ([`through`]), and the clean stop ([`close`]).
 
 mod checkpoint;
 mod close;
 mod load;
 mod reclaim;
+mod through;
 mod writes;
 
 use crate::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use crate::api::RefuseReason;
 use crate::config::Config;
 use crate::core::Core;
 use crate::disk::{DeviceId, Done, Io, IoKind, IoOutput};
@@ -33,6 +35,7 @@ enum Purpose {
     Reclaim(reclaim::Part),
     Load(load::Part),
     Checkpoint(checkpoint::Part),
+    Flush,
 }
 
 /// The background work of an open cache.
@@ -53,6 +56,7 @@ pub struct Driver {
     reclaim: Option<reclaim::Reclaim>,
     load: Option<load::Load>,
     checkpoint: checkpoint::Checkpoints,
+    flushes: through::Flushes,
     close: close::Close,
 }
 
@@ -76,6 +80,7 @@ impl Driver {
             reclaim: None,
             load,
             checkpoint,
+            flushes: through::Flushes::default(),
             close: close::Close::default(),
         }
     }
@@ -88,6 +93,7 @@ impl Driver {
         self.core.journal.retry_poison();
         self.refill_budget(now);
         self.step_copies(now);
+        self.step_through(now, out);
         self.step_reclaim(out);
         self.step_load(out);
         self.step_checkpoint(now, out);
@@ -103,6 +109,7 @@ impl Driver {
             Purpose::Reclaim(part) => self.reclaim_done(part, done.result),
             Purpose::Load(part) => self.load_done(part, done.result),
             Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),
+            Purpose::Flush => self.flush_done(&done.result),
         }
     }
 
@@ -110,6 +117,7 @@ impl Driver {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.core.streams.has_jobs()
+            || !self.has_flushed()
             || self.load.is_some()
             || self.reclaim.is_some()
             || self.checkpoint.is_running()
@@ -120,6 +128,13 @@ impl Driver {
     pub fn start_close(&mut self) {
         self.core.closed.store(true, Ordering::Release);
         self.close.start();
+    }
+
+    /// Nobody will step any more: whoever waits is told so.
+    pub fn abandon(&self) {
+        for id in self.core.waiters.overdue(None) {
+            self.core.give_up(id, RefuseReason::Device);
+        }
     }
 
     /// Whether the clean stop is over.

@@ -164,7 +164,7 @@ impl Driver {
         }
         let moved = found.filter(|r| !shard.is_superseded(hash, r.meta.version)).and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
-            core.append(StreamId::Reinserted, &object).ok()
+            core.append(StreamId::Reinserted, &object, None).ok()
         });
         match moved {
             Some(to) => core.publish(&mut shard, hash, to, entry.len.get()),

@@ -80,7 +80,7 @@ impl Driver {
 
     pub(super) fn written(&mut self, job: &WriteJob, result: io::Result<()>) {
         self.writes_in_flight -= 1;
-        let core = &self.core;
+        let (core, failed) = (self.core.clone(), result.is_err());
         if let Err(error) = result {
             core.totals.write_errors.inc();
             if core.table.retire(job.segment) {
@@ -95,5 +95,6 @@ impl Driver {
         }
         core.table.write_done(job.segment);
         core.streams.job_done(job);
+        self.acknowledge(job, failed);
     }
 }

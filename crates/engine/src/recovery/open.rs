@@ -25,6 +25,7 @@ use crate::geometry;
 use crate::journal::{Journal, Scan};
 use crate::media::{Media, MetaStore};
 use crate::namespace::NamespaceState;
+use crate::pending::Waiters;
 use crate::segment::{Place, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
@@ -335,6 +336,7 @@ fn build(
         hash_seed: state.hash_seed,
         shards: (0..config.shards).map(shard).collect(),
         streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
+        waiters: Waiters::default(),
         namespaces: RwLock::new(namespaces),
         kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),

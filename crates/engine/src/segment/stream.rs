@@ -71,6 +71,8 @@ pub struct WriteJob {
     pub start: u32,
     /// Its bytes.
     pub data: Arc<AlignedBuf>,
+    /// Operations that wait for it.
+    pub awaited: Vec<u64>,
 }
 
 struct OpenSegment {
@@ -82,6 +84,8 @@ struct OpenSegment {
     fill: u32,
     /// When the first record of the open chunk came, in milliseconds.
     since: u64,
+    /// Operations that wait for a record of the open chunk.
+    awaited: Vec<u64>,
 }
 
 /// What the streams share.
@@ -96,6 +100,8 @@ pub struct Streams {
     max_outstanding: u32,
     chunk_size: u32,
     paused_until: AtomicU64,
+    /// Operations whose record will not be written.
+    lost: Mutex<Vec<u64>>,
     /// Who hands jobs to the device.
     worker: OnceLock<Thread>,
     table: Arc<SegmentTable>,
@@ -133,6 +139,7 @@ impl Streams {
             max_outstanding: config.max_outstanding,
             chunk_size: (table.segment_size() / 4).min(1 << 20),
             paused_until: AtomicU64::new(0),
+            lost: Mutex::default(),
             worker: OnceLock::new(),
             table,
             versions,
@@ -144,12 +151,13 @@ impl Streams {
     }
 
     /// Appends a record; it is readable from memory at once, through [`Streams::read`]. The caller holds the shard's lock and
-    /// publishes the location before it lets go.
+    /// publishes the location before it lets go. With `awaited`, an operation waits for it to be written.
     pub fn append(
         &self,
         stream: StreamId,
         object: &Object<'_>,
         now_ms: u64,
+        awaited: Option<u64>,
     ) -> Result<Location, AppendError> {
         let padded = record::padded_len(object.key.len(), object.value.len());
         let mut open = self.open[stream as usize].lock();
@@ -164,6 +172,7 @@ impl Streams {
         let len = record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value)
             as u32;
         open.fill += padded;
+        open.awaited.extend(awaited);
         open.entries.push(Entry::new(object.hash, meta, at, len));
         self.table.record_added(open.id, meta.version, meta.expiry, padded);
         self.totals.record_bytes.add(u64::from(padded));
@@ -179,7 +188,7 @@ impl Streams {
         if let Some(o) = open
             && self.table.state(o.id) == SegmentState::Retired
         {
-            *open = None;
+            self.lose(open);
         }
         if let Some(o) = open {
             let limit = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
@@ -237,6 +246,7 @@ impl Streams {
             chunk_start: 0,
             fill: footer::HEADER,
             since: 0,
+            awaited: Vec::new(),
         })
     }
 
@@ -250,7 +260,8 @@ impl Streams {
         }
         chunk.set_len(len as usize);
         self.totals.padding_bytes.add(u64::from(len - open.fill));
-        self.enqueue(WriteJob { segment: open.id, start: open.chunk_start, data: Arc::new(chunk) });
+        let awaited = std::mem::take(&mut open.awaited);
+        self.enqueue(WriteJob { segment: open.id, start: open.chunk_start, data: Arc::new(chunk), awaited });
         open.chunk_start += len;
         open.fill = 0;
     }
@@ -258,15 +269,14 @@ impl Streams {
     fn enqueue(&self, job: WriteJob) {
         self.table.write_started(job.segment);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.closed.lock().push(job.clone());
+        let closed = WriteJob { awaited: Vec::new(), ..job.clone() };
+        self.closed.lock().push(closed);
         self.push_job(job);
     }
 
     fn push_job(&self, job: WriteJob) {
         self.queue.lock().push_back(job);
-        if let Some(worker) = self.worker.get() {
-            worker.unpark();
-        }
+        self.wake_worker();
     }
 
     /// Jobs wake this thread from now on.
@@ -293,7 +303,7 @@ impl Streams {
             return self.table.write_done(o.id);
         }
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.push_job(WriteJob { segment: o.id, start, data: Arc::new(data) });
+        self.push_job(WriteJob { segment: o.id, start, data: Arc::new(data), awaited: Vec::new() });
     }
 
     /// Queues a footer for a segment that recovery found without one.
@@ -305,7 +315,7 @@ impl Streams {
         self.table.write_started(segment);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
         let start = self.table.segment_size() - len;
-        self.push_job(WriteJob { segment, start, data: Arc::new(data) });
+        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new() });
     }
 
     /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
@@ -314,17 +324,53 @@ impl Streams {
             let mut open = stream.lock();
             let Some(o) = open.as_mut() else { continue };
             if self.table.state(o.id) == SegmentState::Retired {
-                *open = None;
+                self.lose(&mut open);
             } else if seal {
                 self.seal(&mut open);
             } else if o.fill > 0 && o.since < before_ms && !o.entries.is_empty() {
-                let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
-                if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
-                    self.seal(&mut open);
-                } else {
-                    self.close_chunk(o, 0);
-                }
+                self.close_or_seal(&mut open);
             }
+        }
+    }
+
+    /// Closes chunks that somebody waits for, where no write of their segment is on its way: those who come meanwhile share the
+    /// next chunk.
+    pub fn close_awaited(&self) {
+        for stream in &self.open {
+            let mut open = stream.lock();
+            if open.as_ref().is_some_and(|o| !o.awaited.is_empty() && !self.table.is_pending(o.id)) {
+                self.close_or_seal(&mut open);
+            }
+        }
+    }
+
+    /// Closes the open chunk, and seals its segment when nothing would fit behind.
+    fn close_or_seal(&self, open: &mut Option<OpenSegment>) {
+        let Some(o) = open else { return };
+        let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+        if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
+            self.seal(open);
+        } else {
+            self.close_chunk(o, 0);
+        }
+    }
+
+    /// Forgets a segment that was retired while it was open.
+    fn lose(&self, open: &mut Option<OpenSegment>) {
+        if let Some(o) = open.take() {
+            self.lost.lock().extend(o.awaited);
+        }
+    }
+
+    /// Operations whose record will not be written.
+    pub fn take_lost(&self) -> Vec<u64> {
+        std::mem::take(&mut self.lost.lock())
+    }
+
+    /// Wakes the thread that hands jobs to the device.
+    pub fn wake_worker(&self) {
+        if let Some(worker) = self.worker.get() {
+            worker.unpark();
         }
     }
 

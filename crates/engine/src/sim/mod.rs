@@ -6,6 +6,7 @@
 //!
 //! `AFTERGLOW_SIM_SEEDS=n` runs n seeds, `AFTERGLOW_SIM_SEED=n` replays seed n alone and prints what happened.
 
+mod acks;
 mod modify;
 mod oracle;
 mod run;
@@ -43,6 +44,9 @@ fn no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep() {
     // A cache that forgets everything would never be stale: it must also have remembered.
     assert!(total.hits * 2 > total.gets, "{total:?}");
     assert!(total.flash_hits * 20 > total.gets, "{total:?}");
+    assert!(total.acked * 100 > total.gets, "{total:?}");
+    // But for what was reclaimed, or gave its slot to a key of the same tag, between its write and the acknowledgement.
+    assert!((total.acked_newest - total.acked_on_flash) * 10_000 < total.acked_newest, "{total:?}");
     assert!(total.modified * 100 > total.gets, "{total:?}");
     assert!(total.checked_after_close > seeds && total.checked_after_crash > seeds, "{total:?}");
     assert!(total.checkpoints > seeds && total.reclaimed > seeds, "{total:?}");

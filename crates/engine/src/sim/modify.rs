@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::acks::{Acking, is_refused};
 use super::oracle::{Key, Object};
 use super::run::Run;
 use super::world::Life;
@@ -83,35 +84,48 @@ impl Run {
             Modify::Flash(read) => return self.changing.push(Changing { key, read }),
             Modify::Done(Err(reason)) => return self.say(|| format!("modify {key:?}: {reason:?}")),
             Modify::Done(Ok(modified)) => modified,
+            // The acknowledgement is waited for, what was found is known at once.
+            Modify::Later(pending) => {
+                let (since, found) = {
+                    let modified = pending.preview();
+                    (self.found(&key, &modified.returned, &modified.changed), modified.changed)
+                };
+                self.put[key.0] += u64::from(is_refused(&found));
+                let since = since.unwrap_or_else(|| panic!("{found:?} waits for nothing"));
+                return self.acking.push(Acking { key, since, pending: pending.into() });
+            }
         };
+        if self.found(&key, &modified.returned, &modified.changed).is_some()
+            && matches!(modified.changed, Changed::Put(_))
+        {
+            self.put[key.0] += 1;
+        }
+    }
+
+    /// Checks what the closure found and notes what came of it; the moment of the new state.
+    fn found(&mut self, key: &Key, saw: &Saw, changed: &Changed) -> Option<u64> {
         let certain = !self.world.machine.is_down();
-        let Saw { found, new } = modified.returned;
         self.say(|| {
-            let found = found.as_ref().map(|hit| (hit.value.len(), hit.version, hit.tier));
-            format!("modify {key:?}: found {found:?}, {:?}, certain {certain}", modified.changed)
+            let found = saw.found.as_ref().map(|hit| (hit.value.len(), hit.version, hit.tier));
+            format!("modify {key:?}: found {found:?}, {changed:?}, certain {certain}")
         });
-        if let Some(hit) = &found {
+        if let Some(hit) = &saw.found {
             // Serialized: the newest there is now, not what was there when the search began.
             let now = self.oracle.now();
             let expired_at = self.time.max(self.wall);
-            if let Err(wrong) = self.oracle.check(&key, now, &hit.value, expired_at) {
+            if let Err(wrong) = self.oracle.check(key, now, &hit.value, expired_at) {
                 panic!("seed {}: modify: {wrong} ({:?})", self.seed, hit.tier);
             }
             self.outcome.modified += 1;
         }
-        match modified.changed {
-            Changed::Kept => {}
-            Changed::Removed(_) => self.oracle.set(&key, None, certain),
-            Changed::Put(outcome) => {
-                self.put[key.0] += 1;
-                match outcome {
-                    PutOutcome::Stored { .. } => self.oracle.set(&key, new, certain),
-                    PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::Expired) => {
-                        self.oracle.set(&key, None, certain);
-                    }
-                    PutOutcome::Refused(reason) => panic!("seed {}: refused: {reason:?}", self.seed),
-                }
+        match changed {
+            Changed::Kept => None,
+            Changed::Removed(_) => Some(self.oracle.set(key, None, certain)),
+            Changed::Put(PutOutcome::Stored { .. }) => Some(self.oracle.set(key, saw.new.clone(), certain)),
+            Changed::Put(PutOutcome::Refused(RefuseReason::Closed | RefuseReason::VersionMismatch)) => {
+                panic!("seed {}: {changed:?}", self.seed)
             }
+            Changed::Put(PutOutcome::Refused(_)) => Some(self.oracle.set(key, None, certain)),
         }
     }
 }

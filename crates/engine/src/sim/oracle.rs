@@ -40,10 +40,23 @@ impl Oracle {
         self.moment
     }
 
-    /// A key's state becomes `object`.
-    pub fn set(&mut self, key: &Key, object: Option<Object>, certain: bool) {
+    /// A key's state becomes `object`; the moment it does.
+    pub fn set(&mut self, key: &Key, object: Option<Object>, certain: bool) -> u64 {
         let since = self.now();
         self.keys.entry(key.clone()).or_default().push(State { since, object, certain });
+        since
+    }
+
+    /// Whether the state that began at `since` is the newest of its key.
+    pub fn is_newest(&self, key: &Key, since: u64) -> bool {
+        self.keys.get(key).and_then(|states| states.last()).is_some_and(|state| state.since == since)
+    }
+
+    /// What was never acknowledged may be forgotten, although it was seen.
+    pub fn doubt(&mut self, key: &Key, since: u64) {
+        for state in self.keys.get_mut(key).into_iter().flatten().filter(|state| state.since == since) {
+            state.certain = false;
+        }
     }
 
     /// What a get of `key` now would find in a cache that forgets nothing; `None` when that is not certain.

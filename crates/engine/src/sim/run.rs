@@ -1,12 +1,14 @@
 //! One seed.
 
+use super::acks::Acking;
 use super::modify::Changing;
 use super::oracle::{Key, Object, Oracle};
 use super::world::{EPOCH, Life, NAMESPACES, World};
-use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::api::{Lookup, PutOptions, PutOutcome, Tier};
 use crate::config::{Mutability, Survives};
 use crate::disk::sim::{Crash, SimFaults, SimRandom};
 use crate::namespace::epoch_slot;
+use crate::pending::Ack;
 use crate::read::FlashRead;
 use crate::segment::SegmentState;
 
@@ -32,6 +34,11 @@ pub struct Outcome {
     pub poisoned: u64,
     /// Read-modify-writes that found an object.
     pub modified: u64,
+    /// Acknowledgements that had to be waited for.
+    pub acked: u64,
+    /// Puts acknowledged while they were the newest of their key, without faults, and those of them on flash then.
+    pub acked_newest: u64,
+    pub acked_on_flash: u64,
 }
 
 impl Outcome {
@@ -48,6 +55,9 @@ impl Outcome {
             reclaimed: self.reclaimed + o.reclaimed,
             poisoned: self.poisoned + o.poisoned,
             modified: self.modified + o.modified,
+            acked: self.acked + o.acked,
+            acked_newest: self.acked_newest + o.acked_newest,
+            acked_on_flash: self.acked_on_flash + o.acked_on_flash,
         }
     }
 }
@@ -75,6 +85,10 @@ pub struct Run {
     pub(super) oracle: Oracle,
     waiting: Vec<Waiting>,
     pub(super) changing: Vec<Changing>,
+    /// Operations whose acknowledgement waits for the device.
+    pub(super) acking: Vec<Acking>,
+    /// Those whose acknowledgement never came, since the last clean stop or power loss.
+    pub(super) unheard: Vec<(Key, u64)>,
     /// Highest time the cache has certainly seen.
     pub(super) time: u64,
     pub(super) wall: u64,
@@ -97,6 +111,8 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         oracle: Oracle::default(),
         waiting: Vec::new(),
         changing: Vec::new(),
+        acking: Vec::new(),
+        unheard: Vec::new(),
         time: EPOCH,
         wall: EPOCH,
         puts: 0,
@@ -158,6 +174,7 @@ impl Run {
 
     fn turn(&mut self, life: &mut Life) {
         self.world.turn(life);
+        self.take_acks(life);
         if !self.world.machine.is_down() {
             // A step looks at the clock and remembers.
             self.time = self.time.max(self.wall);
@@ -212,21 +229,26 @@ impl Run {
         let options =
             PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
         assert_eq!(epoch_slot(options.token), object.slot);
-        let outcome = life.namespaces[key.0].put(&key.1, &object.value, options);
-        self.put[key.0] += 1;
+        let ack = life.namespaces[key.0].submit_put(&key.1, &object.value, options);
         let certain = !self.world.machine.is_down();
         say!(
             self,
-            "put {key:?} {} bytes #{} {options:?}: {outcome:?}, certain {certain}",
+            "put {key:?} {} bytes #{} {options:?}: {ack:?}, certain {certain}",
             object.value.len(),
             self.puts
         );
-        match outcome {
-            PutOutcome::Stored { .. } => self.oracle.set(&key, Some(object), certain),
-            PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::Expired) => {
-                self.oracle.set(&key, None, certain);
+        match ack {
+            Ack::Done(outcome) => {
+                self.put[key.0] += 1;
+                self.put_done(&key, outcome, object, certain);
             }
-            PutOutcome::Refused(reason) => panic!("seed {}: a put was refused: {reason:?}", self.seed),
+            Ack::Later(pending) => {
+                let outcome = *pending.preview();
+                // What was stored is counted when it is acknowledged.
+                self.put[key.0] += u64::from(matches!(outcome, PutOutcome::Refused(_)));
+                let since = self.put_done(&key, outcome, object, certain);
+                self.acking.push(Acking { key, since, pending: pending.into() });
+            }
         }
     }
 
@@ -281,10 +303,13 @@ impl Run {
 
     fn remove(&mut self, life: &Life) {
         let key = self.key();
-        life.namespaces[key.0].remove(&key.1);
+        let ack = life.namespaces[key.0].submit_remove(&key.1);
         let certain = !self.world.machine.is_down();
-        say!(self, "remove {key:?}, certain {certain}");
-        self.oracle.set(&key, None, certain);
+        say!(self, "remove {key:?}, certain {certain}: {ack:?}");
+        let since = self.oracle.set(&key, None, certain);
+        if let Ack::Later(pending) = ack {
+            self.acking.push(Acking { key, since, pending: pending.into() });
+        }
     }
 
     fn kill(&mut self, life: &Life) {
@@ -327,11 +352,16 @@ impl Run {
             self.finish();
             self.finish_change();
         }
-        let known: Vec<Key> = self.live(&life, |life, key| life.is_known(key.0, &key.1));
+        let mut known: Vec<Key> = self.live(&life, |life, key| life.is_known(key.0, &key.1));
         let before = life.core.stats().totals;
         if !self.world.close(&mut life) {
             return self.crash(life, None);
         }
+        self.take_acks(&life);
+        assert!(self.acking.is_empty(), "seed {}: somebody waits after a clean stop", self.seed);
+        self.unheard.clear();
+        // Puts that waited may have been refused meanwhile.
+        known.retain(|key| self.oracle.current(key).is_some());
         let after = life.core.stats().totals;
         let dropped = life.core.stats().namespaces.iter().map(|n| n.dropped.iter().sum::<u64>()).sum::<u64>();
         self.end_life(&life);
@@ -364,6 +394,7 @@ impl Run {
         if planned {
             self.world.turn(&mut life);
         }
+        self.take_acks(&life);
         let survivors: Vec<Key> = self.live(&life, |life, key| {
             NAMESPACES[key.0].1.survives == Survives::Crash && life.is_on_flash(key.0, &key.1)
         });
@@ -377,6 +408,7 @@ impl Run {
         self.end_life(&life);
         self.outcome.crashes += 1;
         self.outcome.poisoned += u64::from(poisoned);
+        self.drop_acks(kind);
         if kind == Crash::Machine || self.world.faults.media_error > 0.0 {
             // The highest time seen may be lost, and so may removals in Immutable namespaces (the bytes are right).
             self.time = self.wall;

@@ -134,6 +134,15 @@ impl World {
         }
     }
 
+    /// Lets the background work go on by one step while no device answers.
+    pub fn turn_without_answers(&mut self, life: &mut Life) {
+        let mut ios = Vec::new();
+        life.driver.step(&mut ios);
+        for io in ios {
+            life.disk.submit(io);
+        }
+    }
+
     /// Turns until the index is loaded.
     pub fn load(&mut self, life: &mut Life) {
         for _ in 0..10_000 {

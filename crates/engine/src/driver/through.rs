@@ -1,0 +1,90 @@
+//! Acknowledging what waits for the device: records that are on flash, and flushes.
+//!
+//! Everybody who waits at one moment shares one chunk, and everybody whose record is written at one moment shares one
+//! flush: while one is under way the next gathers.
+
+use std::io;
+
+use super::{Driver, Purpose};
+use crate::api::RefuseReason;
+use crate::disk::{Io, IoKind, IoOutput};
+use crate::segment::{SegmentState, WriteJob};
+
+/// Those who wait for a flush.
+#[derive(Debug, Default)]
+pub struct Flushes {
+    /// Their records are written; with the device.
+    next: Vec<(u64, u16)>,
+    /// The flush under way: who waits for it, what is still in flight, and whether one failed.
+    now: Vec<u64>,
+    in_flight: u32,
+    failed: bool,
+}
+
+impl Driver {
+    pub(super) fn step_through(&mut self, now: u64, out: &mut Vec<Io>) {
+        let core = self.core.clone();
+        core.streams.close_awaited();
+        for id in core.streams.take_lost().into_iter().chain(core.waiters.overdue(Some(now))) {
+            core.give_up(id, RefuseReason::Device);
+        }
+        if self.flushes.in_flight > 0 {
+            return;
+        }
+        let written = std::mem::take(&mut self.flushes.next);
+        let removals = core.waiters.removals();
+        if written.is_empty() && removals.is_empty() {
+            return;
+        }
+        let mut devices: Vec<u16> = written.iter().map(|&(_, device)| device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        self.flushes.now = written.into_iter().map(|(id, _)| id).chain(removals).collect();
+        self.flushes.in_flight = devices.len() as u32;
+        self.flushes.failed = false;
+        for device in devices {
+            self.submit(out, Purpose::Flush, crate::disk::DeviceId(device), 0, IoKind::Sync);
+        }
+        if self.flushes.in_flight == 0 {
+            self.flushed();
+        }
+    }
+
+    /// A chunk's write is over; `lost` when its records cannot be read again.
+    pub(super) fn acknowledge(&mut self, job: &WriteJob, failed: bool) {
+        let lost = failed || self.core.table.state(job.segment) == SegmentState::Retired;
+        for &id in &job.awaited {
+            if lost {
+                self.core.give_up(id, RefuseReason::Device);
+            } else if self.core.waiters.is_synced(id) {
+                self.flushes.next.push((id, self.core.table.place(job.segment).device.0));
+            } else {
+                self.core.complete(id);
+            }
+        }
+    }
+
+    pub(super) fn flush_done(&mut self, result: &io::Result<IoOutput>) {
+        self.flushes.in_flight -= 1;
+        if result.is_err() {
+            self.core.totals.write_errors.inc();
+            self.flushes.failed = true;
+        }
+        if self.flushes.in_flight == 0 {
+            self.flushed();
+        }
+    }
+
+    /// The devices have flushed (or not); the journal says what is alive and where, so it must last as long.
+    fn flushed(&mut self) {
+        let sound = self.core.sync_journal() && !self.flushes.failed;
+        for id in std::mem::take(&mut self.flushes.now) {
+            if sound { self.core.complete(id) } else { self.core.give_up(id, RefuseReason::Device) }
+        }
+    }
+
+    /// Whether nobody waits for a flush.
+    pub(super) fn has_flushed(&self) -> bool {
+        self.flushes.in_flight == 0 && self.flushes.next.is_empty()
+    }
+}
