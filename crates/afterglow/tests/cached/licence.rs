@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use afterglow_cql::frame::Version;
+use afterglow_engine::IntentTable;
 use afterglow_workload::fake_backend::{FakeBackend, Faults, Kind};
 use tempfile::TempDir;
 
@@ -141,6 +142,33 @@ fn after_a_crash_writes_that_were_on_their_way_keep_their_partitions_out() {
     let before = database.reads();
     (0..3).for_each(|_| drop(client.value("bystander")));
     assert_eq!(database.reads() - before, 1);
+}
+
+#[test]
+fn a_crash_before_anything_was_dropped_leaves_nothing_of_what_may_have_been_written() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    for (undropped, kept) in [(0, true), (1 << 62, false)] {
+        let node = setup.start();
+        let mut client = node.client(Version::V4);
+        client.value("a");
+        drop(client);
+        node.stop();
+        // A write to anything was on its way, as the table of intents has it.
+        let path = directory.path().join("intents");
+        let (intents, _) = IntentTable::open(&path, 64, 1, true).unwrap();
+        intents.begin(undropped | 3 << 32);
+        drop(intents);
+        for restart in ["the first", "the next"] {
+            let node = setup.start();
+            let mut client = node.client(Version::V4);
+            let before = database.reads();
+            client.value("a");
+            assert_eq!(database.reads() - before, u64::from(!kept), "{restart} start");
+            drop(client);
+            node.stop();
+        }
+    }
 }
 
 #[test]

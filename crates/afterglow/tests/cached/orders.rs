@@ -113,6 +113,29 @@ fn while_a_write_is_on_its_way_nothing_is_filled_and_nobody_waits() {
 }
 
 #[test]
+fn while_text_that_is_not_understood_is_on_its_way_nothing_is_served_from_before_it() {
+    let house = House::new("ks.*=exclusive");
+    let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    writer.put("a", "old");
+    assert_eq!(reader.value("a").as_deref(), Some("old"));
+    let held = house.database.hold(Kind::Write);
+    thread::scope(|scope| {
+        // In nobody's grammar but this database's.
+        let text = "BEGIN LOGGED BATCH UPDATE ks.t SET v = 'new' WHERE k = 'a'; APPLY BATCH";
+        let write = scope.spawn(|| writer.run(text));
+        held.wait_for(1);
+        let (reads, _) =
+            house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+        assert_eq!(reads, 3, "each asks the database itself");
+        drop(held);
+        write.join().unwrap();
+    });
+    let (reads, _) =
+        house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+    assert_eq!(reads, 1, "cached again, and nothing of before");
+}
+
+#[test]
 fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);

@@ -17,7 +17,7 @@ mod tables;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_of};
@@ -109,6 +109,8 @@ pub struct RowCache {
     claim_generation: AtomicU64,
     /// Set while the schema is not known, so that nothing may be planned from it.
     suspended: AtomicBool,
+    /// Writes under way that may touch anything, and have dropped nothing.
+    doubts: AtomicUsize,
     hold: Duration,
     clock: Clock,
 }
@@ -119,11 +121,14 @@ impl RowCache {
         let gates = Gates::new();
         let until = parts.clock.now() + parts.hold.as_millis() as Millis;
         let ledger = write::Ledger::new(parts.intents);
+        if parts.unsettled.iter().any(|(_, word)| scope::scope_of_intent(*word).1.undropped) {
+            parts.rows.clear();
+        }
         for (id, word) in parts.unsettled {
-            let (scope, conditional) = scope::scope_of_intent(word);
-            let until = if conditional { FOREVER } else { until };
+            let (scope, nature) = scope::scope_of_intent(word);
+            let until = if nature.conditional { FOREVER } else { until };
             gates.hold(&scope, until);
-            ledger.keep_until((id, word), until);
+            ledger.keep_dropped((id, word), until);
         }
         Arc::new(RowCache {
             rows: parts.rows,
@@ -134,6 +139,7 @@ impl RowCache {
             claim: AtomicU64::new(NO_CLAIM),
             claim_generation: AtomicU64::new(0),
             suspended: AtomicBool::new(true),
+            doubts: AtomicUsize::new(0),
             hold: parts.hold,
             clock: parts.clock,
         })
@@ -173,7 +179,7 @@ impl RowCache {
     /// # Errors
     /// Why the read must go to the database.
     pub fn licence(&self, table: &TableSchema) -> Result<Licence, PassReason> {
-        if self.suspended.load(Ordering::Acquire) {
+        if self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0 {
             return Err(PassReason::Suspended);
         }
         let (generation, policies) = self.policies.current();

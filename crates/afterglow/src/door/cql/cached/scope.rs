@@ -1,7 +1,7 @@
 //! What one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::freshness::gate::{SLOTS, Scope, slot_of};
-use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WritePlan};
+use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
 use uuid::Uuid;
@@ -71,6 +71,8 @@ pub struct Touched {
     unknown: Vec<(String, String)>,
     /// A lightweight transaction is among them.
     pub conditional: bool,
+    /// A statement that is not understood is among them: it may well be refused.
+    pub doubtful: bool,
 }
 
 impl Touched {
@@ -90,6 +92,12 @@ impl Touched {
             && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
     }
 
+    /// Whether it is better to wait for the database's answer before everything is dropped: all that speaks for it is that the text is
+    /// not understood.
+    pub fn may_be_nothing(&self) -> bool {
+        self.doubtful && self.everything
+    }
+
     /// The tables that the write was planned for.
     pub fn planned(&self) -> &[Uuid] {
         &self.planned
@@ -103,6 +111,7 @@ impl Touched {
         tables: &impl Tables,
     ) {
         self.conditional |= plan.conditional;
+        self.doubtful |= plan.kind == WriteKind::Unknown;
         plan.targets.iter().for_each(|target| self.add_target(target, value, tables));
     }
 
@@ -241,12 +250,25 @@ const KIND_EVERYTHING: u64 = 3;
 /// A lightweight transaction: once its outcome is unknown it may be completed by any later one, however late.
 const CONDITIONAL: u64 = 1 << 63;
 
-/// The intent word of a write that may touch any row.
-pub const ANYTHING: u64 = KIND_EVERYTHING << KIND_SHIFT;
+/// Its rows are not dropped yet.
+const UNDROPPED: u64 = 1 << 62;
+
+/// The intent word where it is not known what was under way.
+pub const ANYTHING: u64 = UNDROPPED | KIND_EVERYTHING << KIND_SHIFT;
+
+/// What an intent says beside its scope.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Nature {
+    /// It is a lightweight transaction.
+    pub conditional: bool,
+    /// The rows that it may touch have not been dropped: that waits for the database's answer.
+    pub undropped: bool,
+}
 
 /// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
-pub fn intents_of(scopes: &[Scope], conditional: bool) -> Vec<u64> {
-    let flag = if conditional { CONDITIONAL } else { 0 };
+pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
+    let flag = |on, flag| if on { flag } else { 0 };
+    let flag = flag(nature.conditional, CONDITIONAL) | flag(nature.undropped, UNDROPPED);
     let word = |kind: u64, value: u32| flag | (kind << KIND_SHIFT) | u64::from(value);
     let mut words = Vec::new();
     for scope in scopes {
@@ -259,16 +281,15 @@ pub fn intents_of(scopes: &[Scope], conditional: bool) -> Vec<u64> {
     words
 }
 
-/// The scope of a stored intent, and whether it is of a lightweight transaction. A word that no version of ours wrote
-/// counts as everything.
-pub fn scope_of_intent(word: u64) -> (Scope, bool) {
+/// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts as everything.
+pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
     let value = word as u32;
-    let scope = match (word & !CONDITIONAL) >> KIND_SHIFT {
+    let scope = match (word & !CONDITIONAL & !UNDROPPED) >> KIND_SHIFT {
         KIND_SLOT if value < SLOTS => Scope::Slots(vec![value]),
         KIND_TABLE => Scope::Table(value),
         _ => Scope::Everything,
     };
-    (scope, word & CONDITIONAL != 0)
+    (scope, Nature { conditional: word & CONDITIONAL != 0, undropped: word & UNDROPPED != 0 })
 }
 
 #[cfg(test)]
@@ -336,13 +357,17 @@ mod tests {
     #[test]
     fn intents_say_after_a_crash_what_they_said_before() {
         let scopes = [Scope::Slots(vec![0, SLOTS - 1]), Scope::Table(u32::MAX), Scope::Everything];
-        for conditional in [false, true] {
-            let back: Vec<_> = intents_of(&scopes, conditional).into_iter().map(scope_of_intent).collect();
+        for (conditional, undropped) in [(false, false), (true, false), (false, true), (true, true)] {
+            let nature = Nature { conditional, undropped };
+            let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
             let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
-            assert_eq!(back, expected.map(|scope| (scope, conditional)).collect::<Vec<_>>());
+            assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
         }
         assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
-        assert_eq!(scope_of_intent(ANYTHING), (Scope::Everything, false));
+        assert_eq!(
+            scope_of_intent(ANYTHING),
+            (Scope::Everything, Nature { conditional: false, undropped: true })
+        );
     }
 }

@@ -4,16 +4,20 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
+use afterglow_cql::plan::Target;
+use afterglow_cql::response::{Response, ResultBody};
 use afterglow_engine::{IntentId, IntentTable};
 use parking_lot::Mutex;
 
-use super::super::{CallError, Later, Request, error_code};
+use super::super::{CallError, Later, Request, error_code, parsed};
 use super::router::{Shared, metrics, scope_label, touched_by};
-use super::scope::{Doomed, Touched, intents_of};
+use super::scope::Tables;
+use super::scope::{Doomed, Nature, Touched, intents_of, scope_of_intent};
 use super::{FOREVER, RowCache};
 use crate::metrics::{Path, QuarantineReason};
 
@@ -34,7 +38,19 @@ impl Ledger {
         Ledger { intents, kept: Mutex::default(), forever: Mutex::default() }
     }
 
-    /// Keeps an intent that an earlier run left, to be found again if this run ends before `until`.
+    /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
+    pub(super) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
+        let (scope, nature) = scope_of_intent(word);
+        if !nature.undropped {
+            return self.keep_until((id, word), until);
+        }
+        for again in self.begin(&[scope], Nature { undropped: false, ..nature }) {
+            self.keep_until(again, until);
+        }
+        self.intents.settle(id);
+    }
+
+    /// Keeps an intent whose outcome is not known, to be found again if this run ends before `until`.
     pub(super) fn keep_until(&self, (id, word): Noted, until: Millis) {
         if until < FOREVER {
             self.kept.lock().push(Reverse((until, id)));
@@ -44,8 +60,8 @@ impl Ledger {
     }
 
     /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
-    fn begin(&self, gates: &[Scope], conditional: bool) -> Vec<Noted> {
-        intents_of(gates, conditional).into_iter().map(|word| (self.intents.begin(word), word)).collect()
+    fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
+        intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
 
     fn settle(&self, noted: &[Noted], settled: Settled) {
@@ -77,6 +93,8 @@ impl Ledger {
 pub enum Answered {
     /// It said what it did.
     Definite,
+    /// It was refused, or not even sent: nothing happened.
+    Refused,
     /// The write may have happened, or may yet.
     Unknown(QuarantineReason),
 }
@@ -89,7 +107,7 @@ impl Answered {
                 Some(code) => Answered::by_error(code, conditional),
                 None => Answered::Unknown(QuarantineReason::ServerError),
             },
-            Err(CallError::NotSent(_) | CallError::Overloaded) => Answered::Definite,
+            Err(CallError::NotSent(_) | CallError::Overloaded) => Answered::Refused,
             Err(CallError::Lost) => Answered::Unknown(QuarantineReason::ConnectionLost),
         }
     }
@@ -106,8 +124,8 @@ impl Answered {
             | ErrorCode::Unprepared
             | ErrorCode::Protocol
             | ErrorCode::BadCredentials
-            | ErrorCode::IsBootstrapping => Answered::Definite,
-            ErrorCode::Unavailable if !conditional => Answered::Definite,
+            | ErrorCode::IsBootstrapping => Answered::Refused,
+            ErrorCode::Unavailable if !conditional => Answered::Refused,
             ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => {
                 Answered::Unknown(QuarantineReason::WriteTimeout)
             }
@@ -128,6 +146,8 @@ pub struct WriteInFlight {
     conditional: bool,
     /// Its consistency level does not make sure that a quorum read sees it.
     weak: bool,
+    /// What is to be dropped unless it is refused; nothing is served until that is known.
+    undropped: Option<Vec<Doomed>>,
     settled: bool,
 }
 
@@ -143,16 +163,23 @@ impl RowCache {
         is_current: impl FnOnce() -> bool,
     ) -> WriteInFlight {
         let conditional = touched.conditional;
+        let undropped = touched.may_be_nothing().then(|| touched.doomed().to_vec());
+        if undropped.is_some() {
+            self.doubts.fetch_add(1, Ordering::AcqRel);
+        }
         let mut write = WriteInFlight {
             cache: self.clone(),
             gates: Vec::new(),
             intents: Vec::new(),
             conditional,
             weak,
+            undropped,
             settled: false,
         };
         write.close(touched.gates());
-        touched.doomed().iter().for_each(|doomed| self.drop_rows(doomed));
+        if write.undropped.is_none() {
+            touched.doomed().iter().for_each(|doomed| self.drop_rows(doomed));
+        }
         if !is_current() {
             write.close(vec![Scope::Everything]);
             self.drop_rows(&Doomed::Everything);
@@ -194,9 +221,17 @@ impl RowCache {
 
 impl WriteInFlight {
     fn close(&mut self, gates: Vec<Scope>) {
-        self.intents.extend(self.cache.ledger.begin(&gates, self.conditional));
+        let nature = Nature { conditional: self.conditional, undropped: self.undropped.is_some() };
+        self.intents.extend(self.cache.ledger.begin(&gates, nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
         self.gates.extend(gates);
+    }
+
+    /// The database's answer says what a write of unknown reach has changed.
+    pub fn narrow(&mut self, doomed: &[Doomed]) {
+        if let Some(undropped) = &mut self.undropped {
+            *undropped = doomed.to_vec();
+        }
     }
 
     /// The answer has come; gates open before the client hears of it.
@@ -206,12 +241,18 @@ impl WriteInFlight {
 
     fn end(&mut self, answered: Answered) {
         self.settled = true;
+        if let Some(undropped) = self.undropped.take() {
+            if answered != Answered::Refused {
+                undropped.iter().for_each(|doomed| self.cache.drop_rows(doomed));
+            }
+            self.cache.doubts.fetch_sub(1, Ordering::AcqRel);
+        }
         let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
         let settled = match answered {
             Answered::Unknown(_) if self.conditional => Settled::Unknown { hold_until: FOREVER },
             Answered::Unknown(_) => Settled::Unknown { hold_until: until },
             Answered::Definite if self.weak => Settled::Weak { until },
-            Answered::Definite => Settled::Definite,
+            Answered::Definite | Answered::Refused => Settled::Definite,
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
         self.cache.ledger.settle(&self.intents, settled);
@@ -245,12 +286,17 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         None => true,
     };
     let is_current = || touched.is_current(&*shared.newest.of(&door.schema));
-    let write = shared.cache.begin_write(&touched, weak, is_current);
+    let mut write = shared.cache.begin_write(&touched, weak, is_current);
+    let shared = shared.clone();
     Some(Box::pin(async move {
         let answer = request.call().await;
         let answered = Answered::by(&answer, write.conditional);
         if let Answered::Unknown(reason) = answered {
             metrics(&request).quarantines.inc(reason);
+        }
+        if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
+            let newest = shared.newest.of(&request.client().here.door.schema);
+            write.narrow(keyspace_of(keyspace, &*newest).doomed());
         }
         write.settle(answered);
         match answer {
@@ -258,6 +304,20 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             Err(error) => request.fail(&error),
         }
     }))
+}
+
+/// The keyspace that an answer says the schema has changed in.
+fn changed_keyspace(answer: &Envelope) -> Option<&str> {
+    match parsed(answer)? {
+        Response::Result(ResultBody::SchemaChange(change)) => Some(change.keyspace),
+        _ => None,
+    }
+}
+
+fn keyspace_of(keyspace: &str, tables: &impl Tables) -> Touched {
+    let mut touched = Touched::default();
+    touched.add_target(&Target::Keyspace(keyspace.to_owned()), &|_| None, tables);
+    touched
 }
 
 #[cfg(test)]
@@ -271,12 +331,12 @@ mod tests {
         let ledger = Ledger::new(intents);
         let scopes = [Scope::Slots(vec![7])];
         for _ in 0..10 {
-            let noted = ledger.begin(&scopes, true);
+            let noted = ledger.begin(&scopes, Nature { conditional: true, undropped: false });
             ledger.settle(&noted, Settled::Unknown { hold_until: FOREVER });
             ledger.settle_due(FOREVER - 1);
             assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
         }
-        let plain = ledger.begin(&scopes, false);
+        let plain = ledger.begin(&scopes, Nature::default());
         ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
         ledger.settle_due(99);
         assert_eq!(ledger.intents.free(), 2);
@@ -286,7 +346,7 @@ mod tests {
 
     #[test]
     fn only_errors_that_exclude_any_effect_are_definite() {
-        let definite = |code, conditional| Answered::by_error(code, conditional) == Answered::Definite;
+        let definite = |code, conditional| Answered::by_error(code, conditional) == Answered::Refused;
         for code in [ErrorCode::Invalid, ErrorCode::Syntax, ErrorCode::Unauthorized, ErrorCode::AlreadyExists]
         {
             assert!(definite(code, false) && definite(code, true), "{code:?}");
