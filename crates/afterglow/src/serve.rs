@@ -124,6 +124,7 @@ fn door_config(config: &Config, metrics: Arc<Metrics>, cached: &Cached) -> Resul
     Ok(CqlDoorConfig {
         listen: config.cql.ok_or(ServeError::NoDoor)?,
         backends: config.backend.clone(),
+        credentials: config.backend_credentials.clone(),
         advertise: config.advertise,
         host_id: Some(cached.host_id()),
         plans: Some(config.data_dir.join(PLANS_FILE)),

@@ -159,8 +159,13 @@ fn the_example_file_is_a_good_file() {
         .lines()
         .map(|line| format!("{}\n", line.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(line)))
         .collect();
+    // What it names must be there.
+    let (dir, credentials) = file("username = \"a\"\npassword = \"b\"\n");
+    std::fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let all = all.replace("/etc/afterglow/credentials", &credentials);
     let (_dir, path) = file(&all);
     let output = afterglow(&["check-config", &path], &[]);
+    drop(dir);
     assert!(output.status.success(), "{}", err(&output));
 }
 

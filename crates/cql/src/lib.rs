@@ -10,6 +10,7 @@ pub mod normal;
 mod parser;
 pub mod plan;
 pub mod response;
+pub mod ring;
 pub mod row;
 pub mod statement;
 pub mod system;

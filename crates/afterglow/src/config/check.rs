@@ -49,6 +49,11 @@ fn doors(config: &Config, wrong: &mut Wrong<'_>) {
             format!("{same} is where Afterglow itself listens: give the database's address, or move --cql"),
         );
     }
+    if let Some(file) = &config.backend_credentials
+        && let Err(error) = super::credentials::read(file)
+    {
+        wrong("backend-credentials", error.to_string());
+    }
     if cql.ip().is_unspecified() && config.advertise.is_none() {
         wrong(
             "cql",

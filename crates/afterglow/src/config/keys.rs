@@ -142,7 +142,7 @@ fn put_switch(slot: &mut bool, values: &[String]) -> Result<(), Refused> {
 fn put_path(slot: &mut PathBuf, values: &[String]) -> Result<(), Refused> {
     if values[0].is_empty() {
         return Err(refused(0)(Invalid::new(
-            "the path is empty: name a directory, as in `/var/lib/afterglow`",
+            "the path is empty: name a directory or file, as in `/var/lib/afterglow`",
         )));
     }
     *slot = PathBuf::from(&values[0]);
@@ -201,6 +201,23 @@ pub static KEYS: &[Key] = &[
         live: false,
         set: |c, v| put_list(&mut c.backend, v),
         get: |c| all(&c.backend),
+    },
+    Key {
+        name: "backend-credentials",
+        group: Group::Doors,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/credentials",
+        help: "Where the database requires authentication: file of mode 0600 with the keys `username` and `password` of a \
+               user of Afterglow's own, which reads the schema and keeps the lease. Clients log in as themselves. Without it nothing is cached then",
+        live: false,
+        set: |c, v| {
+            let mut path = PathBuf::new();
+            put_path(&mut path, v)?;
+            c.backend_credentials = Some(path);
+            Ok(())
+        },
+        get: |c| some(c.backend_credentials.as_ref().map(|path| path.display())),
     },
     Key {
         name: "advertise",

@@ -6,6 +6,7 @@
 
 mod address;
 mod check;
+pub mod credentials;
 mod duration;
 mod fault;
 mod file;
@@ -34,6 +35,8 @@ pub struct Config {
     pub cql: Option<SocketAddr>,
     /// Contact points of the database behind the CQL door, in order of preference.
     pub backend: Vec<HostPort>,
+    /// The file with our own user and password at the database; see [`credentials`].
+    pub backend_credentials: Option<PathBuf>,
     /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
     pub advertise: Option<Advertise>,
     /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other places.
@@ -71,6 +74,7 @@ impl Default for Config {
         Config {
             cql: None,
             backend: Vec::new(),
+            backend_credentials: None,
             advertise: None,
             data_dir: PathBuf::from("afterglow-data"),
             flash_size: Size::gib(1),

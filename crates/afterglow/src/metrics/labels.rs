@@ -86,7 +86,7 @@ label! {
         PolicyOff => "policy_off",
         /// The table's policy is `exclusive` and this instance has no lease.
         NoLease => "no_lease",
-        /// The database requires authentication, under which nothing is cached yet.
+        /// The database must say (again) whether this client's user may read the table.
         Authentication => "authentication",
         /// System tables, virtual tables, materialised views, tables with masked columns.
         UncacheableTable => "uncacheable_table",

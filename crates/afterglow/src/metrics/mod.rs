@@ -38,7 +38,7 @@ pub struct Metrics {
     sources: Mutex<Vec<Source>>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
-    /// 1 while the database requires authentication, so that clients have connections of their own and nothing is cached.
+    /// 1 while the database requires authentication and we have no credentials, so that nothing is cached.
     pub authentication: Gauge,
 }
 
@@ -86,7 +86,7 @@ impl Metrics {
         door::expose(&self.doors.lock(), &mut out);
         backend::expose(&self.backends.lock(), &mut out);
         self.lease.expose(&mut out);
-        let help = "1 while the database requires authentication: clients pass through with their own credentials, nothing is cached.";
+        let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";
         out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
         process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {

@@ -2,6 +2,7 @@
 //! lost and made to lie. Clients of different protocol versions have different connections to the database, so that one can
 //! overtake the other.
 
+mod accounts;
 mod forever;
 mod licence;
 mod node;

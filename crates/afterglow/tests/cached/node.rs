@@ -91,6 +91,8 @@ pub struct Setup {
     pub hold: Duration,
     /// Where to listen; port 0: anywhere.
     pub listen: SocketAddr,
+    /// Our own user and password, in a file.
+    pub credentials: Option<PathBuf>,
 }
 
 impl Setup {
@@ -102,6 +104,7 @@ impl Setup {
             restart_grace: Duration::from_secs(60),
             hold: Duration::from_secs(600),
             listen: "127.0.0.1:0".parse().unwrap(),
+            credentials: None,
         }
     }
 
@@ -136,6 +139,7 @@ impl Setup {
         let config = CqlDoorConfig {
             listen: self.listen,
             backends: vec![HostPort { host: self.database.ip().to_string(), port: self.database.port() }],
+            credentials: self.credentials.clone(),
             advertise: None,
             host_id: Some(cached.host_id()),
             plans: Some(self.directory.join("plans")),
@@ -153,6 +157,13 @@ impl Node {
     pub fn client(&self, version: Version) -> Client {
         let options = ConnectOptions { version, timeout: GIVE_UP, ..ConnectOptions::default() };
         Client(Connection::open(&self.address.to_string(), &options).unwrap())
+    }
+
+    /// A client that logs in.
+    pub fn log_in(&self, version: Version, user: &str, password: &str) -> Result<Client, CqlError> {
+        let credentials = Some((user.to_owned(), password.to_owned()));
+        let options = ConnectOptions { version, credentials, timeout: GIVE_UP };
+        Connection::open(&self.address.to_string(), &options).map(Client)
     }
 
     /// The sum of the samples whose line has all these parts.

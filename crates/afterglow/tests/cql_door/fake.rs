@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -84,6 +84,16 @@ const INET: &[u8] = &[0, 0x10];
 const INT: &[u8] = &[0, 0x09];
 const UUID: &[u8] = &[0, 0x0c];
 
+/// A `set<text>`; of twice as many, a `map<text, text>`.
+pub fn text_set(count: i32, items: &[&str]) -> Vec<u8> {
+    let mut out = count.to_be_bytes().to_vec();
+    for item in items {
+        out.extend((item.len() as i32).to_be_bytes());
+        out.extend(item.as_bytes());
+    }
+    out
+}
+
 pub fn columns<'a>(names: &[(&'a str, &'a [u8])]) -> Vec<ColumnSpec<'a>> {
     let column = |&(name, type_bytes)| ColumnSpec { keyspace: "ks", table: "t", name, type_bytes };
     names.iter().map(column).collect()
@@ -114,6 +124,8 @@ pub struct Fake {
     pub address: SocketAddr,
     open: Arc<Mutex<Vec<TcpStream>>>,
     connections: Arc<AtomicUsize>,
+    live: Arc<AtomicUsize>,
+    down: Arc<AtomicBool>,
 }
 
 impl Fake {
@@ -124,16 +136,37 @@ impl Fake {
         let handler: Arc<Handler> = Arc::new(handler);
         let open = Arc::<Mutex<Vec<TcpStream>>>::default();
         let connections = Arc::<AtomicUsize>::default();
+        let (live, down) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (alive, dead) = (live.clone(), down.clone());
         let (all, counter) = (open.clone(), connections.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
+                if dead.load(Ordering::SeqCst) {
+                    continue; // and so it is closed
+                }
                 let number = counter.fetch_add(1, Ordering::SeqCst);
                 all.lock().unwrap().push(stream.try_clone().unwrap());
                 let handler = handler.clone();
-                std::thread::spawn(move || serve(stream, number, highest, &*handler));
+                let alive = alive.clone();
+                alive.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    serve(stream, number, highest, &*handler);
+                    alive.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { address, open, connections }
+        Self { address, open, connections, live, down }
+    }
+
+    /// From now on nobody can connect, or somebody can again; all connections are cut.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+        self.cut();
+    }
+
+    /// How many connections there are now.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::SeqCst)
     }
 
     /// Cuts all connections.

@@ -1,6 +1,7 @@
 //! The CQL door between a client that sees every byte and a database that does what a test says.
 
 mod fake;
+mod nodes;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -37,18 +38,31 @@ impl Proxy {
     }
 
     fn keeping(backend: SocketAddr, plans: PathBuf) -> Self {
-        Self::whole(backend, Driver::Auto, Arc::new(PassThrough), Some(plans))
+        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), Some(plans))
     }
 
     fn routed(backend: SocketAddr, driver: Driver, router: Arc<dyn Router>) -> Self {
-        Self::whole(backend, driver, router, None)
+        Self::whole(&[backend], driver, router, None)
     }
 
-    fn whole(backend: SocketAddr, driver: Driver, router: Arc<dyn Router>, plans: Option<PathBuf>) -> Self {
+    fn with_contacts(backends: &[SocketAddr], driver: Driver, router: Arc<dyn Router>) -> Self {
+        Self::whole(backends, driver, router, None)
+    }
+
+    fn whole(
+        backends: &[SocketAddr],
+        driver: Driver,
+        router: Arc<dyn Router>,
+        plans: Option<PathBuf>,
+    ) -> Self {
         let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver }).unwrap();
         let config = CqlDoorConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
-            backends: vec![HostPort { host: backend.ip().to_string(), port: backend.port() }],
+            backends: backends
+                .iter()
+                .map(|at| HostPort { host: at.ip().to_string(), port: at.port() })
+                .collect(),
+            credentials: None,
             advertise: None,
             host_id: Some(uuid::Uuid::from_u128(42)),
             plans,
@@ -507,13 +521,13 @@ fn use_moves_the_session_and_no_shared_connection() {
 }
 
 #[test]
-fn credentials_are_relayed_over_a_connection_of_the_clients_own() {
+fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
     let users = Arc::new(Mutex::new(Vec::new()));
     let log = users.clone();
     let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
         Opcode::Startup => {
             let mut body = Vec::new();
-            afterglow_cql::response::encode_authenticate("PasswordAuthenticator", &mut body);
+            afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
             ask.reply(Opcode::Authenticate, &body);
             true
         }

@@ -4,6 +4,7 @@
 //! It is not a Cassandra: no paging, no consistency levels, no clustering ranges, no collections beyond those of the system tables. What it does not
 //! understand it refuses with an Invalid error, never with a guess.
 
+mod accounts;
 mod exec;
 mod parse;
 mod server;

@@ -26,6 +26,7 @@ use afterglow_cql::{
 
 use super::{
     Faults, Kind,
+    accounts::Accounts,
     exec::{self, Context, Description, Reply},
     parse::{Refusal, Statement, parse},
     store::Store,
@@ -44,6 +45,7 @@ struct Shared {
     identity: Identity,
     faults: Mutex<Faults>,
     store: Mutex<Store>,
+    accounts: Mutex<Accounts>,
     prepared: Mutex<HashMap<Vec<u8>, Arc<Prepared>>>,
     stopping: AtomicBool,
     /// Open connections by number, to close them in the end.
@@ -113,6 +115,7 @@ impl FakeBackend {
             identity,
             faults: Mutex::new(faults),
             store: Mutex::default(),
+            accounts: Mutex::default(),
             prepared: Mutex::default(),
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
@@ -148,6 +151,21 @@ impl FakeBackend {
     /// SELECTs on tables of users executed so far.
     pub fn reads(&self) -> u64 {
         self.shared.reads.load(Ordering::SeqCst)
+    }
+
+    /// From now on whoever connects must log in; adds a user, who may read nothing yet, or changes the password.
+    pub fn add_user(&self, user: &str, password: &str) {
+        lock(&self.shared.accounts).set(user, password);
+    }
+
+    /// Lets a user read a table (`keyspace.table`), or no longer. Everything else is open to every user.
+    pub fn grant_read(&self, user: &str, table: &str, may: bool) {
+        lock(&self.shared.accounts).grant(user, table, may);
+    }
+
+    /// Logins of a user so far, and how many connections it had at once at most.
+    pub fn logins(&self, user: &str) -> (u64, u64) {
+        lock(&self.shared.accounts).seen(user)
     }
 
     /// Closes every connection that there is; new ones are served.
@@ -211,6 +229,7 @@ struct Session<'a> {
     stream: Arc<Mutex<TcpStream>>,
     encoder: Encoder,
     keyspace: Option<String>,
+    user: Option<String>,
     rng: Rng,
 }
 
@@ -230,10 +249,14 @@ impl<'a> Session<'a> {
             stream: Arc::new(Mutex::new(stream.try_clone()?)),
             encoder: Encoder::new(),
             keyspace: None,
+            user: None,
             rng: Rng::new(lock(&shared.faults).seed ^ mix(number + 1)),
         };
         let outcome = session.run(&mut stream);
         lock(&shared.listeners).remove(&number);
+        if let Some(user) = &session.user {
+            lock(&shared.accounts).leave(user);
+        }
         let _ = stream.shutdown(std::net::Shutdown::Both);
         outcome
     }
@@ -292,6 +315,12 @@ impl<'a> Session<'a> {
             }
         };
         let outcome = match request {
+            Request::Startup(_) if lock(&self.shared.accounts).ask() => {
+                self.encoder.push_with(&reply(Opcode::Authenticate), |out| {
+                    response::encode_authenticate("org.apache.cassandra.auth.PasswordAuthenticator", out);
+                });
+                return Ok(true);
+            }
             Request::Startup(_) => {
                 self.encoder.push(&reply(Opcode::Ready), &[]);
                 return Ok(true);
@@ -333,7 +362,19 @@ impl<'a> Session<'a> {
                 }
             }
             Request::Batch(batch) => self.batch(&batch, header.version),
-            Request::AuthResponse(_) => Err(Refusal::invalid("no authentication is required")),
+            Request::AuthResponse(response) => {
+                let logged_in = lock(&self.shared.accounts).log_in(response.token.unwrap_or_default());
+                match logged_in {
+                    Ok(user) => {
+                        self.user = Some(user);
+                        self.encoder.push_with(&reply(Opcode::AuthSuccess), |out| {
+                            response::encode_auth_token(None, out);
+                        });
+                        return Ok(true);
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
         };
         match outcome {
             Ok(body) => self.encoder.push(&reply(Opcode::Result), &body),
@@ -388,6 +429,7 @@ impl<'a> Session<'a> {
         let lie = matches!(fate, Fate::Answer { lie: true });
         let keyspace = prepared.and_then(|p| p.keyspace.clone()).or_else(|| self.keyspace.clone());
         let run = || {
+            self.check_read(statement, keyspace.as_deref())?;
             let mut store = lock(&self.shared.store);
             let context = self.context(keyspace.as_deref(), &values, params.timestamp, lie);
             exec::execute(&mut store, statement, &context)
@@ -413,6 +455,16 @@ impl<'a> Session<'a> {
             self.wait_while_held(kind);
         }
         Some(outcome.map(|reply| self.encode(reply, params.skip_metadata, version)))
+    }
+
+    /// Whether the user may read the table of a SELECT.
+    fn check_read(&self, statement: &Statement, keyspace: Option<&str>) -> Result<(), Refusal> {
+        let (Some(user), Statement::Select { table, .. }) = (&self.user, statement) else { return Ok(()) };
+        let keyspace = table.keyspace.as_deref().or(keyspace).unwrap_or_default();
+        if keyspace.starts_with("system") || keyspace == "afterglow" {
+            return Ok(());
+        }
+        lock(&self.shared.accounts).check(user, &format!("{keyspace}.{}", table.table))
     }
 
     fn kind(&self, statement: &Statement) -> Option<Kind> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Envelope, Flags, Header, Opcode, Version};
-use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
+use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Startup};
 use afterglow_cql::response::{self, ErrorBody, Response, ResultKind};
 use afterglow_cql::row::quoted;
 use bytes::Bytes;
@@ -16,13 +16,14 @@ use compio::io::AsyncRead;
 use compio::net::TcpStream;
 use futures_channel::{mpsc, oneshot};
 
+use super::login::Login;
 use super::outbox::Outbox;
 use super::relay::Relay;
 use crate::config::HostPort;
 use crate::metrics::{BackendMetrics, ConnectFailure};
 
 /// Requests that may wait for an answer on one connection.
-const MAX_IN_FLIGHT: usize = 4096;
+const MAX_IN_FLIGHT: usize = 32 * 1024;
 /// How long making a connection may take, handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a connection is looked after.
@@ -63,9 +64,12 @@ pub enum ConnectError {
     /// The server does not speak the version.
     #[error("the database does not speak protocol version {0}")]
     Version(Version),
-    /// The server wants to know who we are.
+    /// The server wants to know who we are, and we have nothing to say; this is the class of its authenticator.
     #[error("the database requires authentication")]
-    Authentication,
+    Authentication(Rc<str>),
+    /// Our own credentials cannot be read.
+    #[error("{0}")]
+    Credentials(Rc<str>),
     /// The server refused the handshake; this is its answer.
     #[error("the database refused the connection: {message}")]
     Refused {
@@ -107,17 +111,38 @@ impl Waiter {
     }
 }
 
+/// How to connect.
+pub struct Dial {
+    /// The protocol version to speak.
+    pub version: Version,
+    /// The keyspace to be in.
+    pub keyspace: Option<Rc<str>>,
+    /// What to say when the server asks who we are.
+    pub login: Option<Login>,
+    /// Gets what the server pushes.
+    pub events: Option<mpsc::UnboundedSender<Envelope>>,
+    /// Where to count.
+    pub metrics: Arc<BackendMetrics>,
+}
+
 /// A connection to the database. All clones of the `Rc` are on one reactor.
 pub struct Backend {
     out: Outbox,
     version: Version,
     keyspace: Option<Rc<str>>,
+    target: HostPort,
     address: Rc<str>,
     waiters: RefCell<Waiters>,
     last_heard: Cell<Instant>,
     events: Option<mpsc::UnboundedSender<Envelope>>,
     /// Requests of several clients travel on it.
     shared: bool,
+    /// The class of the authenticator that let us in, if one did.
+    authenticator: RefCell<Option<Rc<str>>>,
+    /// It ends when nothing is under way any more.
+    retiring: Cell<bool>,
+    /// To be told of its end.
+    on_end: RefCell<Option<Box<dyn FnOnce()>>>,
     /// It takes requests; until then it is counted as being made.
     ready: Cell<bool>,
     metrics: Arc<BackendMetrics>,
@@ -164,7 +189,8 @@ impl Backend {
         version: Version,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        let backend = Self::open(target, version, None, None, false, metrics.clone()).await?;
+        let dial = Dial { version, keyspace: None, login: None, events: None, metrics: metrics.clone() };
+        let backend = Self::open(target, &dial, false).await?;
         backend.set_ready();
         Ok(backend)
     }
@@ -176,15 +202,8 @@ impl Backend {
         }
     }
 
-    async fn open(
-        target: &HostPort,
-        version: Version,
-        keyspace: Option<Rc<str>>,
-        events: Option<mpsc::UnboundedSender<Envelope>>,
-        shared: bool,
-        metrics: Arc<BackendMetrics>,
-    ) -> Result<Rc<Self>, ConnectError> {
-        let address: Rc<str> = format!("{}:{}", target.host, target.port).into();
+    async fn open(target: &HostPort, dial: &Dial, shared: bool) -> Result<Rc<Self>, ConnectError> {
+        let address: Rc<str> = target.to_string().into();
         let unreachable = |error: std::io::Error| ConnectError::Unreachable {
             address: address.clone(),
             reason: error.to_string().into(),
@@ -197,15 +216,19 @@ impl Backend {
         stream.set_nodelay(true).map_err(unreachable)?;
         let backend = Rc::new(Self {
             out: Outbox::new(stream.clone()),
-            version,
-            keyspace,
+            version: dial.version,
+            keyspace: dial.keyspace.clone(),
+            target: target.clone(),
             address,
             waiters: RefCell::default(),
             last_heard: Cell::new(Instant::now()),
-            events,
+            events: dial.events.clone(),
             shared,
+            authenticator: RefCell::default(),
+            retiring: Cell::new(false),
+            on_end: RefCell::default(),
             ready: Cell::new(false),
-            metrics,
+            metrics: dial.metrics.clone(),
         });
         let (writer, reader, keeper) = (backend.clone(), backend.clone(), Rc::downgrade(&backend));
         compio::runtime::spawn(async move { writer.out.run(|_| ()).await }).detach();
@@ -223,44 +246,24 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Connects and makes an unauthenticated handshake, into `keyspace` if given; tries the targets in turn. `events` gets what
-    /// the server pushes.
+    /// Connects and makes the handshake.
     ///
     /// # Errors
-    /// What the last target said.
-    pub async fn connect(
-        targets: &[HostPort],
-        version: Version,
-        keyspace: Option<Rc<str>>,
-        events: Option<mpsc::UnboundedSender<Envelope>>,
-        metrics: &Arc<BackendMetrics>,
-    ) -> Result<Rc<Self>, ConnectError> {
-        let mut last =
-            ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
-        for target in targets {
-            metrics.connecting.inc();
-            let result = Self::connect_one(target, version, keyspace.clone(), events.clone(), metrics).await;
-            metrics.connecting.dec();
-            match result {
-                Ok(backend) => return Ok(backend),
-                Err(error) => {
-                    metrics.failures.inc(error.label());
-                    last = error;
-                }
-            }
+    /// What went wrong; [`ConnectError::Refused`] has the server's words.
+    pub async fn connect(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
+        let metrics = dial.metrics.clone();
+        metrics.connecting.inc();
+        let result = Self::connect_one(target, dial).await;
+        metrics.connecting.dec();
+        if let Err(error) = &result {
+            metrics.failures.inc(error.label());
         }
-        Err(last)
+        result
     }
 
-    async fn connect_one(
-        target: &HostPort,
-        version: Version,
-        keyspace: Option<Rc<str>>,
-        events: Option<mpsc::UnboundedSender<Envelope>>,
-        metrics: &Arc<BackendMetrics>,
-    ) -> Result<Rc<Self>, ConnectError> {
-        let backend = Self::open(target, version, keyspace, events, true, metrics.clone()).await?;
-        let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake()).await {
+    async fn connect_one(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
+        let backend = Self::open(target, &dial, true).await?;
+        let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login)).await {
             Ok(result) => result,
             Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
         };
@@ -271,7 +274,7 @@ impl Backend {
         result.map(|()| backend)
     }
 
-    async fn handshake(&self) -> Result<(), ConnectError> {
+    async fn handshake(&self, login: Option<Login>) -> Result<(), ConnectError> {
         let mut startup = Vec::new();
         let options = [
             ("CQL_VERSION", "3.0.0"),
@@ -282,7 +285,7 @@ impl Backend {
         let answer = self.call_or_unreachable(Opcode::Startup, startup).await?;
         match answer.header.opcode {
             Opcode::Ready => {}
-            Opcode::Authenticate => return Err(ConnectError::Authentication),
+            Opcode::Authenticate => self.authenticate(&answer, login).await?,
             _ => return Err(self.refusal(answer)),
         }
         let Some(keyspace) = &self.keyspace else { return Ok(()) };
@@ -292,6 +295,22 @@ impl Backend {
         let answer = self.call_or_unreachable(Opcode::Query, body).await?;
         match answer.header.opcode {
             Opcode::Result => Ok(()),
+            _ => Err(self.refusal(answer)),
+        }
+    }
+
+    async fn authenticate(&self, asked: &Envelope, login: Option<Login>) -> Result<(), ConnectError> {
+        let class = match parsed(asked) {
+            Some(Response::Authenticate(class)) => Rc::from(class),
+            _ => return Err(self.refusal(asked.clone())),
+        };
+        let Some(login) = login else { return Err(ConnectError::Authentication(class)) };
+        let mut body = Vec::new();
+        AuthResponse { token: Some(&login.token) }.encode(&mut body);
+        let answer = self.call_or_unreachable(Opcode::AuthResponse, body).await?;
+        self.authenticator.replace(Some(class));
+        match answer.header.opcode {
+            Opcode::AuthSuccess => Ok(()),
             _ => Err(self.refusal(answer)),
         }
     }
@@ -321,6 +340,11 @@ impl Backend {
         self.version
     }
 
+    /// Where it goes.
+    pub fn target(&self) -> &HostPort {
+        &self.target
+    }
+
     /// The keyspace it is in.
     pub fn keyspace(&self) -> Option<&Rc<str>> {
         self.keyspace.as_ref()
@@ -334,6 +358,33 @@ impl Backend {
     /// Requests waiting for an answer.
     pub fn in_flight(&self) -> usize {
         self.waiters.borrow().in_flight()
+    }
+
+    /// The class of the authenticator that let us in; none where the database does not ask.
+    pub fn authenticator(&self) -> Option<Rc<str>> {
+        self.authenticator.borrow().clone()
+    }
+
+    /// When it was last heard, or first asked.
+    pub fn last_heard(&self) -> Instant {
+        self.last_heard.get()
+    }
+
+    /// Closes it as soon as nothing is under way.
+    pub fn retire(&self) {
+        self.retiring.set(true);
+        self.close_if_retired();
+    }
+
+    fn close_if_retired(&self) {
+        if self.retiring.get() && self.in_flight() == 0 {
+            self.close();
+        }
+    }
+
+    /// Has `act` called when the connection has ended.
+    pub fn on_end(&self, act: impl FnOnce() + 'static) {
+        self.on_end.replace(Some(Box::new(act)));
     }
 
     /// Closes it; whoever waits is told that the connection was lost.
@@ -398,6 +449,7 @@ impl Backend {
                 self.out.switch_to_segments();
             }
             self.answer(envelope);
+            self.close_if_retired();
         }
         Ok(())
     }
@@ -448,6 +500,9 @@ impl Backend {
         if self.ready.replace(false) {
             self.metrics.ready.dec();
             self.metrics.failures.inc(failure);
+        }
+        if let Some(act) = self.on_end.take() {
+            act();
         }
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         for waiter in waiters.slots.into_iter().flatten() {

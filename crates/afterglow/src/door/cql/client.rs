@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
@@ -13,7 +14,9 @@ use afterglow_cql::response::{ErrorBody, ErrorDetail};
 
 use super::backend::{Backend, CallError};
 use super::here::Here;
+use super::login::User;
 use super::outbox::Outbox;
+use super::pool::Who;
 use crate::metrics::Path;
 
 /// A client may have so many unread bytes waiting before nothing more is read from it.
@@ -41,7 +44,9 @@ pub struct Client {
     pub wants_schema: Cell<bool>,
     /// Its version, once it has started; events are sent in it.
     pub version: Cell<Option<Version>>,
-    /// Its own connection to the database, where the database requires authentication.
+    /// Who it is to the database, once the database has said so.
+    pub user: RefCell<Option<Arc<User>>>,
+    /// Its own connection to the database, where that asks in a way that cannot be repeated for connections that clients share.
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     in_flight: Cell<usize>,
 }
@@ -58,6 +63,7 @@ impl Client {
             keyspace: RefCell::default(),
             wants_schema: Cell::default(),
             version: Cell::default(),
+            user: RefCell::default(),
             dedicated: RefCell::default(),
             in_flight: Cell::default(),
         }
@@ -66,6 +72,11 @@ impl Client {
     /// The keyspace set with USE.
     pub fn keyspace(&self) -> Option<Rc<str>> {
         self.keyspace.borrow().clone()
+    }
+
+    /// Whose connections to the database its requests travel on, in the keyspace that it is in now.
+    pub fn who(&self, version: Version) -> Who {
+        Who { user: self.user.borrow().clone(), version, keyspace: self.keyspace() }
     }
 
     /// Requests without an answer.

@@ -1,8 +1,10 @@
 //! The control connection: what the database is, its schema, and its events.
 
+use std::collections::HashSet;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
@@ -13,12 +15,12 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
 use super::Door;
-use super::backend::{Backend, CallError, ConnectError, error_code};
+use super::backend::{Backend, CallError, ConnectError, Dial, error_code};
 use super::here::Here;
-use super::local;
 use super::router::ControlState;
-use super::rows::Fetched;
+use super::rows::{Fetched, FetchedRow};
 use super::schema::{self, Schema, Sources};
+use super::{local, nodes};
 use crate::config::HostPort;
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
@@ -29,7 +31,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long one control query may take.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an acknowledgement of a schema change waits for our own view of it.
-const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a schema change waits until all nodes have it.
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two looks whether they have.
+const AGREEMENT_PAUSE: Duration = Duration::from_millis(50);
+/// How often the nodes are looked at, in case an event was lost.
+const LOOK_AT_NODES: Duration = Duration::from_secs(30);
 
 /// What is known of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +50,16 @@ pub enum Cluster {
         version: Version,
         /// It wants to know who a client is.
         authentication: bool,
+        /// And who we are, of which we can say nothing: its schema is not known, and nothing is cached.
+        guarded: bool,
     },
+}
+
+impl Cluster {
+    /// Whether nothing can be known of its schema, because it wants to know who we are.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Cluster::Known { guarded: true, .. })
+    }
 }
 
 /// Asks for the schema to be loaded again; answered when that is done.
@@ -81,7 +98,7 @@ pub async fn run(door: Arc<Door>) {
     let mut guarded = None;
     loop {
         let served = serve(&door).await;
-        if !matches!(served, Served::Never(ControlError::Connect(ConnectError::Authentication), _)) {
+        if !matches!(served, Served::Never(ControlError::Connect(ConnectError::Authentication(_)), _)) {
             guarded = None;
         }
         match served {
@@ -90,14 +107,15 @@ pub async fn run(door: Arc<Door>) {
                 lost(&door);
                 (backoff, said) = (BACKOFF.0, false);
             }
-            Served::Never(ControlError::Connect(ConnectError::Authentication), version) => {
-                let now = Cluster::Known { version, authentication: true };
+            Served::Never(ControlError::Connect(ConnectError::Authentication(class)), version) => {
+                let now = Cluster::Known { version, authentication: true, guarded: true };
+                *door.authenticator.write() = Some((*class).into());
                 door.config.metrics.authentication.set(1);
                 if door.cluster() != now {
                     door.config.router.control(ControlState::Guarded);
                     door.set_cluster(now);
                     tracing::warn!(
-                        "the database requires authentication: every client gets its own connection with its own credentials, and nothing is cached"
+                        "the database requires authentication and --backend-credentials says nothing: clients log in as themselves, and nothing is cached"
                     );
                 }
                 (backoff, said) = (BACKOFF.0, false);
@@ -153,11 +171,8 @@ async fn serve(door: &Arc<Door>) -> Served {
     let (pushed, events) = mpsc::unbounded();
     let mut version = Version::MAX;
     let backend = loop {
-        let targets = &door.config.backends;
-        let attempt =
-            Backend::connect(targets, version, None, Some(pushed.clone()), &here.backend_metrics).await;
-        match attempt {
-            Ok(backend) => break backend,
+        match door.connect_own(version, Some(pushed.clone()), &here.backend_metrics).await {
+            Ok((backend, _)) => break backend,
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
                 version = Version::ALL[refused as usize - 1];
             }
@@ -171,7 +186,10 @@ async fn serve(door: &Arc<Door>) -> Served {
             let (requests, asked) = mpsc::unbounded();
             *door.refresh.lock() = Some(requests);
             door.config.metrics.authentication.set(0);
-            door.set_cluster(Cluster::Known { version, authentication: false });
+            let authenticator = backend.authenticator();
+            *door.authenticator.write() = authenticator.as_deref().map(Arc::from);
+            let authentication = authenticator.is_some();
+            door.set_cluster(Cluster::Known { version, authentication, guarded: false });
             Served::Ended(follow(door, &backend, events, asked).await)
         }
         Err(error) => Served::Never(error, version),
@@ -181,7 +199,7 @@ async fn serve(door: &Arc<Door>) -> Served {
 }
 
 /// Registers for events first, so that no change is missed between loading and listening.
-async fn open(door: &Door, backend: &Rc<Backend>) -> Result<(), ControlError> {
+async fn open(door: &Arc<Door>, backend: &Rc<Backend>) -> Result<(), ControlError> {
     let mut body = Vec::new();
     Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
     let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
@@ -189,6 +207,7 @@ async fn open(door: &Door, backend: &Rc<Backend>) -> Result<(), ControlError> {
         return Err(ControlError::Refused("REGISTER"));
     }
     let node = local::load(door, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    load_nodes(door, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
     door.config.router.control(ControlState::Connected {
@@ -208,12 +227,15 @@ async fn follow(
     mut events: mpsc::UnboundedReceiver<Envelope>,
     mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
 ) -> ControlError {
+    let mut down = HashSet::new();
     loop {
         let (mut changes, mut waiting) = (Vec::new(), Vec::new());
-        match select(events.next(), asked.next()).await {
-            Either::Left((None, _)) => return ControlError::Closed,
-            Either::Left((Some(event), _)) => changes.push(event),
-            Either::Right((request, _)) => waiting.extend(request),
+        let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
+        match tick {
+            Ok(Either::Left((None, _))) => return ControlError::Closed,
+            Ok(Either::Left((Some(event), _))) => changes.push(event),
+            Ok(Either::Right((request, _))) => waiting.extend(request),
+            Err(_) => {}
         }
         // Changes come in bunches: one load for all that are here.
         while let Some(Some(event)) = events.next().now_or_never() {
@@ -222,9 +244,24 @@ async fn follow(
         while let Some(Some(request)) = asked.next().now_or_never() {
             waiting.push(request);
         }
+        let nodes_changed = note_nodes(&changes, &mut down);
+        if nodes_changed || tick_is_over(&changes, &waiting) {
+            if let Err(error) = load_nodes(door, backend).await {
+                return error;
+            }
+            if nodes_changed {
+                forget_failures(door);
+            }
+        }
         changes.retain(|event| note_schema_change(door, event));
         if changes.is_empty() && waiting.is_empty() {
             continue;
+        }
+        if !waiting.is_empty() {
+            // Whoever waits has changed the schema, and tells its client when that is done.
+            if let Err(error) = agree(door, backend, &down).await {
+                return error;
+            }
         }
         match load_schema(backend).await {
             Ok(schema) => door.schema.publish(schema),
@@ -270,15 +307,101 @@ impl Schema {
 async fn read_schema(target: &HostPort) -> Result<Schema, String> {
     let (mut version, metrics) = (Version::MAX, Arc::default());
     let backend = loop {
-        match Backend::connect(std::slice::from_ref(target), version, None, None, &metrics).await {
+        let metrics = Arc::clone(&metrics);
+        let dial = Dial { version, keyspace: None, login: None, events: None, metrics };
+        match Backend::connect(target, dial).await {
             Ok(backend) => break backend,
-            Err(ConnectError::Version(Version::V5)) => version = Version::V4,
+            Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
+                version = Version::ALL[refused as usize - 1];
+            }
             Err(error) => return Err(error.to_string()),
         }
     };
     let schema = load_schema(&backend).await.map_err(|error| error.to_string());
     backend.close();
     schema
+}
+
+/// Notes which nodes are down; true when a node has come, gone, moved, or is back.
+fn note_nodes(events: &[Envelope], down: &mut HashSet<IpAddr>) -> bool {
+    let mut changed = false;
+    for event in events {
+        let Ok((_, message)) = response::split(&event.header, &event.body) else { continue };
+        match Event::parse(message) {
+            Ok(Event::Status { change: "DOWN", address, .. }) => drop(down.insert(address)),
+            Ok(Event::Status { address, .. } | Event::Topology { address, .. }) => {
+                down.remove(&address);
+                changed = true;
+            }
+            _ => {}
+        }
+    }
+    changed
+}
+
+fn tick_is_over(changes: &[Envelope], waiting: &[RefreshRequest]) -> bool {
+    changes.is_empty() && waiting.is_empty()
+}
+
+/// Reads the nodes; connections to those that are gone end.
+async fn load_nodes(door: &Arc<Door>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+    let local = fetch(backend, nodes::LOCAL).await?;
+    let peers = match fetch_if_there(backend, nodes::PEERS_V2).await? {
+        Some(peers) => peers,
+        None => fetch_if_there(backend, nodes::PEERS).await?.unwrap_or_default(),
+    };
+    let nodes = nodes::read(&local, &peers, backend.target(), &door.addresses);
+    let many = nodes.len();
+    if door.topology.publish(nodes) {
+        tracing::info!(nodes = many, "the database's nodes are known");
+        forget_failures(door);
+    }
+    Ok(())
+}
+
+/// Has every reactor let go of nodes that are gone, and try the others again.
+fn forget_failures(door: &Arc<Door>) {
+    for reactor in 0..door.reactors.count() {
+        let door_there = door.clone();
+        door.reactors.spawn_on(reactor, move || async move {
+            let here = Here::of(&door_there);
+            let topology = here.topology();
+            here.pool.keep(|node| topology.has(node));
+        });
+    }
+}
+
+/// Waits until all nodes that are up have the same schema: a client that is told of a change before may write to a node that does not
+/// know it.
+async fn agree(door: &Door, backend: &Rc<Backend>, down: &HashSet<IpAddr>) -> Result<(), ControlError> {
+    const LOCAL: &str = "SELECT schema_version FROM system.local";
+    const PEERS: &str = "SELECT peer, rpc_address, schema_version FROM system.peers";
+    if door.topology.current().nodes.len() < 2 {
+        return Ok(());
+    }
+    let deadline = Instant::now() + AGREEMENT_TIMEOUT;
+    loop {
+        let (local, peers) = (fetch(backend, LOCAL).await?, fetch(backend, PEERS).await?);
+        let version = |row: &FetchedRow<'_>| row.bytes("schema_version").map(<[u8]>::to_vec);
+        let own = local.rows().next().and_then(|row| version(&row));
+        let is_down = |row: &FetchedRow<'_>| {
+            ["peer", "rpc_address"]
+                .iter()
+                .filter_map(|at| nodes::ip(row.bytes(at)?))
+                .any(|ip| down.contains(&ip))
+        };
+        if peers.rows().filter(|row| !is_down(row)).filter_map(|row| version(&row)).all(|of| Some(of) == own)
+        {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            tracing::warn!(
+                "the database's nodes do not agree on the schema, the change is told all the same"
+            );
+            return Ok(());
+        }
+        compio::time::sleep(AGREEMENT_PAUSE).await;
+    }
 }
 
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
-use afterglow_cql::frame::{Header, Opcode};
+use afterglow_cql::frame::{Header, Opcode, Version};
 use afterglow_cql::message::{self, Batch, QueryParams, Request as Message, StatementRef};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
 
-use super::backend::{CallError, ConnectError, parsed};
+use super::backend::{Backend, CallError, ConnectError, parsed};
 use super::client::{Client, Responder};
+use super::pool::Who;
 use super::prepared::{Prepared, Told};
 use super::request::{Asked, Request};
 use super::router::pass_path;
@@ -137,7 +138,7 @@ fn decide(request: Request) {
         }
         _ => {}
     }
-    if request.client().dedicated.borrow().is_some() {
+    if request.client().here.door.cluster().is_guarded() {
         let path = pass_path(&request.asked);
         return request.pass(path);
     }
@@ -161,7 +162,7 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     let dedicated = client.dedicated.borrow().clone();
     let connection = match dedicated {
         Some(backend) => Ok(backend),
-        None => client.here.pool.acquire(request.header.version, Some(keyspace)).await,
+        None => in_keyspace(&client, request.header.version, keyspace).await,
     };
     let answer = match connection {
         Ok(backend) => {
@@ -182,6 +183,22 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
         }
         Err(error) => request.fail(&error),
     }
+}
+
+async fn in_keyspace(
+    client: &Client,
+    version: Version,
+    keyspace: Rc<str>,
+) -> Result<Rc<Backend>, ConnectError> {
+    let who = Who { keyspace: Some(keyspace), ..client.who(version) };
+    let mut last = None;
+    for node in client.here.candidates(None).nodes {
+        match client.here.pool.acquire(node, &who).await {
+            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = Some(error),
+            decided => return decided,
+        }
+    }
+    Err(last.unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
 }
 
 /// Passes PREPARE on and remembers what the id stands for before the client has it.

@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Instant;
 
 use afterglow_cql::frame::{Header, Opcode, Version};
 use afterglow_cql::plan::{self, Plan};
@@ -11,8 +12,12 @@ use afterglow_cql::response::Event;
 use afterglow_cql::statement;
 
 use super::Door;
+use super::backend::ConnectError;
 use super::client::Client;
-use super::pool::Pool;
+use super::login::{Login, User};
+use super::permits::Permits;
+use super::pool::{Pool, Who};
+use super::route::Routes;
 use super::schema::Schema;
 use crate::metrics::{BackendMetrics, DoorMetrics};
 
@@ -21,12 +26,21 @@ const PLANNED_TEXT: usize = 4 * 1024 * 1024;
 /// A text longer than this is planned anew each time.
 const LONGEST_PLANNED: usize = 64 * 1024;
 
+/// Held by who checks a user's credentials.
+type Turn = futures_util::lock::Mutex<()>;
+
 /// One reactor's part of a door.
 pub struct Here {
     /// What all reactors share.
     pub door: Arc<Door>,
     /// Connections to the database.
     pub pool: Rc<Pool>,
+    /// What is remembered to choose among its nodes.
+    pub routes: Routes,
+    /// Which users may read which tables.
+    pub permits: Permits,
+    /// Users whose credentials are being checked: one check at a time for each.
+    logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
     /// This reactor's counters.
     pub metrics: Arc<DoorMetrics>,
     /// This reactor's counters of the database.
@@ -61,7 +75,14 @@ impl Here {
             let part = parts.entry(door.id).or_insert_with(|| {
                 let backend_metrics = door.config.metrics.backend();
                 Rc::new(Self {
-                    pool: Rc::new(Pool::new(door.config.backends.clone(), backend_metrics.clone())),
+                    pool: Rc::new(Pool::new(
+                        door.addresses.clone(),
+                        backend_metrics.clone(),
+                        door.reactors.count(),
+                    )),
+                    routes: Routes::new(door.topology.current()),
+                    permits: Permits::default(),
+                    logins: RefCell::default(),
                     metrics: door.config.metrics.door("cql"),
                     backend_metrics,
                     clients: RefCell::default(),
@@ -73,6 +94,48 @@ impl Here {
             });
             part.clone()
         })
+    }
+
+    /// Has the database check credentials, unless it did so a moment ago.
+    ///
+    /// # Errors
+    /// [`ConnectError::Refused`] has the database's words.
+    pub async fn log_in(self: &Rc<Self>, login: Login, version: Version) -> Result<Arc<User>, ConnectError> {
+        let turn = self.turn_of(&login.user);
+        let _alone = turn.lock().await;
+        if let Some(user) = self.door.users.accepted(&login) {
+            return Ok(user);
+        }
+        let asked = Instant::now();
+        let known = self.door.users.id(&login.user);
+        let mut last = None;
+        for node in self.candidates(None).nodes {
+            match self.pool.try_login(node, login.clone(), known, version).await {
+                Ok(backend) => {
+                    let user = self.door.users.accept(&login, asked);
+                    let who = Who { user: Some(user.clone()), version, keyspace: None };
+                    self.pool.adopt(node, &who, backend);
+                    return Ok(user);
+                }
+                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
+                    last = Some(error)
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last
+            .unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
+    }
+
+    fn turn_of(&self, user: &str) -> Rc<Turn> {
+        let mut logins = self.logins.borrow_mut();
+        if let Some(turn) = logins.get(user).and_then(Weak::upgrade) {
+            return turn;
+        }
+        logins.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Rc::<Turn>::default();
+        logins.insert(user.into(), Rc::downgrade(&turn));
+        turn
     }
 
     /// Forgets this reactor's part: the door is closed.

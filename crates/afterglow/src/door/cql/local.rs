@@ -14,6 +14,7 @@ use super::Door;
 use super::backend::Backend;
 use super::control::query;
 use super::request::Request;
+use super::route::Candidates;
 use super::rows::Fetched;
 use crate::metrics::Path;
 
@@ -93,8 +94,10 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
 /// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
 pub async fn answer(request: Request, question: SystemQuery) {
     let door = request.client().here.door.clone();
-    match request.connection().await {
-        Ok(backend) => drop(load(&door, &backend).await),
+    // Always of one node: drivers take another's row for another database.
+    let first = Candidates { nodes: door.topology.current().first().into_iter().collect(), preferred: 1 };
+    match request.connection_among(&first).await {
+        Ok((backend, _)) => drop(load(&door, &backend).await),
         Err(error) if door.system.read().is_none() => return request.fail(&error),
         Err(_) => {}
     }

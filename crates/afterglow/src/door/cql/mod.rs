@@ -11,12 +11,16 @@ mod control;
 mod dispatch;
 mod here;
 mod local;
+mod login;
+mod nodes;
 mod outbox;
+mod permits;
 mod plan_file;
 mod pool;
 mod prepared;
 mod relay;
 mod request;
+mod route;
 mod router;
 mod rows;
 mod schema;
@@ -24,26 +28,39 @@ mod session;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use afterglow_cql::frame::{Envelope, Version};
+use afterglow_cql::message::AuthResponse;
 use parking_lot::{Condvar, Mutex, RwLock};
 use uuid::Uuid;
+
+use backend::Dial;
+use login::Users;
+use nodes::{Addresses, TopologyStore};
 
 pub use backend::{Backend, CallError, ConnectError, error_code, parsed, result_kind};
 pub use client::{Client, Responder};
 pub use control::Cluster;
 pub use here::Here;
+pub use login::{Login, User};
+pub use nodes::NodeId;
+pub use permits::{May, Permits};
 pub use prepared::{Prepared, PreparedStore, Told};
 pub use request::{Asked, Request};
 pub use router::{ControlState, Later, PassThrough, Router, pass_path};
 pub use rows::{Fetched, FetchedRow};
 pub use schema::{Schema, SchemaStore};
 
-use crate::config::{Advertise, HostPort};
-use crate::metrics::{Kind, Metrics};
+use crate::config::{Advertise, HostPort, credentials};
+use crate::metrics::{BackendMetrics, Kind, Metrics};
 use crate::reactor::{ListenError, Listener, Reactors};
+
+/// Gets what the database pushes.
+pub type EventSink = futures_channel::mpsc::UnboundedSender<Envelope>;
 
 /// What a CQL door needs to know.
 #[derive(Clone)]
@@ -52,6 +69,8 @@ pub struct CqlDoorConfig {
     pub listen: SocketAddr,
     /// The database's contact points, in order of preference.
     pub backends: Vec<HostPort>,
+    /// The file with our own user and password, for where the database asks; see [`crate::config::credentials`].
+    pub credentials: Option<PathBuf>,
     /// The address to give drivers; `None`: the one it listens on.
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
@@ -76,6 +95,14 @@ pub struct Door {
     pub schema: SchemaStore,
     /// Statements prepared through it.
     pub prepared: Arc<PreparedStore>,
+    /// Addresses of the database's nodes.
+    addresses: Arc<Addresses>,
+    /// The database's nodes.
+    topology: TopologyStore,
+    /// Who has logged in.
+    users: Users,
+    /// Class of the database's authenticator, where it has one.
+    authenticator: RwLock<Option<Arc<str>>>,
     cluster: RwLock<Cluster>,
     bound: RwLock<SocketAddr>,
     system: RwLock<Option<local::Tables>>,
@@ -91,6 +118,46 @@ impl Door {
 
     fn set_cluster(&self, now: Cluster) -> Cluster {
         std::mem::replace(&mut *self.cluster.write(), now)
+    }
+
+    /// Class of the database's authenticator; none while it lets everybody in.
+    fn authenticator(&self) -> Option<Arc<str>> {
+        self.authenticator.read().clone()
+    }
+
+    /// A connection with our own credentials, to the first node that can be reached; with the node.
+    ///
+    /// # Errors
+    /// What the database said about it, else what happened last.
+    pub async fn connect_own(
+        &self,
+        version: Version,
+        events: Option<EventSink>,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
+        let login = self.own_login()?;
+        let nowhere =
+            ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
+        let mut last = nowhere;
+        for node in self.topology.current().targets() {
+            let (login, events, metrics) = (login.clone(), events.clone(), metrics.clone());
+            let dial = Dial { version, keyspace: None, login, events, metrics };
+            match Backend::connect(&self.addresses.get(node), dial).await {
+                Ok(backend) => return Ok((backend, node)),
+                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Read anew each time, so that a password can be changed without a restart.
+    fn own_login(&self) -> Result<Option<Login>, ConnectError> {
+        let Some(file) = &self.config.credentials else { return Ok(None) };
+        let read =
+            credentials::read(file).map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
+        let token = AuthResponse::plain(&read.username, &read.password).into();
+        Ok(Some(Login { user: read.username.into(), token }))
     }
 
     /// The address that drivers are told.
@@ -182,7 +249,13 @@ impl CqlDoor {
     /// When the address cannot be listened on.
     pub fn start(config: CqlDoorConfig, reactors: &Reactors) -> Result<Self, ListenError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let addresses = Arc::<Addresses>::default();
+        let contacts = config.backends.iter().map(|contact| addresses.id(contact)).collect();
         let door = Arc::new(Door {
+            topology: TopologyStore::new(contacts),
+            addresses,
+            users: Users::default(),
+            authenticator: RwLock::default(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
             schema: SchemaStore::default(),

@@ -1,4 +1,4 @@
-//! Connections to the database that all clients of a reactor share: one for each protocol version and keyspace.
+//! Connections to the database that all clients of a reactor share: one for each node, user, protocol version and keyspace.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,23 +9,65 @@ use std::time::{Duration, Instant};
 use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
-use super::backend::{Backend, CallError, ConnectError};
-use crate::config::HostPort;
+use super::backend::{Backend, ConnectError, Dial};
+use super::login::{Login, User};
+use super::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
 
 /// Wait after a first failure to connect; doubled with every further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
+/// Connections to one node for one user, in all.
+const PER_NODE_AND_USER: usize = 8;
+/// Of these, what the control connection and the lease have.
+const OWN: usize = 2;
 
-type Key = (Version, Option<Rc<str>>);
+/// Whose connection, and how it speaks.
+#[derive(Clone)]
+pub struct Who {
+    /// The user; none where the database does not ask.
+    pub user: Option<Arc<User>>,
+    /// The protocol version.
+    pub version: Version,
+    /// The keyspace it is in.
+    pub keyspace: Option<Rc<str>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    node: NodeId,
+    user: u32,
+    version: Version,
+    keyspace: Option<Rc<str>>,
+}
+
+impl Key {
+    fn new(node: NodeId, who: &Who) -> Self {
+        let user = who.user.as_ref().map_or(0, |user| user.id);
+        Self { node, user, version: who.version, keyspace: who.keyspace.clone() }
+    }
+
+    fn shares_with(&self, other: &Key) -> bool {
+        self.node == other.node && self.user == other.user
+    }
+}
+
 type Connected = Result<Rc<Backend>, ConnectError>;
 
 /// The connections of one reactor, made when they are first needed and again after they were lost.
 pub struct Pool {
-    targets: Vec<HostPort>,
+    addresses: Arc<Addresses>,
     metrics: Arc<BackendMetrics>,
     entries: RefCell<HashMap<Key, Entry>>,
+    /// Places taken by connections that are being made.
+    dialing: RefCell<Vec<Key>>,
+    /// Connections that finish what is under way, so that others can take their place.
+    retiring: RefCell<Vec<(Key, Rc<Backend>)>>,
+    /// How many connections a node may have for one user from this reactor.
+    share: usize,
+    /// Who waits for a place.
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
 }
 
 #[derive(Default)]
@@ -43,65 +85,104 @@ enum Entry {
 }
 
 impl Pool {
-    /// A pool of connections to the first of `targets` that can be reached.
-    pub fn new(targets: Vec<HostPort>, metrics: Arc<BackendMetrics>) -> Self {
-        Self { targets, metrics, entries: RefCell::default() }
+    /// The pool of one of so many reactors.
+    pub fn new(addresses: Arc<Addresses>, metrics: Arc<BackendMetrics>, reactors: usize) -> Self {
+        Self {
+            addresses,
+            metrics,
+            entries: RefCell::default(),
+            dialing: RefCell::default(),
+            retiring: RefCell::default(),
+            // Clients use two keyspaces at once all the time: the driver's own connection is in none.
+            share: ((PER_NODE_AND_USER - OWN) / reactors).max(2),
+            waiting: RefCell::default(),
+        }
     }
 
     /// The connection, if it is there now.
-    pub fn ready(&self, version: Version, keyspace: Option<&Rc<str>>) -> Option<Rc<Backend>> {
-        match self.entries.borrow().get(&(version, keyspace.cloned())) {
+    pub fn ready(&self, node: NodeId, who: &Who) -> Option<Rc<Backend>> {
+        match self.entries.borrow().get(&Key::new(node, who)) {
             Some(Entry::Up(backend)) if !backend.is_closed() => Some(backend.clone()),
             _ => None,
         }
+    }
+
+    /// Begins to make the connection if there is none and none is being made, unless that failed a moment ago.
+    pub fn prepare(self: &Rc<Self>, node: NodeId, who: &Who) {
+        // Whether it comes about is for the next request to see.
+        let _ = self.begin(node, who);
     }
 
     /// The connection, made if need be. Fails at once for a while after an attempt has failed.
     ///
     /// # Errors
     /// Why the last attempt failed.
-    pub async fn acquire(self: &Rc<Self>, version: Version, keyspace: Option<Rc<str>>) -> Connected {
-        let waiting = {
-            let mut entries = self.entries.borrow_mut();
-            let entry = entries.entry((version, keyspace.clone())).or_default();
-            let (answer, waiting) = oneshot::channel();
-            let backoff = match entry {
-                Entry::Up(backend) if !backend.is_closed() => return Ok(backend.clone()),
-                Entry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
-                Entry::Connecting(waiters, _) => {
-                    waiters.push(answer);
-                    None
-                }
-                Entry::Down { next, .. } => Some((*next, answer)),
-                Entry::Unused | Entry::Up(_) => Some((FIRST_BACKOFF, answer)),
-            };
-            if let Some((backoff, answer)) = backoff {
-                *entry = Entry::Connecting(vec![answer], backoff);
-                let pool = self.clone();
-                compio::runtime::spawn(async move { pool.connect(version, keyspace).await }).detach();
-            }
-            waiting
-        };
-        waiting.await.unwrap_or_else(|_| {
-            Err(ConnectError::Unreachable { address: "-".into(), reason: "the attempt was given up".into() })
-        })
+    pub async fn acquire(self: &Rc<Self>, node: NodeId, who: &Who) -> Connected {
+        match self.begin(node, who)? {
+            Begun::Ready(backend) => Ok(backend),
+            Begun::Waiting(waiting) => waiting.await.unwrap_or_else(|_| Err(given_up())),
+        }
     }
 
-    /// As [`Pool::acquire`], for a request: the error says that it was not sent.
+    fn begin(self: &Rc<Self>, node: NodeId, who: &Who) -> Result<Begun, ConnectError> {
+        let key = Key::new(node, who);
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.entry(key.clone()).or_default();
+        let (answer, waiting) = oneshot::channel();
+        let backoff = match entry {
+            Entry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.clone())),
+            Entry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
+            Entry::Connecting(waiters, _) => {
+                waiters.push(answer);
+                return Ok(Begun::Waiting(waiting));
+            }
+            Entry::Down { next, .. } => *next,
+            Entry::Unused | Entry::Up(_) => FIRST_BACKOFF,
+        };
+        *entry = Entry::Connecting(vec![answer], backoff);
+        let (pool, login) = (self.clone(), who.user.as_ref().map(|user| user.login()));
+        compio::runtime::spawn(async move { pool.connect(key, login).await }).detach();
+        Ok(Begun::Waiting(waiting))
+    }
+
+    /// Has the database check credentials, by making a connection with them. The caller gives it to [`Pool::adopt`] if they are good.
     ///
     /// # Errors
-    /// [`CallError::NotSent`].
-    pub async fn acquire_for_call(
-        self: &Rc<Self>,
+    /// [`ConnectError::Refused`] has the database's words.
+    pub async fn try_login(
+        &self,
+        node: NodeId,
+        login: Login,
+        known: Option<u32>,
         version: Version,
-        keyspace: Option<Rc<str>>,
-    ) -> Result<Rc<Backend>, CallError> {
-        match self.ready(version, keyspace.as_ref()) {
-            Some(backend) => Ok(backend),
-            None => self
-                .acquire(version, keyspace)
-                .await
-                .map_err(|error| CallError::NotSent(error.to_string().into())),
+    ) -> Connected {
+        let key = known.map(|user| Key { node, user, version, keyspace: None });
+        if let Some(key) = &key {
+            self.make_room(key).await;
+        }
+        let made = self.dial(node, version, None, Some(login)).await;
+        if let Some(key) = &key {
+            self.dialed(key);
+        }
+        made
+    }
+
+    /// Keeps a connection that a login has made, if its place is free.
+    pub fn adopt(self: &Rc<Self>, node: NodeId, who: &Who, backend: Rc<Backend>) {
+        let key = Key::new(node, who);
+        let full = self.taken(&key) >= self.share;
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.entry(key).or_default();
+        let free = match entry {
+            Entry::Up(there) => there.is_closed(),
+            Entry::Connecting(..) => false,
+            Entry::Unused | Entry::Down { .. } => true,
+        };
+        if free && !full {
+            self.watch(&backend);
+            *entry = Entry::Up(backend);
+        } else {
+            backend.close();
         }
     }
 
@@ -112,13 +193,113 @@ impl Pool {
                 backend.close();
             }
         }
+        self.retiring.borrow_mut().drain(..).for_each(|(_, backend)| backend.close());
+        self.place_is_free();
     }
 
-    async fn connect(&self, version: Version, keyspace: Option<Rc<str>>) {
-        let result = Backend::connect(&self.targets, version, keyspace.clone(), None, &self.metrics).await;
+    /// Lets go of nodes that are no longer wanted, once what is under way there has ended; forgets failures, so that a node that is back is
+    /// tried at once.
+    pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
+        let mut gone = Vec::new();
+        self.entries.borrow_mut().retain(|key, entry| match entry {
+            Entry::Up(backend) if !wanted(key.node) => {
+                gone.push((key.clone(), backend.clone()));
+                false
+            }
+            Entry::Down { .. } => false,
+            _ => true,
+        });
+        gone.into_iter().for_each(|(key, backend)| self.retire(key, backend));
+    }
+
+    fn retire(&self, key: Key, backend: Rc<Backend>) {
+        backend.retire();
+        let mut retiring = self.retiring.borrow_mut();
+        retiring.retain(|(_, backend)| !backend.is_closed());
+        retiring.push((key, backend));
+    }
+
+    /// Places that connections of the same node and user take, those being made included.
+    fn taken(&self, key: &Key) -> usize {
+        let entries = self.entries.borrow();
+        let up = |entry: &Entry| matches!(entry, Entry::Up(backend) if !backend.is_closed());
+        let open = entries.iter().filter(|(other, entry)| other.shares_with(key) && up(entry)).count();
+        let dialing = self.dialing.borrow().iter().filter(|other| other.shares_with(key)).count();
+        open + dialing + self.leaving(key)
+    }
+
+    fn leaving(&self, key: &Key) -> usize {
+        let retiring = self.retiring.borrow();
+        retiring.iter().filter(|(other, backend)| other.shares_with(key) && !backend.is_closed()).count()
+    }
+
+    /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for one if need be, and has a connection end
+    /// for it that nobody uses, or few do.
+    async fn make_room(&self, key: &Key) {
+        while self.taken(key) >= self.share {
+            let (free, wait) = oneshot::channel();
+            self.waiting.borrow_mut().push(free);
+            if self.leaving(key) == 0
+                && let Some((victim, backend)) = self.victim(key)
+            {
+                self.entries.borrow_mut().remove(&victim);
+                self.retire(victim, backend);
+            }
+            if self.taken(key) < self.share {
+                break;
+            }
+            // Dropped without a word when the pool is gone, and then all is over anyway.
+            let _ = wait.await;
+        }
+        self.dialing.borrow_mut().push(key.clone());
+    }
+
+    fn dialed(&self, key: &Key) {
+        let mut dialing = self.dialing.borrow_mut();
+        if let Some(at) = dialing.iter().position(|other| other == key) {
+            dialing.swap_remove(at);
+        }
+    }
+
+    fn victim(&self, key: &Key) -> Option<(Key, Rc<Backend>)> {
+        let entries = self.entries.borrow();
+        let candidates = entries.iter().filter_map(|(other, entry)| match entry {
+            Entry::Up(backend) if other != key && other.shares_with(key) => Some((other, backend)),
+            _ => None,
+        });
+        let least = candidates.min_by_key(|(_, backend)| (backend.in_flight(), backend.last_heard()));
+        least.map(|(key, backend)| (key.clone(), backend.clone()))
+    }
+
+    /// A connection was made, or has ended: whoever waits for a place may look again.
+    pub fn place_is_free(&self) {
+        for waiting in self.waiting.borrow_mut().drain(..) {
+            let _ = waiting.send(());
+        }
+    }
+
+    async fn dial(
+        &self,
+        node: NodeId,
+        version: Version,
+        keyspace: Option<Rc<str>>,
+        login: Option<Login>,
+    ) -> Connected {
+        let dial = Dial { version, keyspace, login, events: None, metrics: self.metrics.clone() };
+        Backend::connect(&self.addresses.get(node), dial).await
+    }
+
+    async fn connect(self: &Rc<Self>, key: Key, login: Option<Login>) {
+        self.make_room(&key).await;
+        let result = self.dial(key.node, key.version, key.keyspace.clone(), login).await;
+        self.dialed(&key);
+        result.iter().for_each(|backend| self.watch(backend));
         let mut entries = self.entries.borrow_mut();
-        let key = (version, keyspace);
-        let Some(Entry::Connecting(waiters, backoff)) = entries.remove(&key) else { return };
+        let Some(Entry::Connecting(waiters, backoff)) = entries.remove(&key) else {
+            // Closed meanwhile.
+            result.iter().for_each(|backend| backend.close());
+            return;
+        };
         match &result {
             Ok(backend) => drop(entries.insert(key, Entry::Up(backend.clone()))),
             // A keyspace that does not exist may exist in a moment, and made-up names must not fill the table.
@@ -134,5 +315,25 @@ impl Pool {
             // Who gave up waiting does not want it.
             let _ = waiter.send(result.clone());
         }
+        self.place_is_free();
     }
+
+    /// Tells those who wait for a place when this connection ends.
+    fn watch(self: &Rc<Self>, backend: &Backend) {
+        let pool = Rc::downgrade(self);
+        backend.on_end(move || {
+            if let Some(pool) = pool.upgrade() {
+                pool.place_is_free();
+            }
+        });
+    }
+}
+
+enum Begun {
+    Ready(Rc<Backend>),
+    Waiting(oneshot::Receiver<Connected>),
+}
+
+fn given_up() -> ConnectError {
+    ConnectError::Unreachable { address: "-".into(), reason: "the attempt was given up".into() }
 }

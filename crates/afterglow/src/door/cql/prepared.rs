@@ -60,6 +60,8 @@ pub struct Answer {
     pub metadata_id: Option<Bytes>,
     /// Names of the result's columns.
     pub names: Vec<String>,
+    /// Keyspace of the table, and which values make up its partition key; where the server has said so.
+    pub partition: Option<(Box<str>, Box<[u16]>)>,
     /// How many values it takes.
     binds: usize,
 }
@@ -72,7 +74,10 @@ impl Answer {
         let metadata_id = prepared.result_metadata_id.map(|id| whole.slice_ref(id));
         let names = prepared.result.columns.iter().map(|column| column.name.to_owned()).collect();
         let binds = prepared.bound.len();
-        Some(Answer { message: whole.clone(), metadata, metadata_id, names, binds })
+        let indexes: Box<[u16]> = prepared.pk_indexes().collect();
+        let keyspace = prepared.bound.iter().next().map(|column| Box::from(column.keyspace));
+        let partition = keyspace.filter(|_| !indexes.is_empty()).map(|keyspace| (keyspace, indexes));
+        Some(Answer { message: whole.clone(), metadata, metadata_id, names, partition, binds })
     }
 }
 

@@ -9,6 +9,7 @@ use afterglow_cql::message::Prepare;
 use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKind};
 
 use super::backend::{Backend, CallError, error_code, parsed, result_kind};
+use super::pool::Who;
 use super::prepared::{Prepared, Told};
 use super::request::Request;
 use crate::metrics::Path;
@@ -87,7 +88,9 @@ impl Request {
             backend
         } else {
             let keyspace = prepared.keyspace.as_deref().map(Rc::from);
-            other = self.client().here.pool.acquire(version, keyspace).await.ok()?;
+            let who = Who { keyspace, ..self.client().who(version) };
+            let node = self.client().here.door.addresses.id(backend.target());
+            other = self.client().here.pool.acquire(node, &who).await.ok()?;
             &other
         };
         let mut body = Vec::new();

@@ -13,8 +13,10 @@ use bytes::Bytes;
 use super::backend::{Backend, CallError, Waiter, result_kind};
 use super::client::{Client, Responder};
 use super::control;
+use super::nodes::NodeId;
 use super::prepared::Prepared;
 use super::relay::Relay;
+use super::route::Candidates;
 use crate::metrics::Path;
 
 /// What a request asks for, as far as it matters for a cache.
@@ -135,22 +137,53 @@ impl Request {
     /// # Errors
     /// [`CallError::NotSent`].
     pub async fn connection(&self) -> Result<Rc<Backend>, CallError> {
-        let client = self.client();
-        if let Some(backend) = self.connection_now() {
-            return Ok(backend);
+        match self.connection_now() {
+            Some(backend) => Ok(backend),
+            None => self.connection_among(&self.candidates()).await.map(|(backend, _)| backend),
         }
-        if client.dedicated.borrow().is_some() {
-            return Err(CallError::NotSent("this client's own connection to the database was lost".into()));
-        }
-        client.here.pool.acquire_for_call(self.header.version, client.keyspace()).await
     }
 
+    /// As [`Request::connection`], to the first of these nodes that can be reached, and which that is.
+    pub(super) async fn connection_among(
+        &self,
+        candidates: &Candidates,
+    ) -> Result<(Rc<Backend>, Option<NodeId>), CallError> {
+        let client = self.client();
+        let dedicated = client.dedicated.borrow().clone();
+        if let Some(backend) = dedicated {
+            let lost = || CallError::NotSent("this client's own connection to the database was lost".into());
+            return if backend.is_closed() { Err(lost()) } else { Ok((backend, None)) };
+        }
+        let who = client.who(self.header.version);
+        let mut last = CallError::NotSent("no node is known".into());
+        for node in &candidates.nodes {
+            match client.here.pool.acquire(*node, &who).await {
+                Ok(backend) => return Ok((backend, Some(*node))),
+                Err(error) => last = CallError::NotSent(error.to_string().into()),
+            }
+        }
+        Err(last)
+    }
+
+    /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
     fn connection_now(&self) -> Option<Rc<Backend>> {
         let client = self.client();
-        match &*client.dedicated.borrow() {
-            Some(backend) => (!backend.is_closed()).then(|| backend.clone()),
-            None => client.here.pool.ready(self.header.version, client.keyspace.borrow().as_ref()),
+        if let Some(backend) = &*client.dedicated.borrow() {
+            return (!backend.is_closed()).then(|| backend.clone());
         }
+        let (pool, who) = (&client.here.pool, client.who(self.header.version));
+        let Candidates { nodes, preferred } = self.candidates();
+        let (best, others) = nodes.split_at(preferred.min(nodes.len()));
+        let ready = best.iter().filter_map(|node| {
+            let ready = pool.ready(*node, &who);
+            if ready.is_none() {
+                pool.prepare(*node, &who);
+            }
+            ready
+        });
+        // Of equals the first, and that goes round.
+        let ready = ready.min_by_key(|backend| backend.in_flight());
+        ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
     }
 
     /// Answers with the database's answer. When it says that the schema has changed, our own view of the schema is brought up to date first, so

@@ -7,6 +7,7 @@ use afterglow_cql::response::{self, Response, ResultBody};
 use afterglow_cql::system::{SystemColumn, Table, TypeOption};
 
 /// An answer of kind Rows, copied out of the connection's buffer.
+#[derive(Default)]
 pub struct Fetched {
     columns: Vec<(String, Vec<u8>)>,
     rows: Vec<Vec<Option<Vec<u8>>>>,

@@ -17,6 +17,8 @@ pub struct Schema {
     pub generation: u64,
     /// Tables and views by keyspace and name.
     tables: HashMap<String, HashMap<String, Arc<TableSchema>>>,
+    /// Keyspaces of tables and views by their ids.
+    keyspaces: HashMap<Uuid, String>,
     /// `replication` of every keyspace.
     replication: HashMap<String, BTreeMap<String, String>>,
 }
@@ -31,6 +33,11 @@ impl Schema {
     /// The replication options of a keyspace, as `system_schema.keyspaces` has them.
     pub fn replication(&self, keyspace: &str) -> Option<&BTreeMap<String, String>> {
         self.replication.get(keyspace)
+    }
+
+    /// The keyspace of a table.
+    pub fn keyspace_of(&self, table: Uuid) -> Option<&str> {
+        self.keyspaces.get(&table).map(String::as_str)
     }
 
     /// All tables and views.
@@ -150,6 +157,7 @@ pub fn build(sources: &Sources) -> Schema {
         }
     }
     for ((keyspace, name), table) in tables {
+        schema.keyspaces.insert(table.id, keyspace.clone());
         schema.tables.entry(keyspace).or_default().insert(name, Arc::new(table));
     }
     schema

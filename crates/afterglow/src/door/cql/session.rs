@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{Compression, Decoder, Envelope, Flags, FrameError, Opcode, Version};
-use afterglow_cql::message::{self, Request as Message, Startup};
+use afterglow_cql::message::{self, AuthResponse, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
-use afterglow_cql::response::ErrorBody;
+use afterglow_cql::response::{ErrorBody, encode_auth_token, encode_authenticate};
 use bytes::Bytes;
 use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
 
 use super::Door;
-use super::backend::{Backend, CallError};
+use super::backend::{Backend, CallError, ConnectError};
 use super::client::{Client, Responder};
 use super::control::Cluster;
 use super::dispatch;
 use super::here::Here;
+use super::login::Login;
 use super::outbox::Outbox;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::ConnectionGuard;
@@ -60,6 +61,11 @@ pub async fn serve(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, guard: 
     }
     here.remove(&client);
     here.metrics.connections_closed.inc();
+}
+
+/// Whether an authenticator is satisfied with a SASL PLAIN token, which can be said again.
+fn takes_passwords(class: &str) -> bool {
+    class.rsplit('.').next().is_some_and(|name| name.ends_with("PasswordAuthenticator"))
 }
 
 struct Session {
@@ -137,7 +143,9 @@ impl Session {
         match message {
             Ok(Message::Options) => self.options(responder),
             Ok(Message::Startup(startup)) => self.startup(&startup, &envelope, responder).await,
-            Ok(Message::AuthResponse(_)) => self.auth_response(&envelope, responder).await,
+            Ok(Message::AuthResponse(AuthResponse { token })) => {
+                self.auth_response(token, &envelope, responder).await;
+            }
             Ok(Message::Register(register)) => {
                 // Topology and status are about proxies, and there is but this one.
                 self.client.wants_schema.set(register.asks_for("SCHEMA_CHANGE"));
@@ -186,7 +194,7 @@ impl Session {
             }
         };
         if authentication {
-            return self.startup_dedicated(startup, compression, envelope, responder).await;
+            return self.startup_guarded(startup, compression, envelope, responder).await;
         }
         responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
         self.started(version, compression, Stage::Ready);
@@ -197,7 +205,7 @@ impl Session {
     async fn wait_for_database(&self) {
         let door = &self.client.here.door;
         self.wait(WAIT_FOR_DATABASE, || door.cluster() != Cluster::Unknown).await;
-        if matches!(door.cluster(), Cluster::Known { authentication: false, .. }) {
+        if matches!(door.cluster(), Cluster::Known { guarded: false, .. }) {
             self.wait(WAIT_FOR_CACHE, || door.config.router.is_ready()).await;
         }
     }
@@ -224,7 +232,45 @@ impl Session {
         }
     }
 
-    /// The database wants to know who the client is: it gets a connection of its own, and both talk to each other.
+    /// The database wants to know who the client is. With a password, which can be said again for the connections that clients share, it is
+    /// asked by us and checked with the answer; in any other way the database asks itself.
+    async fn startup_guarded(
+        &mut self,
+        startup: &Startup<'_>,
+        compression: Option<Compression>,
+        envelope: &Envelope,
+        responder: Responder,
+    ) {
+        match self.client.here.door.authenticator().filter(|class| takes_passwords(class)) {
+            Some(class) => {
+                responder.reply_with(Opcode::Authenticate, Flags::NONE, Path::Local, |out| {
+                    encode_authenticate(&class, out);
+                });
+                self.started(envelope.header.version, compression, Stage::Authenticating);
+            }
+            None => self.startup_dedicated(startup, compression, envelope, responder).await,
+        }
+    }
+
+    /// Has the database check the client's password.
+    async fn log_in(&self, token: Option<&[u8]>, version: Version, responder: Responder) {
+        // What names no user is for the database to refuse in its own words.
+        let nobody = || Login { user: "".into(), token: Bytes::copy_from_slice(token.unwrap_or_default()) };
+        let login = token.and_then(Login::of_token).unwrap_or_else(nobody);
+        match self.client.here.log_in(login, version).await {
+            Ok(user) => {
+                self.client.user.replace(Some(user));
+                self.client.stage.set(Stage::Ready);
+                responder.reply_with(Opcode::AuthSuccess, Flags::NONE, Path::Local, |out| {
+                    encode_auth_token(None, out);
+                });
+            }
+            Err(ConnectError::Refused { answer, .. }) => responder.relay(&answer, Path::Pass),
+            Err(error) => responder.call_error(&CallError::NotSent(error.to_string().into()), None),
+        }
+    }
+
+    /// The database wants to know who the client is, and not by a password: it gets a connection of its own, and both talk to each other.
     async fn startup_dedicated(
         &mut self,
         startup: &Startup<'_>,
@@ -271,11 +317,14 @@ impl Session {
         responder.call_error(&failed, None);
     }
 
-    async fn auth_response(&mut self, envelope: &Envelope, responder: Responder) {
-        let dedicated = self.client.dedicated.borrow().clone();
-        let Some(backend) = dedicated.filter(|_| self.client.stage.get() == Stage::Authenticating) else {
+    async fn auth_response(&mut self, token: Option<&[u8]>, envelope: &Envelope, responder: Responder) {
+        if self.client.stage.get() != Stage::Authenticating {
             let error = ProtocolError::new("Unexpected message AUTH_RESPONSE, nobody asked for it");
             return responder.protocol_error(&error);
+        }
+        let dedicated = self.client.dedicated.borrow().clone();
+        let Some(backend) = dedicated else {
+            return self.log_in(token, envelope.header.version, responder).await;
         };
         match backend.call(Opcode::AuthResponse, envelope.header.flags, envelope.body.clone()).await {
             Ok(answer) => {

@@ -269,15 +269,14 @@ impl Keeper {
 
     /// The connection, with the lease's table behind it.
     async fn connect(&mut self) -> Option<Rc<Backend>> {
-        let Cluster::Known { version, authentication: false } = self.door.cluster() else { return None };
+        let Cluster::Known { version, guarded: false, .. } = self.door.cluster() else { return None };
         if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
             if self.now() < self.connect_at {
                 return None;
             }
             self.connect_at = self.now() + RECONNECT.as_millis() as Millis;
-            let targets = &self.door.config.backends;
-            let made = Backend::connect(targets, version, None, None, &self.backend_metrics).await;
-            self.connection = made.ok();
+            let made = self.door.connect_own(version, None, &self.backend_metrics).await;
+            self.connection = made.ok().map(|(backend, _)| backend);
         }
         let backend = self.connection.clone()?;
         if !self.cluster_checked {

@@ -1,16 +1,18 @@
 //! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
-use afterglow_cql::response::{MetadataFlags, Response, ResultBody, Rows};
+use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use bytes::Bytes;
 
-use super::super::{Asked, Later, Prepared, Request, parsed};
+use super::super::{Asked, Later, May, Prepared, Request, error_code, parsed, result_kind};
 use super::answer::{Metadata, answer};
 use super::fill::{Ask, FillFailure};
 use super::router::{Shared, bound, metrics};
@@ -36,7 +38,12 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> 
             return Some(Box::pin(confirm(request, prepared, plan)));
         }
     };
-    let found = match shared.cache.look_up(&terms.key) {
+    let looked_up = shared.cache.look_up(&terms.key);
+    if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
+        metrics(&request).passes.inc(PassReason::Authentication);
+        return Some(Box::pin(ask(request, plan)));
+    }
+    let found = match looked_up {
         Lookup::Hit(hit) => Found::of(shared, &hit, &terms, read),
         Lookup::Miss(reason) => Found::Missing(reason.into()),
         Lookup::Flash(flash) => {
@@ -279,7 +286,9 @@ impl Pending {
                 // Who leads may have planned for an older shape of the table than this request.
                 let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
                 match row {
-                    Some(row) => self.reply(row, Path::Miss).await,
+                    // The row was read with another client's rights.
+                    Some(row) if is_allowed(&self.request, self.read()) => self.reply(row, Path::Miss).await,
+                    Some(_) => ask(self.request, self.plan).await,
                     None => self.request.pass(Path::Miss),
                 }
             }
@@ -291,7 +300,7 @@ impl Pending {
     }
 
     async fn lead(self, ticket: Ticket<Waiter>) {
-        let asked_at = self.shared.cache.clock().moment();
+        let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let filled = match self.request.connection().await {
             Ok(backend) => {
                 let read = self.read();
@@ -304,6 +313,7 @@ impl Pending {
         match filled {
             Ok(filled) => {
                 let read = self.read();
+                allow(&self.request, read, asked);
                 let fill =
                     Fill { plan: read, key: &self.terms.key, filled, licence: self.terms.licence, asked_at };
                 let (row, outcome) = self.shared.cache.install(fill, ticket);
@@ -323,6 +333,53 @@ impl Pending {
                 self.request.pass(Path::Miss);
             }
         }
+    }
+}
+
+/// Whether the database has said, not long ago, that this client's user may read the table. Where the database does not ask who clients
+/// are, everybody may.
+fn may_answer(request: &Request, read: &ReadPlan) -> bool {
+    let client = request.client();
+    match &*client.user.borrow() {
+        Some(user) => client.here.permits.may(user.id, read.table.id, Instant::now()) == May::Answer,
+        // Of a client with a connection of its own nobody can say who it is.
+        None => client.dedicated.borrow().is_none(),
+    }
+}
+
+/// As [`may_answer`], without taking it upon this request to ask the database again.
+fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
+    let client = request.client();
+    match &*client.user.borrow() {
+        Some(user) => client.here.permits.has(user.id, read.table.id, Instant::now()),
+        None => client.dedicated.borrow().is_none(),
+    }
+}
+
+/// The database, asked at `asked`, let the client's user read the table.
+fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
+    let client = request.client();
+    if let Some(user) = &*client.user.borrow() {
+        client.here.permits.allow(user.id, read.table.id, asked);
+    }
+}
+
+/// Has the database answer a read, and so decide whether its user may read the table.
+async fn ask(mut request: Request, plan: Arc<Plan>) {
+    let Plan::CachedRead(read) = &*plan else { return request.pass(Path::Pass) };
+    let asked = Instant::now();
+    match request.call().await {
+        Ok(answer) => {
+            if result_kind(&answer) == Some(ResultKind::Rows) {
+                allow(&request, read, asked);
+            } else if let (Some(ErrorCode::Unauthorized), Some(user)) =
+                (error_code(&answer), &*request.client().user.borrow())
+            {
+                request.client().here.permits.deny(user.id, read.table.id);
+            }
+            request.relay(answer, Path::Pass).await;
+        }
+        Err(error) => request.fail(&error),
     }
 }
 

@@ -1,0 +1,107 @@
+//! Who clients are to the database: credentials that it has accepted, to be used again for the connections they share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+/// Credentials that the database has just accepted are not checked again for so long: what it keeps them for itself by default
+/// (`credentials_validity`).
+const ACCEPTED_FOR: Duration = Duration::from_secs(2);
+
+/// A SASL PLAIN token and the user it names. Kept in memory, shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The user.
+    pub user: Box<str>,
+    /// What goes into AUTH_RESPONSE.
+    pub token: Bytes,
+}
+
+impl Login {
+    /// The user of a token; none when it is no PLAIN token (`authorisation id, 0, user, 0, password`).
+    pub fn of_token(token: &[u8]) -> Option<Self> {
+        let mut parts = token.splitn(3, |byte| *byte == 0);
+        let (_, user, _) = (parts.next()?, parts.next()?, parts.next()?);
+        let user = std::str::from_utf8(user).ok().filter(|user| !user.is_empty())?;
+        Some(Self { user: user.into(), token: Bytes::copy_from_slice(token) })
+    }
+}
+
+/// A user that the database knows.
+pub struct User {
+    /// Tells users apart; names may come again with other rights, but that is the database's business.
+    pub id: u32,
+    accepted: RwLock<(Login, Instant)>,
+}
+
+impl User {
+    /// What the database accepted last.
+    pub fn login(&self) -> Login {
+        self.accepted.read().0.clone()
+    }
+}
+
+/// Every user that has logged in, by name.
+#[derive(Default)]
+pub struct Users(Mutex<HashMap<Box<str>, Arc<User>>>);
+
+impl Users {
+    /// The user, if the database has accepted these very credentials a moment ago.
+    pub fn accepted(&self, login: &Login) -> Option<Arc<User>> {
+        let user = self.0.lock().get(&login.user).cloned()?;
+        let fresh = {
+            let accepted = user.accepted.read();
+            accepted.0 == *login && accepted.1.elapsed() < ACCEPTED_FOR
+        };
+        fresh.then_some(user)
+    }
+
+    /// The number of a user who has logged in before.
+    pub fn id(&self, name: &str) -> Option<u32> {
+        self.0.lock().get(name).map(|user| user.id)
+    }
+
+    /// The database accepted them; it was asked at `asked`.
+    pub fn accept(&self, login: &Login, asked: Instant) -> Arc<User> {
+        let mut users = self.0.lock();
+        let id = users.len() as u32 + 1;
+        let user = users
+            .entry(login.user.clone())
+            .or_insert_with(|| Arc::new(User { id, accepted: RwLock::new((login.clone(), asked)) }));
+        *user.accepted.write() = (login.clone(), asked);
+        user.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_tokens_name_a_user() {
+        let named = |token: &[u8]| Login::of_token(token).map(|login| login.user.to_string());
+        assert_eq!(named(b"\0bob\0secret"), Some("bob".into()));
+        assert_eq!(named(b"as\0bob\0se\0cret"), Some("bob".into()));
+        for bad in [&b""[..], b"bob", b"\0bob", b"\0\0secret", b"\0\xff\0x"] {
+            assert_eq!(named(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_accepted_counts_for_a_moment_and_only_for_the_same_password() {
+        let users = Users::default();
+        let login = |token: &[u8]| Login::of_token(token).unwrap();
+        let (good, bad) = (login(b"\0bob\0secret"), login(b"\0bob\0guess"));
+        assert!(users.accepted(&good).is_none());
+        let bob = users.accept(&good, Instant::now());
+        assert!(users.accepted(&good).is_some_and(|user| user.id == bob.id));
+        assert!(users.accepted(&bad).is_none());
+        assert_ne!(users.accept(&login(b"\0eve\0x"), Instant::now()).id, bob.id);
+        let long_ago = Instant::now().checked_sub(ACCEPTED_FOR).unwrap();
+        assert_eq!(users.accept(&good, long_ago).id, bob.id);
+        assert!(users.accepted(&good).is_none());
+    }
+}

@@ -1,0 +1,138 @@
+//! A database that wants to know who reads.
+
+use std::os::unix::fs::PermissionsExt;
+
+use afterglow_cql::frame::Version;
+
+use tempfile::TempDir;
+
+use crate::node::{Client, House, Setup, database, wait_until};
+
+/// Connections that a user may have, however many clients it has.
+const MOST_CONNECTIONS: u64 = 8;
+
+/// A house whose database knows `afterglow`, `alice` who may read `ks.t`, and `bob` who may not.
+fn guarded(own_credentials: bool) -> House {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    for (user, password) in [("afterglow", "own"), ("alice", "secret"), ("bob", "bob")] {
+        database.add_user(user, password);
+    }
+    database.grant_read("alice", "ks.t", true);
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=max-staleness=1h");
+    if own_credentials {
+        let file = directory.path().join("credentials");
+        std::fs::write(&file, "username = \"afterglow\"\npassword = \"own\"\n").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        setup.credentials = Some(file);
+    }
+    House { node: setup.start(), database, directory }
+}
+
+fn log_in(house: &House, user: &str, password: &str) -> Client {
+    house.node.log_in(Version::V4, user, password).unwrap()
+}
+
+#[test]
+fn a_user_who_may_read_is_answered_from_the_cache_and_nobody_else_is() {
+    let house = guarded(true);
+    for &version in Version::ALL {
+        let key = format!("k{}", version.as_u8());
+        let mut alice = house.node.log_in(version, "alice", "secret").unwrap();
+        alice.put(&key, "1");
+        // The second comes from the cache if the first filled it.
+        wait_until("a hit", || {
+            let hits = house.node.hits();
+            assert_eq!(alice.value(&key).as_deref(), Some("1"));
+            house.node.hits() > hits
+        });
+        let mut bob = house.node.log_in(version, "bob", "bob").unwrap();
+        for _ in 0..3 {
+            let hits = house.node.hits();
+            let refused = bob.try_run(&format!("SELECT v FROM ks.t WHERE k = '{key}'")).unwrap_err();
+            assert!(refused.to_string().contains("no SELECT permission"), "{refused}");
+            assert_eq!(house.node.hits(), hits);
+        }
+    }
+}
+
+#[test]
+fn what_is_revoked_ends_and_what_is_granted_begins() {
+    let house = guarded(true);
+    let (mut alice, mut bob) = (log_in(&house, "alice", "secret"), log_in(&house, "bob", "bob"));
+    let read = "SELECT v FROM ks.t WHERE k = 'a'";
+    alice.put("a", "1");
+    wait_until("a hit", || {
+        alice.run(read);
+        house.node.hits() > 0
+    });
+    house.database.grant_read("alice", "ks.t", false);
+    house.database.grant_read("bob", "ks.t", true);
+    wait_until("the refusal is heard of", || alice.try_run(read).is_err());
+    assert!(alice.try_run(read).is_err(), "and it stays so");
+    let hits = house.node.hits();
+    bob.run(read);
+    wait_until("a hit of the other user", || {
+        bob.run(read);
+        house.node.hits() > hits
+    });
+}
+
+#[test]
+fn a_wrong_password_is_refused_in_the_databases_words_also_right_after_a_good_one() {
+    let house = guarded(true);
+    for _ in 0..2 {
+        let mut alice = log_in(&house, "alice", "secret");
+        alice.put("a", "1");
+        let refused = house.node.log_in(Version::V5, "alice", "guess").err().unwrap().to_string();
+        assert!(refused.contains("Provided username alice and/or password are incorrect"), "{refused}");
+    }
+}
+
+#[test]
+fn many_clients_of_a_user_share_a_few_connections() {
+    let house = guarded(true);
+    let mut clients: Vec<Client> = Vec::new();
+    for number in 0..60 {
+        let version = Version::ALL[number % Version::ALL.len()];
+        let mut client = house.node.log_in(version, "alice", "secret").unwrap();
+        if number % 2 == 0 {
+            client.run("USE ks");
+            client.run("INSERT INTO t (k, v) VALUES ('a', '1')");
+        }
+        clients.push(client);
+    }
+    for client in &mut clients {
+        assert_eq!(client.value("a").as_deref(), Some("1"));
+    }
+    let (logins, most) = house.database.logins("alice");
+    assert!(most <= MOST_CONNECTIONS, "{most} connections at once, {logins} logins");
+}
+
+#[test]
+fn without_credentials_of_our_own_clients_log_in_and_nothing_is_cached() {
+    let house = guarded(false);
+    let mut alice = log_in(&house, "alice", "secret");
+    alice.put("a", "1");
+    for _ in 0..5 {
+        assert_eq!(alice.value("a").as_deref(), Some("1"));
+    }
+    assert_eq!(house.node.hits(), 0);
+    assert!(log_in(&house, "bob", "bob").try_run("SELECT v FROM ks.t WHERE k = 'a'").is_err());
+}
+
+#[test]
+fn a_user_whose_password_changed_uses_the_new_one() {
+    let house = guarded(true);
+    log_in(&house, "alice", "secret").put("a", "1");
+    house.database.add_user("alice", "new");
+    house.database.hang_up();
+    let mut alice = loop {
+        // Whoever comes while connections are being lost may be told so.
+        if let Ok(alice) = house.node.log_in(Version::V4, "alice", "new") {
+            break alice;
+        }
+    };
+    wait_until("the connections are there again", || {
+        alice.try_run("SELECT v FROM ks.t WHERE k = 'a'").is_ok()
+    });
+}
