@@ -1,11 +1,11 @@
 //! The public face: a cache and its namespaces.
 
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 use bytes::Bytes;
@@ -24,16 +24,23 @@ use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::pending::Ack;
 use crate::recovery::{self, Env};
+use crate::room::Room;
 use crate::stats::Stats;
 
-/// How long the background thread sleeps when nothing wakes it.
-const NAP: Duration = Duration::from_millis(100);
+/// How long the background thread waits for a device before it looks at the rest of its work again.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the end of a cache waits for a device, or a disk under the data directory, that does not answer at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks whether the background thread is over.
+const JOIN: Duration = Duration::from_millis(1);
 
 /// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next opening recovers.
 pub struct Cache {
     core: Arc<Core>,
     shared: Arc<Shared>,
     worker: Mutex<Option<JoinHandle<()>>>,
+    /// How long its end waits for a device that does not answer.
+    patience: Duration,
     /// Held for as long as the cache is open.
     _lock: DirLock,
 }
@@ -43,6 +50,10 @@ pub struct Cache {
 struct Shared {
     close: AtomicBool,
     abandon: AtomicBool,
+    /// Nobody waits for the thread any more.
+    given_up: AtomicBool,
+    /// Grows for as long as the thread gets on.
+    beats: AtomicU64,
 }
 
 impl std::fmt::Debug for Cache {
@@ -76,7 +87,17 @@ impl Cache {
             entropy: [a, b, c],
         };
         let mut disk = opened.disk;
-        let recovery::Opened { core, driver } = recovery::open(&config, env, &mut *disk)?;
+        let opened = recovery::open(&config, env, &mut *disk)?;
+        Self::start(opened, disk, lock, PATIENCE)
+    }
+
+    fn start(
+        opened: recovery::Opened,
+        disk: Box<dyn Disk>,
+        lock: DirLock,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
+        let recovery::Opened { core, driver } = opened;
         let shared = Arc::new(Shared::default());
         let worker = {
             let (shared, core) = (shared.clone(), core.clone());
@@ -84,11 +105,11 @@ impl Cache {
                 .name(THREAD.into())
                 .spawn(move || {
                     core.streams.set_worker(thread::current());
-                    run(driver, &mut *disk, &shared);
+                    run(driver, disk, &shared);
                 })
                 .map_err(|source| OpenError::Thread { source })?
         };
-        Ok(Self { core, shared, worker: Mutex::new(Some(worker)), _lock: lock })
+        Ok(Self { core, shared, worker: Mutex::new(Some(worker)), patience, _lock: lock })
     }
 
     /// Opens a namespace, creating it when there is none of that name. Handles are cheap to clone.
@@ -129,18 +150,33 @@ impl Cache {
     }
 
     /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and marks the cache clean.
-    /// Blocks until that is done. Calling it again does nothing.
+    /// Blocks until that is done; a device that does not answer for ten seconds is given up, with an error in the log, and the
+    /// next start is as after a crash. Calling it again does nothing.
     pub fn close(&self) {
         self.shared.close.store(true, Ordering::Release);
         self.join();
     }
 
     fn join(&self) {
-        if let Some(worker) = self.worker.lock().take() {
-            worker.thread().unpark();
-            if worker.join().is_err() {
-                tracing::error!("the background thread died: the next start is as after a crash");
+        let Some(worker) = self.worker.lock().take() else { return };
+        worker.thread().unpark();
+        let (mut beats, mut since) = (self.shared.beats.load(Ordering::Relaxed), Instant::now());
+        while !worker.is_finished() {
+            thread::sleep(JOIN);
+            let now = self.shared.beats.load(Ordering::Relaxed);
+            if now != beats {
+                (beats, since) = (now, Instant::now());
+            } else if since.elapsed() > self.patience {
+                tracing::error!(
+                    "a device or disk does not answer: it is given up, the next start is as after a crash"
+                );
+                self.shared.abandon.store(true, Ordering::Release);
+                self.shared.given_up.store(true, Ordering::Release);
+                return;
             }
+        }
+        if worker.join().is_err() {
+            tracing::error!("the background thread died: the next start is as after a crash");
         }
     }
 }
@@ -162,7 +198,7 @@ impl Drop for Driven {
 }
 
 /// The background thread.
-fn run(driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
+fn run(driver: Driver, mut disk: Box<dyn Disk>, shared: &Shared) {
     let mut driven = Driven(driver);
     let driver = &mut driven.0;
     let (mut ios, mut done) = (Vec::new(), Vec::new());
@@ -177,15 +213,24 @@ fn run(driver: Driver, disk: &mut dyn Disk, shared: &Shared) {
         for io in ios.drain(..) {
             disk.submit(io);
         }
-        if disk.in_flight() > 0 {
-            disk.wait(1, &mut done);
-            for d in done.drain(..) {
-                driver.complete(d);
-            }
+        let waiting = disk.in_flight() > 0;
+        if waiting {
+            disk.wait_for(LOOK, &mut done);
         } else if abandoned || driver.is_closed() {
             return;
         } else if !driver.is_busy() {
-            thread::park_timeout(NAP);
+            thread::park_timeout(driver.nap());
+        }
+        if !waiting || !done.is_empty() {
+            shared.beats.fetch_add(1, Ordering::Relaxed);
+        }
+        for d in done.drain(..) {
+            driver.complete(d);
+        }
+        if shared.given_up.load(Ordering::Acquire) {
+            // The kernel may yet write into the buffers of what is in flight: they stay where they are.
+            std::mem::forget(disk);
+            return;
         }
     }
 }
@@ -290,10 +335,20 @@ impl Namespace {
     /// [`RefuseReason::Closed`]). Blocks for as long as the namespace's [`Durability`](crate::Durability) asks for, five seconds at
     /// most.
     pub fn put(&self, key: &[u8], value: &[u8], options: PutOptions) -> PutOutcome {
+        self.core.wait_for_room();
         self.submit_put(key, value, options).wait()
     }
 
-    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future.
+    /// For callers that must not block: what to await before a change (a put, removal or [`Namespace::modify`]) when the journal
+    /// is full. It takes 50 ms at most; blocking calls wait by themselves. A change that does not wait, or whose wait was in
+    /// vain, is carried out all the same: when its journal entry is lost, Mutable namespaces would be cold after a crash until
+    /// the next checkpoint.
+    #[must_use]
+    pub fn room(&self) -> Option<Room> {
+        self.core.room()
+    }
+
+    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future. See [`Namespace::room`].
     pub fn submit_put(&self, key: &[u8], value: &[u8], options: PutOptions) -> Ack<PutOutcome> {
         self.core.put(&self.ns, key, value, &options)
     }
@@ -362,6 +417,7 @@ impl Namespace {
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
+        self.core.wait_for_room();
         let mut modify = self.modify(key, change);
         loop {
             modify = match modify {
@@ -378,6 +434,7 @@ impl Namespace {
     /// Removes an object and returns the version of the removal: puts before it have lower versions. Blocks for a flush of
     /// the journal where the namespace is [`Durability::Synced`](crate::Durability), as all removals do.
     pub fn remove(&self, key: &[u8]) -> u64 {
+        self.core.wait_for_room();
         self.core.remove(&self.ns, key)
     }
 
@@ -388,6 +445,7 @@ impl Namespace {
 
     /// Removes all objects of a group, in O(1). Puts into the group after this are not affected.
     pub fn remove_group(&self, group: u32) -> u64 {
+        self.core.wait_for_room();
         self.core.kill(&self.ns, Event::Group { ns: self.ns.id, group })
     }
 
@@ -398,6 +456,7 @@ impl Namespace {
 
     /// Removes all objects put with a token whose top 20 bits equal this one's, in O(1).
     pub fn bump_epoch(&self, token: u64) -> u64 {
+        self.core.wait_for_room();
         self.core.kill(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
     }
 
@@ -408,11 +467,84 @@ impl Namespace {
 
     /// Removes everything, in O(1).
     pub fn clear(&self) -> u64 {
+        self.core.wait_for_room();
         self.core.kill(&self.ns, Event::Clear { ns: self.ns.id })
     }
 
     /// [`Namespace::clear`] for callers that must not block.
     pub fn submit_clear(&self) -> Ack<u64> {
         self.core.kill_later(&self.ns, Event::Clear { ns: self.ns.id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PutOptions;
+    use crate::clock::ManualClock;
+    use crate::disk::sim::{SimFaults, SimMachine};
+    use crate::disk::{DeviceInfo, Done, Io};
+    use crate::testing::TempDir;
+
+    /// A device that never answers, once it is opened.
+    struct Silent(Box<dyn Disk>);
+
+    impl Disk for Silent {
+        fn devices(&self) -> &[DeviceInfo] {
+            self.0.devices()
+        }
+
+        fn submit(&mut self, io: Io) {
+            self.0.submit(io);
+        }
+
+        fn in_flight(&self) -> usize {
+            self.0.in_flight()
+        }
+
+        fn wait(&mut self, _: usize, _: &mut Vec<Done>) {
+            unreachable!("nobody may wait without a limit once the cache is open")
+        }
+
+        fn wait_for(&mut self, _: Duration, _: &mut Vec<Done>) {}
+    }
+
+    #[test]
+    fn a_device_that_never_answers_does_not_hold_up_the_end() {
+        let dir = TempDir::new();
+        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+        let mut config = Config::new(dir.path(), Vec::new());
+        (config.memory, config.shards, config.segment_size) = (2 << 20, 2, Some(64 << 10));
+        let env = || Env {
+            set: machine.device_set(),
+            meta: Arc::new(machine.meta()),
+            journal: Arc::new(
+                machine.open_media("journal").unwrap_or_else(|| machine.create_media("journal", 64 << 10)),
+            ),
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            boot_id: Some([1; 16]),
+            entropy: [1, 2, 3],
+        };
+        for close in [true, false] {
+            let mut disk = machine.disk();
+            let opened = recovery::open(&config, env(), &mut disk).expect("opens");
+            let lock = DirLock::acquire(dir.path()).expect("free");
+            let patience = Duration::from_millis(20);
+            let cache =
+                Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, patience).expect("starts");
+            let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+            for n in 0..2000u32 {
+                let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+            }
+            if close {
+                cache.close();
+            }
+            drop(cache);
+            let state = crate::media::MetaStore::read(&machine.meta(), recovery::STATE)
+                .expect("read")
+                .expect("there");
+            let state = crate::format::state::State::decode(&state).expect("whole");
+            assert!(!state.clean, "what is not written is not clean");
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::namespace::NamespaceState;
 use crate::pending::Waiters;
 use crate::read;
 use crate::recovery::STATE;
+use crate::room::Rooms;
 use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
 use crate::shard::{Shard, ShardSlot};
 use crate::stats::{EngineCounters, Stats};
@@ -55,6 +56,8 @@ pub struct Core {
     pub(crate) streams: Streams,
     /// Operations that wait for the device.
     pub(crate) waiters: Waiters,
+    /// Changes that wait for room in the journal.
+    pub(crate) rooms: Rooms,
     pub(crate) journal: Arc<Journal>,
     pub(crate) versions: Arc<Versions>,
     pub(crate) totals: Arc<EngineCounters>,

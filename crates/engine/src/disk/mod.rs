@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use buf::{AlignedBuf, BUF_ALIGN, WriteBuf};
 pub use files::{OpenError, open_read_only};
@@ -128,6 +129,9 @@ pub trait Disk: Send {
     /// Appends finished I/Os to `out`; blocks, without spinning, until at least `at_least` were appended or nothing is in
     /// flight. 0 only polls.
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>);
+
+    /// Like `wait(1, out)`, but for no longer than `limit`: a device may never answer.
+    fn wait_for(&mut self, limit: Duration, out: &mut Vec<Done>);
 }
 
 /// The devices shared between threads: blocking reads on the caller's thread (one `pread`, no hand-off), and descriptors

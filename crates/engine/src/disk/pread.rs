@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -77,6 +78,18 @@ impl Disk for PreadDisk {
         let mut done = self.shared.done.lock();
         while done.len() < wanted {
             self.shared.finished.wait(&mut done);
+        }
+        self.in_flight -= done.len();
+        out.append(&mut done);
+    }
+
+    fn wait_for(&mut self, limit: Duration, out: &mut Vec<Done>) {
+        let until = Instant::now() + limit;
+        let mut done = self.shared.done.lock();
+        while done.is_empty() && self.in_flight > 0 {
+            if self.shared.finished.wait_until(&mut done, until).timed_out() {
+                break;
+            }
         }
         self.in_flight -= done.len();
         out.append(&mut done);

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::files::{Files, advance};
 use super::{AlignedBuf, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check_io};
@@ -144,6 +146,18 @@ impl UringDisk {
         }
     }
 
+    /// Sleeps until there is a completion (the ring's descriptor is readable then), or for that long.
+    fn sleep(&mut self, limit: Duration) {
+        let fd = self.ring.as_raw_fd();
+        // SAFETY: the ring, and with it its descriptor, stays open for as long as it is borrowed here.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let limit = Timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => self.give_up(&error.into()),
+        }
+    }
+
     /// The ring is ours, set up and probed: when the kernel still refuses it, it is gone. Everything in flight fails, and so
     /// does everything from now on. The kernel may not have let go of the memory, so that is never used again.
     fn give_up(&mut self, reason: &io::Error) {
@@ -257,6 +271,19 @@ impl Disk for UringDisk {
                 return;
             }
             self.enter(missing.min(1));
+        }
+    }
+
+    fn wait_for(&mut self, limit: Duration, out: &mut Vec<Done>) {
+        let until = Instant::now() + limit;
+        loop {
+            let before = out.len();
+            self.wait(0, out);
+            let left = until.saturating_duration_since(Instant::now());
+            if out.len() > before || self.in_flight() == 0 || left.is_zero() {
+                return;
+            }
+            self.sleep(left);
         }
     }
 }

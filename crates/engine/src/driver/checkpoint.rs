@@ -127,7 +127,7 @@ impl Driver {
 
     fn checkpoint_is_due(&self, now: u64) -> bool {
         let (c, core) = (&self.checkpoint, &self.core);
-        if c.wanted {
+        if c.wanted || core.rooms.take_wanted() {
             return true;
         }
         if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {

@@ -17,6 +17,7 @@ use crate::sync::atomic::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::RefuseReason;
 use crate::config::Config;
@@ -27,6 +28,10 @@ use crate::segment::WriteJob;
 
 /// Name of the thread in production.
 pub const THREAD: &str = "afterglow-writer";
+
+/// How long the thread sleeps when nothing wakes it, and while somebody waits for room in the journal.
+const NAP: Duration = Duration::from_millis(100);
+const SHORT_NAP: Duration = Duration::from_millis(5);
 
 /// What an I/O in flight is for.
 #[derive(Debug)]
@@ -99,6 +104,13 @@ impl Driver {
         self.step_checkpoint(now, out);
         self.step_close(now);
         self.step_writes(out);
+        self.core.wake_for_room();
+    }
+
+    /// How long to sleep when nothing is in flight and nothing to do at once.
+    #[must_use]
+    pub fn nap(&self) -> Duration {
+        if self.core.rooms.is_awaited() { SHORT_NAP } else { NAP }
     }
 
     /// Takes the outcome of an I/O.

@@ -26,6 +26,7 @@ use crate::journal::{Journal, Scan};
 use crate::media::{Media, MetaStore};
 use crate::namespace::NamespaceState;
 use crate::pending::Waiters;
+use crate::room::Rooms;
 use crate::segment::{Place, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
@@ -337,6 +338,7 @@ fn build(
         shards: (0..config.shards).map(shard).collect(),
         streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
         waiters: Waiters::default(),
+        rooms: Rooms::default(),
         namespaces: RwLock::new(namespaces),
         kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),

@@ -98,21 +98,23 @@ impl Oracle {
             return Err(format!("{key:?} was never put, got {} bytes", value.len()));
         };
         let first = states.iter().rposition(|s| s.since <= start && s.certain).unwrap_or(0);
-        let found = states.iter().rposition(|s| s.object.as_ref().is_some_and(|o| o.value == value));
-        let Some(at) = found else {
+        let is_it = |s: &State| s.object.as_ref().is_some_and(|o| o.value == value);
+        let Some(newest) = states.iter().rposition(is_it) else {
             return Err(format!("{key:?}: {} bytes that were never put", value.len()));
         };
-        let expiry = states[at].object.as_ref().map_or(0, |o| o.expiry);
-        if at < first {
+        if newest < first {
             return Err(format!(
-                "{key:?}: stale, state {at} of {}, allowed from {first}: {:?}",
+                "{key:?}: stale, state {newest} of {}, allowed from {first}: {:?}",
                 states.len(),
                 brief(states)
             ));
         }
-        if expiry != 0 && u64::from(expiry) <= expired_at {
-            return Err(format!("{key:?}: expired at {expiry}, time is {expired_at}"));
-        }
+        // A touch leaves two states of one value: which of them was seen, only the expiry can tell.
+        let lives =
+            |s: &State| s.object.as_ref().is_some_and(|o| o.expiry == 0 || u64::from(o.expiry) > expired_at);
+        let Some(at) = (first..=newest).rev().find(|&at| is_it(&states[at]) && lives(&states[at])) else {
+            return Err(format!("{key:?}: expired, time is {expired_at}: {:?}", states[newest]));
+        };
         // Seen, so it happened; nobody may see anything before it from now on.
         if at + 1 == states.len() {
             states[at].certain = true;

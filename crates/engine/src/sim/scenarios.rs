@@ -1,11 +1,15 @@
 //! Histories that random runs meet too rarely, told step by step.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
 use crate::config::{Durability, Mutability, NamespaceOptions};
 use crate::disk::sim::{Crash, SimFaults};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::pending::{Ack, Pending};
+use crate::room::Room;
 use crate::version;
 
 /// The namespace "mutable".
@@ -250,6 +254,63 @@ fn those_who_wait_at_the_same_time_share_a_write() {
     }
     let padding = life.core.stats().totals.padding_bytes - before.padding_bytes;
     assert!(padding < 2 * 4096, "{padding} bytes were written to fill blocks");
+}
+
+/// Puts until a change would have to wait for room in the journal; without I/O in between.
+fn fill_journal(life: &Life) -> Room {
+    for n in 0..1000u32 {
+        if let Some(room) = life.namespaces[NS].room() {
+            return room;
+        }
+        put(life, format!("key-{}", n % 50).as_bytes(), b"value", 0);
+    }
+    panic!("the journal does not get full")
+}
+
+fn is_ready(room: &mut Room) -> bool {
+    Pin::new(room).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[test]
+fn a_full_journal_makes_changes_wait_until_a_checkpoint_has_made_room() {
+    let (mut world, mut life) = world(1);
+    let mut room = fill_journal(&life);
+    assert!(!is_ready(&mut room));
+    // The clock stands still: it is the checkpoint, made at once, that ends the wait.
+    for _ in 0..500 {
+        world.turn(&mut life);
+        if is_ready(&mut room) {
+            let stats = life.core.stats();
+            assert!(!stats.journal_poisoned && stats.totals.checkpoints == 1, "{stats:?}");
+            assert!(life.namespaces[NS].room().is_none());
+            // A second time at once, although two checkpoints are a second apart otherwise.
+            let mut room = fill_journal(&life);
+            for _ in 0..500 {
+                world.turn(&mut life);
+            }
+            assert!(is_ready(&mut room) && !life.core.stats().journal_poisoned, "{:?}", life.core.stats());
+            return;
+        }
+    }
+    panic!("no room: {:?}", life.core.stats());
+}
+
+#[test]
+fn nobody_waits_for_room_longer_than_50_ms_and_nobody_once_an_entry_was_lost() {
+    let (mut world, mut life) = world(1);
+    let mut room = fill_journal(&life);
+    world.turn_without_answers(&mut life);
+    world.clock.pass(49);
+    assert!(!is_ready(&mut room) && life.namespaces[NS].room().is_some());
+    world.clock.pass(1);
+    assert!(is_ready(&mut room) && life.namespaces[NS].room().is_none());
+    assert!(!life.core.journal.is_poisoned(), "there is some room for those who do not wait");
+    for n in 0..500u32 {
+        put(&life, format!("key-{}", n % 50).as_bytes(), b"new", 0);
+    }
+    assert!(life.core.journal.is_poisoned() && life.namespaces[NS].room().is_none());
+    let life = crash(&mut world, life, Crash::Process);
+    assert_eq!(get(&life, b"key-0"), None, "cold, because entries were lost");
 }
 
 #[test]

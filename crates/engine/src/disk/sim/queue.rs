@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -77,6 +78,11 @@ impl Disk for SimDisk {
 
     fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// There is no time here: the same as `wait(1, out)`.
+    fn wait_for(&mut self, _limit: Duration, out: &mut Vec<Done>) {
+        self.wait(1, out);
     }
 
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {

@@ -24,7 +24,7 @@ use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_o
 use afterglow_cql::freshness::lease::LeaseClock;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::row::{Filled, StoredRow};
-use afterglow_engine::{Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
+use afterglow_engine::{Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
 use bytes::Bytes;
 use futures_channel::oneshot;
 
@@ -287,14 +287,18 @@ impl RowCache {
         value.extend_from_slice(&filled.bytes);
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let options = PutOptions { expiry: expiry.unwrap_or(0), group: group_of(table.id), token };
-        match self.rows.put(key.engine_key(), &value, options) {
-            PutOutcome::Stored { .. }
+        // A full journal is for writes: this row is filled again by a later read.
+        if self.rows.room().is_some() {
+            return FillOutcome::Refused;
+        }
+        match self.rows.submit_put(key.engine_key(), &value, options) {
+            Ack::Done(PutOutcome::Stored { .. })
                 if StoredRow::decode(&filled.bytes).is_some_and(|row| row.is_absent()) =>
             {
                 FillOutcome::InstalledAbsent
             }
-            PutOutcome::Stored { .. } => FillOutcome::Installed,
-            PutOutcome::Refused(_) => FillOutcome::Refused,
+            Ack::Done(PutOutcome::Stored { .. }) | Ack::Later(_) => FillOutcome::Installed,
+            Ack::Done(PutOutcome::Refused(_)) => FillOutcome::Refused,
         }
     }
 }

@@ -11,7 +11,7 @@ use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
 use afterglow_cql::plan::Target;
 use afterglow_cql::response::{Response, ResultBody};
-use afterglow_engine::{IntentId, IntentTable};
+use afterglow_engine::{IntentId, IntentTable, Room};
 use parking_lot::Mutex;
 
 use super::super::{CallError, Later, Request, error_code, parsed};
@@ -187,12 +187,18 @@ impl RowCache {
         write
     }
 
+    /// What a write must await before it begins while the engine's journal is full: 50 ms at most.
+    pub fn room(&self) -> Option<Room> {
+        self.rows.room()
+    }
+
+    /// Nothing to wait for: the namespace is write-back.
     fn drop_rows(&self, doomed: &Doomed) {
         match doomed {
-            Doomed::Row(key) => drop(self.rows.remove(key)),
-            Doomed::Partition(token) => drop(self.rows.bump_epoch(*token)),
-            Doomed::Table(group) => drop(self.rows.remove_group(*group)),
-            Doomed::Everything => drop(self.rows.clear()),
+            Doomed::Row(key) => drop(self.rows.submit_remove(key)),
+            Doomed::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),
+            Doomed::Table(group) => drop(self.rows.submit_remove_group(*group)),
+            Doomed::Everything => drop(self.rows.submit_clear()),
         }
     }
 
@@ -285,10 +291,27 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         Some(level) => newest.is_weak(touched.planned(), level, shared.data_center.read().as_deref()),
         None => true,
     };
-    let is_current = || touched.is_current(&*shared.newest.of(&door.schema));
-    let mut write = shared.cache.begin_write(&touched, weak, is_current);
+    let begin = {
+        let shared = shared.clone();
+        move || {
+            let is_current = || touched.is_current(&*shared.newest.of(&door.schema));
+            shared.cache.begin_write(&touched, weak, is_current)
+        }
+    };
+    // At once where that is possible: reads behind it on its connection then find its gates closed.
+    let begun = match shared.cache.room() {
+        None => Ok(begin()),
+        Some(room) => Err((room, begin)),
+    };
     let shared = shared.clone();
     Some(Box::pin(async move {
+        let mut write = match begun {
+            Ok(write) => write,
+            Err((room, begin)) => {
+                room.await;
+                begin()
+            }
+        };
         let answer = request.call().await;
         let answered = Answered::by(&answer, write.conditional);
         if let Answered::Unknown(reason) = answered {
