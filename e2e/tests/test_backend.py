@@ -83,8 +83,8 @@ def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
 
 
 @pytest.fixture(scope="module")
-def guarded():
-    """A Cassandra that wants passwords, with Afterglow in front."""
+def guarded_node():
+    """A Cassandra that wants passwords, and its first role."""
     with Cassandra(heap="512M", auth=True) as node:
         root = PlainTextAuthProvider("cassandra", "cassandra")
 
@@ -96,8 +96,101 @@ def guarded():
                 return None
 
         poll("Cassandra to make its first role", superuser_exists, 60)
-        with Afterglow(node.contact) as instance:
-            yield node, instance, root
+        yield node, root
+
+
+@pytest.fixture(scope="module")
+def guarded(guarded_node):
+    """It, with an Afterglow in front that has no role of its own."""
+    node, root = guarded_node
+    with Afterglow(node.contact) as instance:
+        yield node, instance, root
+
+
+@pytest.fixture(scope="module")
+def trusted(guarded_node, tmp_path_factory):
+    """It, with an Afterglow in front that has."""
+    node, root = guarded_node
+    with connect(node, auth=root) as session:
+        session.execute("CREATE ROLE afterglow WITH PASSWORD = 'of-its-own' AND LOGIN = true")
+        session.execute("GRANT CREATE ON ALL KEYSPACES TO afterglow")
+        session.execute(f"CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE ks.ours (k int PRIMARY KEY, v text)")
+        for role in ("alice", "carol"):
+            session.execute(f"CREATE ROLE {role} WITH PASSWORD = '{role}' AND LOGIN = true")
+        session.execute("GRANT SELECT ON ks.ours TO alice")
+        session.execute("GRANT MODIFY ON ks.ours TO alice")
+    credentials = tmp_path_factory.mktemp("credentials") / "afterglow"
+    credentials.touch(mode=0o600)
+    credentials.write_text('username = "afterglow"\npassword = "of-its-own"\n')
+    with Afterglow(node.contact, extra=("--backend-credentials", credentials)) as instance:
+        poll("the lease", lambda: instance.metrics().total("afterglow_lease_state", state="held") == 1, 30)
+        yield node, instance, root
+
+
+def login(role):
+    return PlainTextAuthProvider(role, role)
+
+
+def test_a_role_that_may_read_is_answered_from_the_cache_and_no_other(trusted):
+    node, instance, _ = trusted
+    query = "SELECT v FROM ks.ours WHERE k = 1"
+    for version in (3, 4, 5):
+        with (
+            connect(instance, auth=login("alice"), version=version) as alice,
+            connect(instance, auth=login("carol"), version=version) as carol,
+            connect(node, auth=login("carol"), version=version) as direct,
+        ):
+            insert, select = alice.prepare("INSERT INTO ks.ours (k, v) VALUES (?, ?)"), alice.prepare(query)
+            alice.execute(insert, (1, f"v{version}"))
+
+            def hit(session, statement):
+                before = instance.metrics().hits()
+                kind, *rest = answer(session, statement)
+                assert kind == "Unauthorized" or rest[-1] == [(f"v{version}",)], (kind, rest)
+                return instance.metrics().hits() > before
+
+            for statement in (query, select):
+                poll("a hit", lambda s=statement: hit(alice, s), 10)
+            for _ in range(3):
+                assert not hit(carol, query)
+                assert answer(carol, query) == answer(direct, query)
+
+
+def test_what_is_revoked_is_refused_within_the_ages_of_both_caches(trusted):
+    node, instance, root = trusted
+    query = "SELECT v FROM ks.ours WHERE k = 1"
+    with connect(instance, auth=login("alice")) as alice, connect(node, auth=root) as direct:
+        alice.execute("INSERT INTO ks.ours (k, v) VALUES (1, 'one')")
+        direct.execute("REVOKE SELECT ON ks.ours FROM alice")
+        revoked = time.monotonic()
+        poll("the refusal", lambda: answer(alice, query)[0] == "Unauthorized", 30)
+        # Two seconds of ours on top of Cassandra's two, and a slow machine.
+        assert time.monotonic() - revoked < 10
+        direct.execute("GRANT SELECT ON ks.ours TO alice")
+        poll("the grant", lambda: answer(alice, query)[-1] == [("one",)], 30)
+
+
+def test_many_clients_of_a_role_have_few_connections_to_the_database(trusted):
+    node, instance, root = trusted
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(connect(instance, auth=login("alice"), version=3 + n % 3)) for n in range(12)]
+        for session in sessions:
+            assert session.execute("SELECT v FROM ks.ours WHERE k = 77").one() is None
+        direct = stack.enter_context(connect(node, auth=root))
+        users = [row.username for row in direct.execute("SELECT username FROM system_views.clients")]
+        assert 1 <= users.count("alice") <= 8, users
+        assert users.count("afterglow") <= 2, users
+
+
+def test_a_wrong_password_is_refused_in_the_databases_words_also_before_a_cache(trusted):
+    node, instance, _ = trusted
+    words = []
+    for server in (node, instance):
+        with pytest.raises(NoHostAvailable) as refusal, connect(server, auth=PlainTextAuthProvider("alice", "no")):
+            pass
+        words.append([str(error).split("code=", 1)[-1] for error in refusal.value.errors.values()])
+    assert words[0] == words[1]
 
 
 def test_with_passwords_everything_passes_through_and_nothing_is_cached(guarded):

@@ -1,6 +1,7 @@
 //! A server from its configuration to its end: data directory, cache, doors, admin pages, signals.
 
 mod cache;
+mod limits;
 mod reload;
 mod startup;
 
@@ -68,6 +69,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let health = Arc::new(Health::default());
     let (sender, events) = mpsc::channel();
     startup::say_configuration(&config);
+    limits::raise_open_files();
     let shown = Shown { metrics: metrics.clone(), health: health.clone() };
     // Dropped last, so that a second signal ends the process however long the rest takes.
     let control = Control::start(config.admin, shown, sender)?;
