@@ -220,3 +220,6 @@ impl Journal {
         self.media.sync()
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
