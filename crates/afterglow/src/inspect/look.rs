@@ -107,9 +107,8 @@ fn read_state(path: &Path) -> (State, Option<state::State>) {
 fn read_superblock(path: &Path) -> io::Result<Found> {
     let mut bytes = Vec::new();
     File::open(path)?.take(RESERVED).read_to_end(&mut bytes)?;
-    if bytes.len() < RESERVED as usize {
-        return Ok(Found::Foreign);
-    }
+    // Opening makes a file that is too short as long as it should be.
+    bytes.resize(RESERVED as usize, 0);
     Ok(Superblock::decode(&bytes))
 }
 
