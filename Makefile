@@ -20,12 +20,15 @@ e2e: tools build
 lint: tools
 	tools/lint
 
-# kill -9 at random moments under load, every read judged: a short run against a database in memory, and a long one.
+# kill -9 at random moments under load, every read judged.
 killtest: build
 	target/debug/afterglow-workload killtest --fake-backend --rounds $(or $(ROUNDS),20)
 
-soak: release
-	target/release/afterglow-workload killtest --afterglow target/release/afterglow --fake-backend --rounds $(or $(ROUNDS),1000)
+# The engine simulated: so many seeds from FROM on, with all debug assertions. A seed that fails is shortened and kept in target/sim.
+soak:
+	@mkdir -p target/sim
+	AFTERGLOW_SIM_OUT=$(CURDIR)/target/sim AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),100000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
+	  cargo test --locked --profile soak -p afterglow-engine --lib -- --exact sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep --nocapture
 
 # libFuzzer (nightly): every target of crates/fuzz, or TARGET=name, for TIME seconds each.
 fuzz:

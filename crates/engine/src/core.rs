@@ -14,9 +14,9 @@ use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, Tier};
 use crate::clock::Clock;
 use crate::disk::DeviceSet;
 use crate::dram::{Entry, EntryState};
+use crate::format::key_hash;
 use crate::format::record::{self, Meta};
 use crate::format::state::State;
-use crate::format::{checksum, mix};
 use crate::index::{Location, MAX_SEGMENTS, SizeClass};
 use crate::journal::Journal;
 use crate::media::MetaStore;
@@ -94,7 +94,7 @@ pub struct Core {
 impl Core {
     /// Hash of a key.
     pub(crate) fn hash(&self, ns: u16, key: &[u8]) -> u64 {
-        checksum(mix(self.hash_seed ^ u64::from(ns)), key)
+        key_hash(self.hash_seed, ns, key)
     }
 
     pub(crate) fn shard(&self, hash: u64) -> &ShardSlot {
@@ -302,6 +302,7 @@ impl Core {
         if self.spoiled.swap(true, Ordering::SeqCst) {
             return;
         }
+        reached!(Spoiled);
         let limit = self.versions.peek() + version::BLOCK;
         if self.replace_state(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err() {
             self.journal.poison_now();

@@ -10,8 +10,8 @@ use crate::index::MAX_SEGMENTS;
 
 /// Largest segment.
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
-/// Smallest segment.
-const MIN_SEGMENT: u64 = 64 << 10;
+/// Smallest segment; the simulation's are smaller, so that more happens in less time.
+const MIN_SEGMENT: u64 = if cfg!(test) { 16 << 10 } else { 64 << 10 };
 /// Segments a cache should have at least.
 const MANY: u64 = 256;
 /// Segments a cache must have.
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused_with_a_reason() {
         let config = Config::new("x", vec![]);
-        assert!(matches!(format(&config, &[info(1 << 19)], [0; 16], 0, 1), Err(OpenError::Config(_))));
+        assert!(matches!(format(&config, &[info(1 << 18)], [0; 16], 0, 1), Err(OpenError::Config(_))));
         let config = Config { memory: 1 << 20, ..config };
         assert!(matches!(memory(&config, 1 << 30, 1 << 20), Err(OpenError::Config(_))));
     }

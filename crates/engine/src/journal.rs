@@ -27,8 +27,8 @@ pub struct Journal {
     capacity: u64,
     head: AtomicU64,
     tail: AtomicU64,
-    /// Position + 1 at which an entry was lost most recently; 0 when sound.
-    poison: Mutex<u64>,
+    /// A checkpoint that needs the journal from this position on only makes up for what was lost; `None` when sound.
+    poison: Mutex<Option<u64>>,
     bare: AtomicBool,
 }
 
@@ -63,17 +63,18 @@ impl Journal {
         Ok(Self::resume(media, uuid, epoch, 0, 0))
     }
 
-    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
+    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs. Without one that lasts it
+    /// is 0, and everything the journal holds is kept.
     pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
         let capacity = Self::capacity(&*media);
-        let (head, tail) = (head.into(), tail.into());
+        let (head, tail) = (head.into(), tail.max(head.saturating_sub(capacity)).into());
         Self {
             media,
             seed: format::seed(uuid, epoch),
             capacity,
             head,
             tail,
-            poison: Mutex::new(0),
+            poison: Mutex::new(None),
             bare: AtomicBool::new(false),
         }
     }
@@ -127,22 +128,26 @@ impl Journal {
     pub fn append(&self, event: Event, version: u64) {
         let position = self.head.fetch_add(1, Ordering::SeqCst);
         if position >= self.tail.load(Ordering::Acquire) + self.capacity {
-            return self.poison(position);
+            reached!(JournalFull);
+            return self.poison(position + 1);
+        }
+        if position > 0 && position.is_multiple_of(self.capacity) {
+            reached!(JournalLap);
         }
         let lap = (position / self.capacity) as u32;
         let bytes = Entry { event, version, lap }.encode(self.seed);
         let at = format::HEADER + position % self.capacity * format::ENTRY;
         if self.media.store(at, &bytes).is_err() {
-            self.poison(position);
+            self.poison(position + 1);
         }
     }
 
-    /// Records that the entry at `position` is missing. When even this cannot be stored it is tried again by
+    /// Records that something below `position` is missing. When even this cannot be stored it is tried again by
     /// [`Journal::retry_poison`].
     fn poison(&self, position: u64) {
         let mut poison = self.poison.lock();
-        let first = *poison == 0;
-        *poison = (*poison).max(position + 1);
+        let first = poison.is_none();
+        *poison = (*poison).max(Some(position));
         if first {
             tracing::warn!(
                 "the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint"
@@ -164,19 +169,19 @@ impl Journal {
     /// Stores the poison flag again while it is set.
     pub fn retry_poison(&self) {
         let poison = self.poison.lock();
-        if *poison != 0 {
+        if poison.is_some() {
             let _ = self.media.store(format::POISON_AT, &1u64.to_le_bytes());
         }
     }
 
-    /// A checkpoint lifts the poison when it needs the journal from this position on only; 0 when it is sound.
-    pub fn poisoned_below(&self) -> u64 {
+    /// A checkpoint lifts the poison when it needs the journal from this position on only; `None` when it is sound.
+    pub fn poisoned_below(&self) -> Option<u64> {
         *self.poison.lock()
     }
 
     /// Whether an entry is missing that no checkpoint has covered yet.
     pub fn is_poisoned(&self) -> bool {
-        self.poisoned_below() != 0
+        self.poisoned_below().is_some()
     }
 
     /// Position of the next entry. Whoever takes a version after reading this gets a position at or above it.
@@ -196,13 +201,16 @@ impl Journal {
 
     /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced and read back.
     pub fn truncate(&self, position: u64) {
-        self.tail.fetch_max(position, Ordering::AcqRel);
+        if self.tail.fetch_max(position, Ordering::AcqRel) < position {
+            reached!(JournalTruncated);
+        }
         self.bare.store(false, Ordering::Release);
         let mut poison = self.poison.lock();
-        if *poison != 0 && position >= *poison {
+        if poison.is_some_and(|below| position >= below) {
             // Everything the lost entries said is in the checkpoint.
             if self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok() {
-                *poison = 0;
+                reached!(PoisonLifted);
+                *poison = None;
             }
         }
     }

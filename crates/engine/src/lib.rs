@@ -7,6 +7,9 @@
 //! Inside, the engine is a state machine over three seams, so that all of it runs under a deterministic simulation: devices
 //! ([`disk`]), small durable areas ([`media`]) and clocks ([`clock`]). Formats are in [`format`](mod@format).
 
+#[macro_use]
+mod reached;
+
 mod api;
 mod cache;
 pub mod clock;

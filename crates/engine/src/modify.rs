@@ -288,6 +288,7 @@ impl Search {
                 return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
             drop(shard);
+            reached!(ModifyOvertaken);
             self.seen = seen;
             self.tries += 1;
             if self.tries > MAX_TRIES {

@@ -190,6 +190,10 @@ impl Core {
             Put::Refused(reason) => {
                 ns.counters.refuse(reason);
                 let refused = outcome(PutOutcome::Refused(reason));
+                if reason == RefuseReason::Closed {
+                    // Nothing was changed.
+                    return Ack::Done(refused);
+                }
                 match self.settle_later(ns) {
                     Some(ticket) => Ack::Later(Pending::new(self, ticket, refused, |refused, _| refused)),
                     None => Ack::Done(refused),

@@ -192,13 +192,15 @@ struct Known {
     by_id: BTreeMap<u64, Waiter>,
     /// Removals that wait for a flush of the journal.
     removals: Vec<u64>,
+    /// Nobody would take them out any more.
+    ended: bool,
 }
 
 impl Waiters {
-    /// Adds one; `None` when too many wait already.
+    /// Adds one; `None` when too many wait already, or nobody looks after them any more.
     pub fn add(&self, ns: u16, put: Option<(u64, u64)>, synced: bool, now: u64) -> Option<Ticket> {
         let mut known = self.known.lock();
-        if known.by_id.len() >= MAX_WAITERS {
+        if known.ended || known.by_id.len() >= MAX_WAITERS {
             return None;
         }
         known.next += 1;
@@ -226,6 +228,11 @@ impl Waiters {
     /// Whether one waits for flushes too.
     pub fn is_synced(&self, id: u64) -> bool {
         self.known.lock().by_id.get(&id).is_some_and(|waiter| waiter.synced)
+    }
+
+    /// Nobody may wait any more.
+    pub fn end(&self) {
+        self.known.lock().ended = true;
     }
 
     /// Those whose deadline has passed, or all.

@@ -210,6 +210,7 @@ impl FlashRead {
     }
 
     fn follow(mut self) -> Lookup {
+        reached!(ReadFollowed);
         if self.followed >= MAX_FOLLOWED {
             return self.end(MissReason::Moved);
         }
@@ -264,6 +265,7 @@ impl FlashRead {
         let here = shard.is_at(self.hash, at) && self.core.table.generation(at.segment) == self.generation;
         if self.mapped && !here {
             // The slot may have been cleared because it was stale when we saw it, and the map may be gone since.
+            reached!(ReadUnknown);
             return Verdict::Unknown;
         }
         if here && shard.dram.peek_hash(self.hash).is_none() {
@@ -279,6 +281,9 @@ impl FlashRead {
                 state: EntryState::Clean(at),
             };
             self.core.insert_dram(&mut shard, entry);
+        }
+        if !here {
+            reached!(ReadRaced);
         }
         Verdict::Current
     }

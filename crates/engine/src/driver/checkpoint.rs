@@ -147,7 +147,7 @@ impl Driver {
     fn start_checkpoint(&mut self) {
         let core = &self.core;
         // Not before this checkpoint, but before the next one: open segments must not keep the journal poisoned.
-        core.streams.seal_opened_before(core.journal.poisoned_below());
+        core.streams.seal_opened_before(core.journal.poisoned_below().unwrap_or(0));
         let head = core.journal.head();
         let floor = core.versions.peek();
         for slot in &core.shards {

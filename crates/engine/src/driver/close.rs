@@ -40,6 +40,11 @@ impl Close {
         }
     }
 
+    /// Whether everything is being copied: nobody else may ask whether an object is worth it, and give it up.
+    pub(super) fn is_copying(&self) -> bool {
+        self.phase == Phase::Copy
+    }
+
     pub(super) fn is_running(&self) -> bool {
         !matches!(self.phase, Phase::Open | Phase::Over)
     }

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use super::{Driver, Purpose, bytes};
+use crate::api::DropReason;
 use crate::core::Core;
 use crate::disk::{DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, decode_block, stride};
@@ -61,6 +62,7 @@ impl Load {
             (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| (s, b))).collect();
         let (mut old, mut footers) = (None, VecDeque::new());
         if !same {
+            reached!(Rebuilt);
             tracing::info!("the index has another size than before: it is rebuilt in the background");
             old = Some((0..header.shards).map(|_| IndexWriter::with_lines(header.lines as usize)).collect());
             footers = (0..).zip(&plan.generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
@@ -186,6 +188,7 @@ impl Driver {
                 // Slots into other segments were entered by somebody who knew that they are current. A segment being
                 // reclaimed counts too: its records can still be read, and kept.
                 if load.is_from_lines(&self.core, at.segment) {
+                    reached!(Swept);
                     shard.clear_if(hash, at);
                 }
             }
@@ -213,10 +216,12 @@ impl Load {
             }
             match &mut self.old {
                 Some(old) => {
-                    old[shard as usize].load_line(line, words);
+                    let loaded = old[shard as usize].load_line(line, words);
+                    core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
                 }
                 None => {
-                    core.shards[shard as usize].lock().index.load_line(line, words);
+                    let loaded = core.shards[shard as usize].lock().index.load_line(line, words);
+                    core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
                     for slot in words.into_iter().filter_map(Slot::from_word) {
                         core.table.slot_added(slot.location().segment);
                     }

@@ -144,6 +144,7 @@ impl Driver {
 
     /// Nobody will step any more: whoever waits is told so.
     pub fn abandon(&self) {
+        self.core.waiters.end();
         for id in self.core.waiters.overdue(None) {
             self.core.give_up(id, RefuseReason::Device);
         }

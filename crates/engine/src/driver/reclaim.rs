@@ -73,6 +73,9 @@ impl Driver {
     }
 
     fn start_reclaim(&mut self, segment: u32, out: &mut Vec<Io>) {
+        if self.load.is_some() {
+            reached!(ReclaimLoading);
+        }
         let table = &self.core.table;
         table.start_reclaim(segment);
         let (generation, place) = (table.generation(segment), table.place(segment));
@@ -95,6 +98,7 @@ impl Driver {
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
             // What lives in DRAM needs another copy.
             if shard.dram.mark_dirty(hash, entry.version.get()) {
+                reached!(ReclaimDirtied);
                 shard.clear_if(hash, at);
                 continue;
             }
@@ -142,6 +146,9 @@ impl Driver {
                         footer::decode_footer(b, &self.core.uuid, reclaim.segment, size)?;
                     (generation == reclaim.generation).then(|| entries.iter().copied().collect())
                 });
+                if entries.is_none() {
+                    reached!(ReclaimBlind);
+                }
                 // Without its footer the slots into the segment stay; lookups clear them when they find nothing.
                 reclaim.entries = Some(entries.unwrap_or_default());
             }
@@ -160,6 +167,7 @@ impl Driver {
         let found = data.as_ref().and_then(|d| record::decode(&d[skip..], seed));
         let mut shard = core.shard(hash).lock();
         if !shard.is_at(hash, at) {
+            reached!(ReinsertRaced);
             return;
         }
         let moved = found.filter(|r| !shard.is_superseded(hash, r.meta.version)).and_then(|r| {
@@ -167,7 +175,10 @@ impl Driver {
             core.append(StreamId::Reinserted, &object, None).ok()
         });
         match moved {
-            Some(to) => core.publish(&mut shard, hash, to, entry.len.get()),
+            Some(to) => {
+                reached!(Reinserted);
+                core.publish(&mut shard, hash, to, entry.len.get());
+            }
             None => {
                 shard.clear_if(hash, at);
                 core.totals.dropped(DropReason::Reclaimed, 1);

@@ -37,7 +37,9 @@ impl Driver {
             self.copy_below = version;
             self.marks.pop_front();
         }
-        self.copy_dirty(self.copy_below, false);
+        if !self.close.is_copying() {
+            self.copy_dirty(self.copy_below, false);
+        }
         self.core.streams.flush(now.saturating_sub(FLUSH_AFTER), false);
     }
 

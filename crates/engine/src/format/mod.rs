@@ -31,6 +31,27 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
+/// Hash of a key of a namespace, keyed by the cache's hash seed.
+#[must_use]
+pub fn key_hash(hash_seed: u64, ns: u16, key: &[u8]) -> u64 {
+    let hash = checksum(mix(hash_seed ^ u64::from(ns)), key);
+    #[cfg(test)]
+    let hash = hash & (u64::MAX >> (16 - tag_bits(hash_seed)));
+    hash
+}
+
+/// A hash seed under which tags have only so many bits, so that a simulation sees them collide.
+#[cfg(test)]
+pub(crate) fn weak_hash_seed(hash_seed: u64, tag_bits: u32) -> u64 {
+    hash_seed >> 8 | u64::from(tag_bits) << 56
+}
+
+/// Bits of a tag under a hash seed: 16, unless a simulation wants fewer.
+#[cfg(test)]
+fn tag_bits(hash_seed: u64) -> u32 {
+    Some((hash_seed >> 56) as u32).filter(|bits| (1..16).contains(bits)).unwrap_or(16)
+}
+
 /// Spreads the bits of `x` (the finaliser of MurmurHash3, a bijection).
 #[must_use]
 pub fn mix(mut x: u64) -> u64 {

@@ -212,7 +212,7 @@ impl IndexWriter {
     }
 
     /// Adds the slots a checkpoint holds for `line`, never over what was written meanwhile: a slot whose tag is already in
-    /// its two lines is left out. What was *removed* meanwhile leaves no trace here; the caller's kill map decides on it.
+    /// its two lines is left out, and one that no two moves make room for is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map decides on it.
     ///
     /// # Panics
     /// When `line` is not within the index.
@@ -222,11 +222,16 @@ impl IndexWriter {
         for slot in words.into_iter().filter_map(Slot::from_word) {
             let lines = table.pair(line, slot.tag());
             if table.find_in(lines, slot.tag()).is_some() {
+                reached!(LineKept);
                 done.kept += 1;
-            } else if let Some(place) = table.free_in(lines[0]).or_else(|| table.free_in(lines[1])) {
+                continue;
+            }
+            let free = table.free_in(lines[0]).or_else(|| table.free_in(lines[1]));
+            if let Some(place) = free.or_else(|| table.make_room(&lines, MOVES - 1)) {
                 table.set(place, Some(slot));
                 done.loaded += 1;
             } else {
+                reached!(LineDropped);
                 done.dropped += 1;
             }
         }

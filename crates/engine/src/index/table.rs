@@ -147,6 +147,7 @@ impl Table {
 
     /// Writer only: copy, count, clear; see the head of this file.
     pub(super) fn move_slot(&self, from: Place, to: Place) {
+        reached!(Displaced);
         let slot = self.load(from);
         self.set(to, slot);
         self.moves.fetch_add(1, Ordering::Release);

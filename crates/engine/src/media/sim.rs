@@ -31,6 +31,12 @@ impl SimArea {
         }
     }
 
+    /// Offsets of the words at risk.
+    #[cfg(test)]
+    pub(crate) fn unsynced(&self) -> Vec<u64> {
+        self.synced.keys().map(|word| (word * WORD) as u64).collect()
+    }
+
     /// Power loss: of the words not synced all, none or some go back.
     pub(crate) fn lose_unsynced(&mut self, random: &mut SimRandom) {
         let probability = [0.0, 0.5, 1.0][random.below(3) as usize];
@@ -93,6 +99,7 @@ impl Media for SimMedia {
                 Ok(())
             }
             Moment::Alive => {
+                reached!(MediaError);
                 area.store(offset, &bytes[..prefix]);
                 Err(eio())
             }
@@ -159,7 +166,10 @@ impl SimMetaStore {
             change(&mut state.meta);
         }
         match moment {
-            Moment::Alive if fails => Err(eio()),
+            Moment::Alive if fails => {
+                reached!(MetaError);
+                Err(eio())
+            }
             Moment::Alive => Ok(()),
             _ => Err(crashed()),
         }

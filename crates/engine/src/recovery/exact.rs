@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::disk::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, Entry};
 use crate::format::record::{self, Meta};
-use crate::format::{BLOCK, UNIT, checksum, mix};
+use crate::format::{BLOCK, UNIT, key_hash};
 use crate::index::Location;
 use crate::segment::SegmentTable;
 
@@ -66,7 +66,10 @@ impl Reader<'_> {
     /// The records of a segment opened as `generation`: from its footer, else from its data.
     pub fn exact(&self, segment: u32, generation: u64) -> Exact {
         match self.footer(segment) {
-            Some(exact) if exact.generation == generation => exact,
+            Some(exact) if exact.generation == generation => {
+                reached!(ExactFooter);
+                exact
+            }
             _ => self.scan(segment, generation),
         }
     }
@@ -89,6 +92,7 @@ impl Reader<'_> {
                 data[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
             }
         }
+        reached!(ExactScan);
         let mut entries = Vec::new();
         let mut at = footer::HEADER;
         while at + record::HEADER as u32 <= size {
@@ -102,7 +106,7 @@ impl Reader<'_> {
             };
             let padded = record::padded_len(found.key.len(), found.value.len());
             let (meta, len) = (found.meta, record::len(found.key.len(), found.value.len()) as u32);
-            let hash = checksum(mix(self.hash_seed ^ u64::from(meta.ns)), found.key);
+            let hash = key_hash(self.hash_seed, meta.ns, found.key);
             entries.push(Entry::new(hash, &meta, at, len));
             at += padded;
         }

@@ -87,10 +87,17 @@ struct Past {
 /// [`OpenError`].
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
     let past = find(config, &env, disk)?;
+    match past.end {
+        End::New => reached!(OpenedNew),
+        End::Clean => reached!(OpenedClean),
+        End::Process => reached!(OpenedProcess),
+        End::Machine => reached!(OpenedMachine),
+    }
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
     let warm = warm_namespaces(&past);
-    let (state, journal, versions) = begin_life(&past, &env, &warm)?;
+    let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
+    let (state, journal, versions) = begin_life(&past, &env, &warm, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
     let plan = restore(&core, past, &warm);
     let area = core.areas;
@@ -258,9 +265,24 @@ fn run(disk: &mut dyn Disk, io: Io) -> io::Result<()> {
     done.remove(0).result.map(|_| ())
 }
 
+/// The last life may have died between the write of its checkpoint's header and the flush. Whether the checkpoint will last,
+/// also should the power go now: only then the journal below it may be used again.
+fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
+    let flushed = run(disk, Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync });
+    if let Err(error) = &flushed {
+        tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next one");
+    }
+    flushed.is_ok()
+}
+
 /// Starts a new life: durable before anything else changes. What starts cold is killed in the same step: should this life
 /// end at once, the next one must not take it for the crash of a process in which nothing was in doubt.
-fn begin_life(past: &Past, env: &Env, warm: &[bool]) -> Result<(State, Journal, Versions), OpenError> {
+fn begin_life(
+    past: &Past,
+    env: &Env,
+    warm: &[bool],
+    checkpoint_lasts: bool,
+) -> Result<(State, Journal, Versions), OpenError> {
     let mut state = past.state.clone();
     let doubt = past.end != End::New && past.end != End::Clean && !past.journal_ok;
     let kill = state.version_limit + if doubt { DOUBT } else { 0 };
@@ -288,8 +310,10 @@ fn begin_life(past: &Past, env: &Env, warm: &[bool]) -> Result<(State, Journal, 
     let media = env.journal.clone();
     let journal = match &past.scan {
         Some(scan) if past.journal_ok => {
-            let tail = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
-            Journal::resume(media, &state.uuid, state.journal_epoch, scan.head.max(tail), tail)
+            let needed = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
+            let head = scan.head.max(needed);
+            let tail = if checkpoint_lasts { needed } else { 0 };
+            Journal::resume(media, &state.uuid, state.journal_epoch, head, tail)
         }
         _ => Journal::create(media, &state.uuid, state.journal_epoch, state.time)
             .map_err(OpenError::io("writing the journal"))?,
@@ -407,6 +431,7 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
         plan.checkpoint = Some((header, area));
     }
     if !past.journal_ok {
+        reached!(OpenedDoubtful);
         carry_over(core, &scan, warm);
     }
     for entry in &scan.entries {
@@ -443,6 +468,7 @@ fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
             continue;
         };
         if warm.get(usize::from(ns)).is_some_and(|w| *w) {
+            reached!(CarriedOver);
             core.journal.append(entry.event, entry.version);
         }
     }
@@ -503,6 +529,7 @@ fn read_exact(
     exact.sort_unstable_by_key(|&(id, generation)| (id, std::cmp::Reverse(generation)));
     exact.dedup_by_key(|(id, _)| *id);
     let found: Vec<_> = if rebuild {
+        reached!(OpenedFromFooters);
         (0..core.table.len()).filter_map(|s| reader.footer(s)).collect()
     } else {
         exact.into_iter().map(|(segment, generation)| reader.exact(segment, generation)).collect()

@@ -218,6 +218,9 @@ impl Streams {
 
     fn check_queue(&self) -> Result<(), AppendError> {
         let full = self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding;
+        if full {
+            reached!(QueueFull);
+        }
         if full { Err(AppendError::QueueFull) } else { Ok(()) }
     }
 
@@ -379,6 +382,7 @@ impl Streams {
         for stream in &self.open {
             let mut open = stream.lock();
             if open.as_ref().is_some_and(|o| self.table.journal_position(o.id) < position) {
+                reached!(SealedForJournal);
                 self.seal(&mut open);
             }
         }

@@ -1,55 +1,38 @@
 //! Acknowledgements of a run that wait for the device.
 //!
-//! What is not yet acknowledged is seen already. After the death of the process it may be missing, but nothing older returns; after
-//! power loss the older object may return too. Once acknowledged it is on flash.
+//! What is not yet acknowledged is seen already. After the death of the process it may be missing, but nothing older returns;
+//! after power loss the older object may return too. Once acknowledged it is on flash, and flushed where that was asked for.
 
-use super::modify::Saw;
-use super::oracle::{Key, Object};
-use super::run::Run;
+use super::changes::Saw;
+use super::coverage::{Path, reach};
+use super::oracle::Object;
+use super::plan::Key;
+use super::run::{Run, key_bytes, say};
 use super::world::Life;
-use crate::api::{PutOutcome, RefuseReason};
+use crate::api::{DropReason, PutOutcome};
 use crate::disk::sim::Crash;
 use crate::modify::{Changed, Modified};
-use crate::pending::Pending;
+use crate::pending::{Ack, Pending};
 
 /// An operation whose acknowledgement waits.
-pub struct Acking {
+pub(super) struct Acking {
     pub key: Key,
     /// When the key's state began that it made.
     pub since: u64,
-    pub pending: Waiting,
+    pub pending: Outstanding,
 }
 
-pub enum Waiting {
+/// What is waited for.
+pub(super) enum Outstanding {
+    /// A put; counted once it is over.
     Put(Pending<PutOutcome>),
-    /// Refused already, but the removal of the older object has to last.
+    /// A put that was refused: the removal of the older object has to last.
     Refused(Pending<PutOutcome>),
     Removed(Pending<u64>),
     Modified(Pending<Modified<Saw>>),
 }
 
-impl From<Pending<PutOutcome>> for Waiting {
-    fn from(pending: Pending<PutOutcome>) -> Self {
-        match pending.preview() {
-            PutOutcome::Stored { .. } => Self::Put(pending),
-            PutOutcome::Refused(_) => Self::Refused(pending),
-        }
-    }
-}
-
-impl From<Pending<u64>> for Waiting {
-    fn from(pending: Pending<u64>) -> Self {
-        Self::Removed(pending)
-    }
-}
-
-impl From<Pending<Modified<Saw>>> for Waiting {
-    fn from(pending: Pending<Modified<Saw>>) -> Self {
-        Self::Modified(pending)
-    }
-}
-
-impl Waiting {
+impl Outstanding {
     fn is_done(&self) -> bool {
         match self {
             Self::Put(pending) | Self::Refused(pending) => pending.is_done(),
@@ -71,9 +54,9 @@ impl Waiting {
                 None
             }
             Self::Modified(pending) => {
-                let counted = !is_refused(&pending.preview().changed);
+                let stored = matches!(pending.preview().changed, Changed::Put(PutOutcome::Stored { .. }));
                 match pending.wait().changed {
-                    Changed::Put(outcome) if counted => Some(outcome),
+                    Changed::Put(outcome) if stored => Some(outcome),
                     _ => None,
                 }
             }
@@ -81,61 +64,95 @@ impl Waiting {
     }
 }
 
-pub fn is_refused(changed: &Changed) -> bool {
-    matches!(changed, Changed::Put(PutOutcome::Refused(_)))
-}
-
 impl Run {
-    /// Notes the outcome of a put that did not have to wait.
-    pub(super) fn put_done(&mut self, key: &Key, outcome: PutOutcome, object: Object, certain: bool) -> u64 {
-        match outcome {
-            PutOutcome::Stored { .. } => self.oracle.set(key, Some(object), certain),
-            PutOutcome::Refused(RefuseReason::Closed | RefuseReason::VersionMismatch) => {
-                panic!("seed {}: {outcome:?}", self.seed)
-            }
-            // The older object is gone all the same.
-            PutOutcome::Refused(_) => self.oracle.set(key, None, certain),
+    /// Notes a put, which may have to be waited for.
+    pub(super) fn put_acked(&mut self, key: Key, object: Object, ack: Ack<PutOutcome>, certain: bool) {
+        let (outcome, pending) = match ack {
+            Ack::Done(outcome) => (outcome, None),
+            Ack::Later(pending) => (*pending.preview(), Some(pending)),
+        };
+        let since = self.put_done(key, object, outcome, certain);
+        let stored = matches!(outcome, PutOutcome::Stored { .. });
+        if !(stored && pending.is_some()) {
+            self.done[usize::from(key.ns)].puts += 1;
+        }
+        if let (Some(since), Some(pending)) = (since, pending) {
+            let pending = if stored { Outstanding::Put(pending) } else { Outstanding::Refused(pending) };
+            self.acking.push(Acking { key, since, pending });
         }
     }
 
     /// Takes the acknowledgements that have come.
     pub(super) fn take_acks(&mut self, life: &Life) {
-        let (done, rest) = std::mem::take(&mut self.acking).into_iter().partition(|a| a.pending.is_done());
+        if self.acking.is_empty() {
+            return;
+        }
+        let (done, rest): (Vec<_>, _) =
+            std::mem::take(&mut self.acking).into_iter().partition(|a| a.pending.is_done());
         self.acking = rest;
         for Acking { key, since, pending } in done {
             let outcome = pending.outcome();
-            self.put[key.0] += u64::from(outcome.is_some());
+            self.done[usize::from(key.ns)].puts += u64::from(outcome.is_some());
             if self.world.machine.is_down() {
                 // Nobody hears of it.
                 self.unheard.push((key, since));
                 continue;
             }
             let Some(outcome) = outcome else { continue };
-            self.say(|| format!("acknowledged {key:?} of {since}: {outcome:?}"));
-            let newest = self.oracle.is_newest(&key, since);
+            say!(self, "acknowledged {key:?} of {since}: {outcome:?}");
+            let newest = self.oracle.is_newest(key, since);
             match outcome {
-                PutOutcome::Stored { .. } => {
-                    self.outcome.acked += 1;
-                    if newest && !self.world.faulty() {
-                        self.outcome.acked_on_flash += u64::from(life.is_on_flash(key.0, &key.1));
-                        self.outcome.acked_newest += 1;
+                PutOutcome::Stored { version } => {
+                    self.note(version);
+                    reach(Path::Acked);
+                    if newest && !self.foul {
+                        self.must_be_on_flash(life, key);
                     }
                 }
                 // It may come to light again, if something else has kept a copy; nothing older may.
-                PutOutcome::Refused(_) if newest => drop(self.oracle.set(&key, None, false)),
-                PutOutcome::Refused(_) => {}
+                PutOutcome::Refused(reason) => {
+                    self.note(reason as u64);
+                    reach(Path::AckRefused);
+                    if newest {
+                        self.oracle.set(key, 0, None, false);
+                    }
+                }
             }
+        }
+    }
+
+    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was reclaimed.
+    fn must_be_on_flash(&self, life: &Life, key: Key) {
+        let totals = life.core.stats().totals;
+        if totals.dropped[DropReason::IndexFull as usize] > 0 || totals.segments_reclaimed > 0 {
+            return;
+        }
+        if self.is_dead(life, key) || self.crowded(life).contains(&key) {
+            return;
+        }
+        let synced = self.options[usize::from(key.ns)].durability == 2;
+        match life.on_flash(&self.world.machine, key.ns, &key_bytes(key)) {
+            Some((device, offset, len)) if synced => {
+                let from = offset / 512 * 512;
+                let lasts = self.world.machine.is_durable(device, from, offset + len - from);
+                assert!(lasts, "{key:?} was acknowledged before its record was flushed");
+            }
+            Some(_) => {}
+            None => panic!("{key:?} was acknowledged but is not on flash"),
         }
     }
 
     /// The life ends before these acknowledgements have come.
     pub(super) fn drop_acks(&mut self, kind: Crash) {
-        let acking = std::mem::take(&mut self.acking).into_iter().map(|a| (a.key, a.since));
-        self.unheard.extend(acking);
+        let acking = std::mem::take(&mut self.acking);
+        for Acking { key, since, .. } in acking {
+            reach(Path::AckUnheard);
+            self.unheard.push((key, since));
+        }
         if kind == Crash::Machine {
             // What nobody was told of may not have been flushed, in earlier lives either.
             for (key, since) in std::mem::take(&mut self.unheard) {
-                self.oracle.doubt(&key, since);
+                self.oracle.doubt(key, since);
             }
         }
     }

@@ -1,178 +1,239 @@
-//! One seed.
+//! Carries out a plan, one step after the other, and asks the oracle about everything that comes back.
 
-use super::acks::Acking;
-use super::modify::Changing;
-use super::oracle::{Key, Object, Oracle};
-use super::world::{EPOCH, Life, NAMESPACES, World};
-use crate::api::{Lookup, PutOptions, PutOutcome, Tier};
-use crate::config::{Mutability, Survives};
-use crate::disk::sim::{Crash, SimFaults, SimRandom};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::acks::{Acking, Outstanding};
+use super::changes::Changing;
+use super::coverage::{Coverage, Path, reach, reach_times};
+use super::oracle::{Object, Oracle};
+use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
+use super::world::{EPOCH, Life, World};
+use crate::api::{Lookup, MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::cache::Namespace;
+use crate::disk::DeviceId;
+use crate::disk::sim::{Crash, SimFaults};
+use crate::format::journal::Event;
+use crate::format::mix;
 use crate::namespace::epoch_slot;
 use crate::pending::Ack;
 use crate::read::FlashRead;
-use crate::segment::SegmentState;
 
-/// Operations of a run.
-const OPERATIONS: u64 = 2_500;
-/// Keys per namespace.
-const KEYS: u64 = 90;
-/// Gets that may wait for their read at once.
+/// Lookups that may wait for their read at once.
 const WAITING: usize = 6;
 
 /// What a run saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
+    pub operations: u64,
+    pub steps: u64,
+    pub lives: u64,
+    /// Lookups of what a cache that forgets nothing would have.
     pub gets: u64,
     pub hits: u64,
     pub flash_hits: u64,
-    pub crashes: u64,
-    pub closes: u64,
-    pub checked_after_close: u64,
-    pub checked_after_crash: u64,
-    pub checkpoints: u64,
-    pub reclaimed: u64,
-    pub poisoned: u64,
-    /// Read-modify-writes that found an object.
-    pub modified: u64,
-    /// Acknowledgements that had to be waited for.
-    pub acked: u64,
-    /// Puts acknowledged while they were the newest of their key, without faults, and those of them on flash then.
-    pub acked_newest: u64,
-    pub acked_on_flash: u64,
+    /// Objects that had to be there, and were.
+    pub warm: u64,
+    /// Everything that came back, in one number: equal for equal runs.
+    pub trace: u64,
 }
 
 impl Outcome {
     pub fn and(self, o: Self) -> Self {
         Self {
+            operations: self.operations + o.operations,
+            steps: self.steps + o.steps,
+            lives: self.lives + o.lives,
             gets: self.gets + o.gets,
             hits: self.hits + o.hits,
             flash_hits: self.flash_hits + o.flash_hits,
-            crashes: self.crashes + o.crashes,
-            closes: self.closes + o.closes,
-            checked_after_close: self.checked_after_close + o.checked_after_close,
-            checked_after_crash: self.checked_after_crash + o.checked_after_crash,
-            checkpoints: self.checkpoints + o.checkpoints,
-            reclaimed: self.reclaimed + o.reclaimed,
-            poisoned: self.poisoned + o.poisoned,
-            modified: self.modified + o.modified,
-            acked: self.acked + o.acked,
-            acked_newest: self.acked_newest + o.acked_newest,
-            acked_on_flash: self.acked_on_flash + o.acked_on_flash,
+            warm: self.warm + o.warm,
+            trace: self.trace.wrapping_add(o.trace),
         }
     }
 }
 
-/// What goes wrong besides crashes, by seed.
-fn faults(seed: u64) -> SimFaults {
-    let devices = |p| SimFaults { media_error: 0.0, meta_error: 0.0, ..SimFaults::all(p) };
-    match seed % 4 {
-        0 | 1 => SimFaults::none(),
-        2 => devices(0.01),
-        _ => SimFaults { media_error: 0.002, meta_error: 0.05, ..devices(0.03) },
-    }
-}
-
-/// A get whose read is in flight.
-struct Waiting {
-    key: Key,
+/// A lookup whose read is in flight.
+pub(super) struct Waiting {
+    pub key: Key,
     start: u64,
     read: FlashRead,
 }
 
-pub struct Run {
-    pub(super) world: World,
-    pub(super) random: SimRandom,
-    pub(super) oracle: Oracle,
-    waiting: Vec<Waiting>,
-    pub(super) changing: Vec<Changing>,
-    /// Operations whose acknowledgement waits for the device.
-    pub(super) acking: Vec<Acking>,
-    /// Those whose acknowledgement never came, since the last clean stop or power loss.
-    pub(super) unheard: Vec<(Key, u64)>,
-    /// Highest time the cache has certainly seen.
-    pub(super) time: u64,
-    pub(super) wall: u64,
-    puts: u64,
-    /// Lookups begun and puts made in this life.
-    pub(super) begun: [u64; 4],
-    pub(super) put: [u64; 4],
-    /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
-    holes: bool,
-    pub(super) outcome: Outcome,
-    trace: bool,
-    pub(super) seed: u64,
+/// Operations of a life by namespace, to compare its counters with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Done {
+    pub gets: u64,
+    pub puts: u64,
+    pub removes: u64,
+    pub kills: u64,
+    /// Opened with options under which it starts empty: the engine cleared it.
+    pub cleared: bool,
 }
 
-/// Runs a seed; panics when the cache does what it must not.
-pub fn run(seed: u64, trace: bool) -> Outcome {
+pub(super) struct Run {
+    pub world: World,
+    pub oracle: Oracle,
+    pub waiting: Vec<Waiting>,
+    pub changing: Vec<Changing>,
+    pub acking: Vec<Acking>,
+    /// Operations, and the moments of their states, that nobody was told the outcome of since the last clean stop.
+    pub unheard: Vec<(Key, u64)>,
+    pub outcome: Outcome,
+    pub done: [Done; 4],
+    /// Options of this life.
+    pub options: Vec<Options>,
+    /// Something but crashes and slowness has gone wrong in this run.
+    pub foul: bool,
+    /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
+    pub holes: bool,
+    /// The clean stop has begun.
+    pub closing: bool,
+    /// The monotonic clock when this life began.
+    pub began: u64,
+    /// Highest time the cache has certainly seen.
+    pub time: u64,
+    pub wall: u64,
+    serial: u64,
+    /// Highest version handed out so far.
+    version: u64,
+    uuid: [u8; 16],
+    pub trace: bool,
+}
+
+/// Carries out a plan; panics when the cache does what it must not.
+pub fn run(plan: &Plan, trace: bool) -> Outcome {
+    let setup = &plan.setup;
+    let mut world = World::new(setup);
+    let life = world.open();
     let mut run = Run {
-        world: World::new(seed, faults(seed)),
-        random: SimRandom::new(seed),
-        oracle: Oracle::default(),
+        world,
+        oracle: Oracle::new(setup.namespaces.len(), setup.keys),
         waiting: Vec::new(),
         changing: Vec::new(),
         acking: Vec::new(),
         unheard: Vec::new(),
+        outcome: Outcome::default(),
+        done: [Done::default(); 4],
+        options: setup.namespaces.clone(),
+        foul: false,
+        holes: false,
+        closing: false,
+        began: 0,
         time: EPOCH,
         wall: EPOCH,
-        puts: 0,
-        begun: [0; 4],
-        put: [0; 4],
-        holes: false,
-        outcome: Outcome::default(),
+        serial: 0,
+        version: 0,
+        uuid: life.core.uuid,
         trace,
-        seed,
     };
-    let mut next = run.world.open();
-    for n in 0..OPERATIONS {
-        let Some(life) = next else { return run.outcome };
-        next = run.operation(life);
-        if run.world.machine.is_down() {
-            next = next.and_then(|life| run.crash(life, None));
-        }
-        if trace && n % 100 == 0 {
-            println!("-- {n} operations");
-        }
+    for (n, options) in (0..).zip(&setup.namespaces) {
+        run.oracle.start(n, options.immutable);
     }
-    if let Some(life) = next {
-        run.end_life(&life);
+    let mut life = life;
+    for (n, step) in plan.steps.iter().enumerate() {
+        if trace {
+            println!("{n:>5} {:?}", step.what);
+        }
+        life = run.step(life, step);
+        run.say_reached();
     }
+    run.end_life(&life);
+    run.world.machine.crash(Crash::Process);
     run.outcome
 }
 
 macro_rules! say {
-    ($run:expr, $($arg:tt)*) => { if $run.trace { println!($($arg)*) } };
+    ($run:expr, $($arg:tt)*) => { if $run.trace { println!("      {}", format_args!($($arg)*)) } };
+}
+pub(super) use say;
+
+pub(super) fn key_bytes(key: Key) -> Vec<u8> {
+    // One key is empty, some are long.
+    let mut bytes = if key.n == 0 { Vec::new() } else { format!("key-{}", key.n).into_bytes() };
+    if key.n % 11 == 3 {
+        bytes.resize(200, b'.');
+    }
+    bytes
 }
 
 impl Run {
-    fn operation(&mut self, mut life: Life) -> Option<Life> {
-        match self.random.below(2000) {
-            0..640 => self.put(&life),
-            640..700 => self.modify(&life),
-            700..1240 => self.get(&life),
-            1240..1380 => self.finish(),
-            1380..1400 => self.finish_change(),
-            1400..1460 => self.remove(&life),
-            1460..1470 => self.kill(&life),
-            1470..1700 => self.turn(&mut life),
-            1700..1980 => {
-                let millis = self.random.below(1500);
-                self.world.clock.pass(millis);
+    pub(super) fn step(&mut self, mut life: Life, step: &Step) -> Life {
+        self.outcome.steps += 1;
+        self.world.reseed(step.salt);
+        if step.salt % 4 > 0 && life.namespaces[0].room().is_some() {
+            reach(Path::JournalWaited);
+            for _ in 0..5 {
+                self.world.clock.pass(10);
                 self.turn(&mut life);
             }
-            1980..1987 => self.step_wall_clock(),
-            1987..1990 => return self.close(life),
-            1990..1994 => {
-                let kind = if self.random.chance(0.7) { Crash::Process } else { Crash::Machine };
-                return self.crash(life, Some(kind));
-            }
-            1994..1997 => self.world.machine.crash_after(self.random.below(60)),
-            _ => self.turns(&mut life),
         }
-        Some(life)
+        match step.what {
+            What::Put { key, len, expiry, group, slot } => {
+                let object = self.object(key, len, expiry, group, slot);
+                self.put(&life, key, object);
+            }
+            What::PutIf { key, len, expect, race } => self.put_if(&life, key, len, expect, race),
+            What::Modify { key, len, change, expiry } => self.modify(&life, key, len, change, expiry),
+            What::Get { key } => self.get(&life, key),
+            What::Finish { n } => self.finish(n),
+            What::Read { key, race } => self.read(&life, key, race),
+            What::Remove { key } => self.remove(&life, key),
+            What::RemoveGroup { ns, group } => {
+                let version = kill(&life, ns, |id| Event::Group { ns: id, group: group.into() });
+                self.killed(ns, version, |o| o.group == u32::from(group));
+            }
+            What::BumpEpoch { ns, slot } => {
+                let version = kill(&life, ns, |id| Event::Epoch { ns: id, slot: slot.into() });
+                self.killed(ns, version, |o| o.slot == u32::from(slot));
+            }
+            What::Clear { ns } => {
+                let version = kill(&life, ns, |id| Event::Clear { ns: id });
+                self.killed(ns, version, |_| true);
+            }
+            What::Turn { ms } => {
+                self.world.clock.pass(ms.into());
+                self.turn(&mut life);
+            }
+            What::Idle { turns } => (0..turns).for_each(|_| {
+                self.world.clock.pass(100);
+                self.turn(&mut life);
+            }),
+            What::Rest => self.rest(&mut life),
+            What::SetClock { by } => self.set_clock(by),
+            What::Sync => drop(life.core.journal.sync()),
+            What::Fault { fault, permille } => self.fault(fault, permille),
+            What::Heal => self.heal(),
+            What::Away { device, away } => {
+                self.world.machine.set_away(DeviceId(device.into()), away);
+                self.foul |= away;
+            }
+            What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
+            What::StartClose => {
+                life.driver.start_close();
+                self.closing = true;
+            }
+            What::Close { removes, machine, check } => {
+                return self.close(life, removes, kind(machine), check);
+            }
+            What::Crash { machine, check, again, exchange } => {
+                let crash = Ending { kind: kind(machine), check, cut: false, again, exchange };
+                return self.crash(life, crash);
+            }
+            What::Resize { size } => self.world.size = size,
+            What::SetOptions { ns, options } => self.world.options[usize::from(ns)] = options,
+        }
+        if self.world.machine.is_down() {
+            let machine = self.world.random.chance(0.35);
+            let check = self.world.random.chance(0.7);
+            let again = self.world.random.chance(0.1).then(|| self.world.random.below(12) as u8);
+            return self.crash(life, Ending { kind: kind(machine), check, cut: true, again, exchange: None });
+        }
+        life
     }
 
-    fn turn(&mut self, life: &mut Life) {
+    pub(super) fn turn(&mut self, life: &mut Life) {
         self.world.turn(life);
         self.take_acks(life);
         if !self.world.machine.is_down() {
@@ -181,330 +242,338 @@ impl Run {
         }
     }
 
-    /// A while without operations: background work catches up.
-    fn turns(&mut self, life: &mut Life) {
-        for _ in 0..100 {
-            self.world.clock.pass(100);
-            self.turn(life);
-        }
-    }
-
-    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+    fn say_reached(&self) {
         if self.trace {
-            println!("{}", what());
+            Coverage::take().reached().for_each(|path| println!("      - {path}"));
         }
     }
 
-    pub(super) fn key(&mut self) -> Key {
-        let ns = [0, 0, 0, 1, 1, 2, 3][self.random.below(7) as usize];
-        // Half of the operations go to a tenth of the keys.
-        let range = if self.random.chance(0.5) { KEYS / 10 } else { KEYS };
-        (ns, format!("key-{}", self.random.below(range)).into_bytes())
+    /// Takes note of what came back.
+    pub(super) fn note(&mut self, what: u64) {
+        self.outcome.trace = mix(self.outcome.trace ^ what);
+    }
+
+    /// Takes note of a new version: it must be larger than any before, also of earlier lives.
+    pub(super) fn new_version(&mut self, version: u64) {
+        assert!(version > self.version, "version {version} was handed out after {}", self.version);
+        // Nobody has heard of one that the machine died under: it may come again.
+        if self.certain() {
+            self.version = version;
+        }
+        self.note(version);
+    }
+
+    /// Whether what was just done is certain to have happened.
+    pub(super) fn certain(&self) -> bool {
+        !self.world.machine.is_down()
     }
 
     /// A fresh value; in an Immutable namespace the one value of the key.
-    pub(super) fn object(&mut self, key: &Key) -> Object {
-        if NAMESPACES[key.0].1.mutability == Mutability::Immutable {
-            return immutable(key);
+    pub(super) fn object(&mut self, key: Key, len: u32, expiry: Expiry, group: u8, slot: u8) -> Object {
+        if self.options[usize::from(key.ns)].immutable {
+            let n = mix(u64::from(key.n) << 8 | u64::from(key.ns)) >> 8;
+            let expiry = if n.is_multiple_of(5) { EPOCH as u32 + 300 + (n % 600) as u32 } else { 0 };
+            let (group, slot) = ((n % 4) as u32, (n % 8) as u32);
+            return Object { serial: n | 1 << 60, len: 8 + (n % 1500) as u32, expiry, group, slot };
         }
-        self.puts += 1;
-        let len = match self.random.below(20) {
-            0 => 17_000, // too large
-            1..4 => 4_000 + self.random.below(8_000),
-            _ => self.random.below(2_500),
+        self.serial += 1;
+        let expiry = match expiry {
+            Expiry::Never => 0,
+            Expiry::In(seconds) => self.wall as u32 + seconds,
         };
-        let mut value = self.puts.to_le_bytes().to_vec();
-        value.extend((0..len).map(|i| (i as u8).wrapping_mul(31) ^ self.puts as u8));
-        let expiry = match self.random.below(12) {
-            0 => (self.wall + self.random.below(40)) as u32,
-            1 => (self.wall + 5_000) as u32,
-            _ => 0,
-        };
-        Object { value, expiry, group: self.random.below(4) as u32, slot: self.random.below(8) as u32 }
+        Object { serial: self.serial, len, expiry, group: group.into(), slot: slot.into() }
     }
 
-    fn put(&mut self, life: &Life) {
-        let key = self.key();
-        let object = self.object(&key);
-        let options =
-            PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
-        assert_eq!(epoch_slot(options.token), object.slot);
-        let ack = life.namespaces[key.0].submit_put(&key.1, &object.value, options);
-        let certain = !self.world.machine.is_down();
-        say!(
-            self,
-            "put {key:?} {} bytes #{} {options:?}: {ack:?}, certain {certain}",
-            object.value.len(),
-            self.puts
-        );
-        match ack {
-            Ack::Done(outcome) => {
-                self.put[key.0] += 1;
-                self.put_done(&key, outcome, object, certain);
+    fn put(&mut self, life: &Life, key: Key, object: Object) {
+        self.outcome.operations += 1;
+        let handle = &life.namespaces[usize::from(key.ns)];
+        let ack = handle.submit_put(&key_bytes(key), &object.value(), put_options(object));
+        self.put_acked(key, object, ack, self.certain());
+    }
+
+    /// Notes what a put has come to; the moment of the key's new state, if it has one.
+    pub(super) fn put_done(
+        &mut self,
+        key: Key,
+        object: Object,
+        outcome: PutOutcome,
+        certain: bool,
+    ) -> Option<u64> {
+        say!(self, "put {key:?} {object:?}: {outcome:?}, certain {certain}");
+        match outcome {
+            PutOutcome::Stored { version } => {
+                self.new_version(version);
+                Some(self.oracle.set(key, version, Some(object), certain))
             }
-            Ack::Later(pending) => {
-                let outcome = *pending.preview();
-                // What was stored is counted when it is acknowledged.
-                self.put[key.0] += u64::from(matches!(outcome, PutOutcome::Refused(_)));
-                let since = self.put_done(&key, outcome, object, certain);
-                self.acking.push(Acking { key, since, pending: pending.into() });
+            PutOutcome::Refused(RefuseReason::Closed) if self.closing => None,
+            PutOutcome::Refused(RefuseReason::Closed | RefuseReason::VersionMismatch) => {
+                panic!("a put was refused: {outcome:?}")
             }
+            // The older object is gone all the same.
+            PutOutcome::Refused(_) => Some(self.oracle.set(key, 0, None, certain)),
         }
     }
 
-    fn get(&mut self, life: &Life) {
-        let key = self.key();
+    /// Has another thread change the key in the middle of what `operation` reads; the oracle hears of it before `operation`
+    /// is judged.
+    pub(super) fn while_racing<T>(
+        &mut self,
+        life: &Life,
+        key: Key,
+        race: Race,
+        operation: impl FnOnce() -> T,
+    ) -> T {
+        let bytes = key_bytes(key);
+        let (handle, machine) = (life.namespaces[usize::from(key.ns)].clone(), self.world.machine.clone());
+        let raced: Arc<Mutex<Option<(Raced, bool)>>> = Arc::new(Mutex::new(None));
+        let object = match race {
+            Race::Put { len } => Some(self.object(key, len, Expiry::Never, 1, 1)),
+            _ => None,
+        };
+        if race != Race::None {
+            let raced = raced.clone();
+            self.world.machine.interrupt_with(Some(Box::new(move || {
+                let outcome = Raced::by(&handle, &bytes, object);
+                *raced.lock() = Some((outcome, !machine.is_down()));
+            })));
+        }
+        let result = operation();
+        self.world.machine.interrupt_with(None);
+        match raced.lock().take() {
+            None => {}
+            Some((Raced::Put(ack), certain)) => {
+                self.put_acked(key, object.expect("it was put"), ack, certain);
+            }
+            Some((Raced::Removed(ack), certain)) => self.removed(key, ack, certain),
+        }
+        result
+    }
+
+    fn get(&mut self, life: &Life, key: Key) {
+        self.outcome.operations += 1;
         let start = self.oracle.now();
-        self.begun[key.0] += 1;
-        let lookup = life.namespaces[key.0].get(&key.1);
+        self.done[usize::from(key.ns)].gets += 1;
+        let lookup = life.namespaces[usize::from(key.ns)].get(&key_bytes(key));
         self.settle(key, start, lookup);
-        if self.waiting.len() > WAITING || self.random.chance(0.7) {
-            self.finish();
+        if self.waiting.len() > WAITING {
+            self.finish(0);
         }
     }
 
-    /// Finishes one of the gets that wait.
-    fn finish(&mut self) {
-        if self.waiting.is_empty() {
+    /// Finishes one of the lookups and read-modify-writes that wait.
+    pub(super) fn finish(&mut self, n: u8) {
+        let count = self.waiting.len() + self.changing.len();
+        if count == 0 {
             return;
         }
-        let n = self.random.below(self.waiting.len() as u64) as usize;
+        let n = usize::from(n) % count;
+        if n >= self.waiting.len() {
+            return self.finish_change(n - self.waiting.len());
+        }
         let Waiting { key, start, read } = self.waiting.swap_remove(n);
         let bytes = self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
         let lookup = read.finish(bytes);
         self.settle(key, start, lookup);
     }
 
-    fn settle(&mut self, key: Key, start: u64, lookup: Lookup) {
+    /// A lookup that waits for its reads.
+    fn read(&mut self, life: &Life, key: Key, race: Race) {
+        self.outcome.operations += 1;
+        let start = self.oracle.now();
+        self.done[usize::from(key.ns)].gets += 1;
+        let handle = &life.namespaces[usize::from(key.ns)];
+        let bytes = key_bytes(key);
+        let lookup = self.while_racing(life, key, race, || look_up(life, handle, &bytes));
+        self.settle(key, start, lookup);
+    }
+
+    pub(super) fn settle(&mut self, key: Key, start: u64, lookup: Lookup) {
         match lookup {
             Lookup::Flash(read) => self.waiting.push(Waiting { key, start, read }),
             Lookup::Miss(reason) => {
                 say!(self, "get {key:?} from {start}: {reason:?}");
-                self.outcome.gets += u64::from(self.oracle.current(&key).is_some());
+                reach_miss(reason);
+                self.outcome.gets += u64::from(self.oracle.current(key).is_some());
+                self.note(reason as u64 | 1 << 40);
             }
             Lookup::Hit(hit) => {
-                let expired_at = self.time.max(self.wall);
-                say!(
-                    self,
-                    "get {key:?} from {start}: {} bytes {:?} {:?}",
-                    hit.value.len(),
-                    hit.version,
-                    hit.tier
-                );
-                if let Err(wrong) = self.oracle.check(&key, start, &hit.value, expired_at) {
-                    panic!("seed {}: {wrong} ({:?})", self.seed, hit.tier);
+                say!(self, "get {key:?} from {start}: version {} {:?}", hit.version, hit.tier);
+                let time = self.time.max(self.wall);
+                if let Err(wrong) = self.oracle.check(key, start, hit.version, &hit.value, time) {
+                    panic!("{wrong} ({:?})", hit.tier);
                 }
                 self.outcome.gets += 1;
                 self.outcome.hits += 1;
                 self.outcome.flash_hits += u64::from(hit.tier == Tier::Flash);
+                self.note(hit.version ^ (hit.tier as u64) << 50);
             }
         }
     }
 
-    fn remove(&mut self, life: &Life) {
-        let key = self.key();
-        let ack = life.namespaces[key.0].submit_remove(&key.1);
-        let certain = !self.world.machine.is_down();
-        say!(self, "remove {key:?}, certain {certain}: {ack:?}");
-        let since = self.oracle.set(&key, None, certain);
-        if let Ack::Later(pending) = ack {
-            self.acking.push(Acking { key, since, pending: pending.into() });
+    pub(super) fn remove(&mut self, life: &Life, key: Key) {
+        self.outcome.operations += 1;
+        let handle = &life.namespaces[usize::from(key.ns)];
+        let ack = if self.world.random.chance(0.5) {
+            handle.submit_remove(&key_bytes(key))
+        } else {
+            let ns = life.core.namespace_by_id(key.ns.into()).expect("it is open");
+            Ack::Done(life.core.remove(&ns, &key_bytes(key)))
+        };
+        self.removed(key, ack, self.certain());
+    }
+
+    /// Notes a removal, which may have to be waited for.
+    fn removed(&mut self, key: Key, ack: Ack<u64>, certain: bool) {
+        self.done[usize::from(key.ns)].removes += 1;
+        let (version, pending) = match ack {
+            Ack::Done(version) => (version, None),
+            Ack::Later(pending) => (*pending.preview(), Some(pending)),
+        };
+        say!(self, "remove {key:?}: {version}, certain {certain}, waits {}", pending.is_some());
+        self.new_version(version);
+        let since = self.oracle.set(key, version, None, certain);
+        if let Some(pending) = pending {
+            self.acking.push(Acking { key, since, pending: Outstanding::Removed(pending) });
         }
     }
 
-    fn kill(&mut self, life: &Life) {
-        let ns = self.random.below(4) as usize;
-        let handle = &life.namespaces[ns];
-        match self.random.below(8) {
-            0 => {
-                handle.clear();
-                let certain = !self.world.machine.is_down();
-                say!(self, "clear {ns}, certain {certain}");
-                self.oracle.kill(ns, certain, |_| true);
-            }
-            1..4 => {
-                let slot = self.random.below(8) as u32;
-                handle.bump_epoch(u64::from(slot) << 44 | 77);
-                let certain = !self.world.machine.is_down();
-                say!(self, "bump {ns} {slot}, certain {certain}");
-                self.oracle.kill(ns, certain, |o| o.slot == slot);
-            }
-            _ => {
-                let group = 1 + self.random.below(3) as u32;
-                handle.remove_group(group);
-                let certain = !self.world.machine.is_down();
-                say!(self, "remove group {ns} {group}, certain {certain}");
-                self.oracle.kill(ns, certain, |o| o.group == group);
-            }
-        }
+    fn killed(&mut self, ns: u8, version: u64, dead: impl Fn(&Object) -> bool) {
+        self.outcome.operations += 1;
+        self.done[usize::from(ns)].kills += 1;
+        let certain = self.certain();
+        say!(self, "version {version}, certain {certain}");
+        self.new_version(version);
+        self.oracle.kill(ns, version, certain, dead);
     }
 
-    fn step_wall_clock(&mut self) {
-        let step = self.random.below(60);
-        self.wall = if self.random.chance(0.3) { self.wall.saturating_sub(step) } else { self.wall + step };
+    fn set_clock(&mut self, by: i32) {
+        if by < 0 {
+            reach(Path::ClockBack);
+        }
+        self.wall = self.wall.saturating_add_signed(by.into());
         self.world.clock.set_unix(self.wall);
     }
 
-    fn close(&mut self, mut life: Life) -> Option<Life> {
-        say!(self, "close");
-        self.world.turn(&mut life);
-        while !self.waiting.is_empty() || !self.changing.is_empty() {
-            self.finish();
-            self.finish_change();
-        }
-        let mut known: Vec<Key> = self.live(&life, |life, key| life.is_known(key.0, &key.1));
-        let before = life.core.stats().totals;
-        if !self.world.close(&mut life) {
-            return self.crash(life, None);
-        }
-        self.take_acks(&life);
-        assert!(self.acking.is_empty(), "seed {}: somebody waits after a clean stop", self.seed);
-        self.unheard.clear();
-        // Puts that waited may have been refused meanwhile.
-        known.retain(|key| self.oracle.current(key).is_some());
-        let after = life.core.stats().totals;
-        let dropped = life.core.stats().namespaces.iter().map(|n| n.dropped.iter().sum::<u64>()).sum::<u64>();
-        self.end_life(&life);
-        self.holes = false;
-        self.outcome.closes += 1;
-        let lossless = !self.world.faulty()
-            && after.segments_reclaimed == before.segments_reclaimed
-            && after.dropped == before.dropped
-            && dropped == 0;
-        drop(life);
-        if self.world.faults.media_error > 0.0 {
-            // The last checkpoint may have failed, and the journal too.
-            self.oracle.doubt_removals(2, immutable);
-        }
-        let mut life = self.open()?;
-        if lossless && !self.world.interrupted {
-            self.world.load(&mut life);
-            let checked = self.must_hit(&life, &known, "after a clean stop");
-            self.outcome.checked_after_close += checked;
-        }
-        Some(life)
+    fn fault(&mut self, fault: Fault, permille: u32) {
+        let mut faults = self.world.faults;
+        fault.set(&mut faults, f64::from(permille) / 1000.0);
+        self.world.set_faults(faults);
+        self.foul |= fault != Fault::Slow;
+        self.world.strange |= matches!(fault, Fault::Misdirected | Fault::Any);
     }
 
-    /// Crashes now, or (`None`) where the machine has died already.
-    fn crash(&mut self, mut life: Life, kind: Option<Crash>) -> Option<Life> {
-        let random = if self.random.chance(0.7) { Crash::Process } else { Crash::Machine };
-        let planned = kind.is_some();
-        let kind = kind.unwrap_or(random);
-        say!(self, "crash {kind:?}, planned {planned}, {:?}", life.core.stats().totals);
-        if planned {
-            self.world.turn(&mut life);
-        }
-        self.take_acks(&life);
-        let survivors: Vec<Key> = self.live(&life, |life, key| {
-            NAMESPACES[key.0].1.survives == Survives::Crash && life.is_on_flash(key.0, &key.1)
-        });
-        // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces warm.
-        let poisoned = life.core.journal.is_poisoned() || life.core.journal.is_bare();
-        self.holes &= life.core.stats().totals.checkpoints == 0;
-        let holes = self.holes;
-        self.holes |= kind == Crash::Machine;
+    pub(super) fn heal(&mut self) {
+        self.world.set_faults(SimFaults::none());
+        self.world.all_back();
+    }
+
+    /// Ends this life and begins the next one.
+    pub(super) fn reopen(&mut self, life: Life, crash: &Ending) -> Life {
         self.waiting.clear();
         self.changing.clear();
         self.end_life(&life);
-        self.outcome.crashes += 1;
-        self.outcome.poisoned += u64::from(poisoned);
-        self.drop_acks(kind);
-        if kind == Crash::Machine || self.world.faults.media_error > 0.0 {
-            // The highest time seen may be lost, and so may removals in Immutable namespaces (the bytes are right).
-            self.time = self.wall;
-            self.oracle.doubt_removals(2, immutable);
+        self.drop_acks(crash.kind);
+        self.world.crash(life, crash.kind);
+        if let Some(device) = crash.exchange {
+            self.foul = true;
+            self.world.exchange(device);
         }
-        self.world.crash(life, kind);
-        let mut life = self.open()?;
-        let exact = planned && kind == Crash::Process && !self.world.faulty() && !poisoned && !holes;
-        if exact {
-            self.world.load(&mut life);
-            let checked = self.must_hit(&life, &survivors, "after a crash");
-            self.outcome.checked_after_crash += checked;
-        } else if self.random.chance(0.3) {
-            self.world.load(&mut life);
+        if let Some(effects) = crash.again {
+            self.world.machine.crash_after(effects.into());
         }
-        Some(life)
-    }
-
-    fn open(&mut self) -> Option<Life> {
-        let life = self.world.open()?;
-        (self.begun, self.put) = ([0; 4], [0; 4]);
+        let life = self.world.open();
+        self.outcome.lives += 1;
+        self.closing = false;
+        self.done = [Done::default(); 4];
+        self.began = crate::clock::Clock::millis(&*self.world.clock);
+        if life.core.uuid != self.uuid {
+            // A new, empty cache.
+            assert!(self.foul, "the cache was made anew");
+            self.uuid = life.core.uuid;
+            self.version = 0;
+            for (n, options) in (0u8..).zip(&self.options) {
+                self.oracle.start(n, options.immutable);
+            }
+        }
+        for (n, new) in (0u8..).zip(self.world.options.clone()) {
+            let old = std::mem::replace(&mut self.options[usize::from(n)], new);
+            if (old.immutable, old.clean_stop) != (new.immutable, new.clean_stop) {
+                self.oracle.start(n, new.immutable);
+                self.done[usize::from(n)].cleared = true;
+            }
+        }
         // Opening looks at the clock. Faults can have cost the whole cache, and with it what it remembered.
-        self.time = if self.world.faulty() { life.core.now() } else { self.time.max(self.wall) };
-        Some(life)
-    }
-
-    /// Live, unexpired keys that `which` chooses.
-    fn live(&self, life: &Life, which: impl Fn(&Life, &Key) -> bool) -> Vec<Key> {
-        let now = life.core.now();
-        let lives = |o: &Object| o.expiry == 0 || u64::from(o.expiry) > now;
-        self.oracle
-            .live()
-            .filter(|(_, o)| lives(o))
-            .map(|(k, _)| k.clone())
-            .filter(|k| which(life, k))
-            .collect()
-    }
-
-    /// Gets all of `keys`: all but one in a thousand (two keys may share a tag) must be there.
-    /// Nothing is asked when segments were reclaimed meanwhile, or the machine died.
-    fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> u64 {
-        let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
-        if reclaiming || life.core.stats().totals.segments_reclaimed > 0 || self.world.machine.is_down() {
-            return 0;
+        if crash.kind == Crash::Machine && !self.closing {
+            self.time = self.wall;
         }
-        let mut missing = Vec::new();
-        for key in keys {
-            self.begun[key.0] += 1;
-            let mut lookup = life.namespaces[key.0].get(&key.1);
-            while let Lookup::Flash(read) = lookup {
-                let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
-                lookup = read.finish(bytes);
-            }
-            match (lookup, self.oracle.current(key)) {
-                (Lookup::Hit(hit), Some(object)) => assert_eq!(hit.value, object.value, "seed {}", self.seed),
-                (Lookup::Miss(reason), _) => {
-                    missing.push((key.0, String::from_utf8_lossy(&key.1).into_owned(), reason))
-                }
-                (other, _) => panic!("seed {}: {other:?}", self.seed),
-            }
-        }
-        let allowed = 1 + keys.len() / 1000;
-        assert!(
-            missing.len() <= allowed,
-            "seed {}: {} of {} keys are missing {when}: {missing:?} {:?}",
-            self.seed,
-            missing.len(),
-            keys.len(),
-            life.core.stats().totals,
-        );
-        keys.len() as u64
-    }
-
-    /// Checks the accounts of a life.
-    fn end_life(&mut self, life: &Life) {
-        let stats = life.core.stats();
-        for (n, ns) in stats.namespaces.iter().enumerate() {
-            let keys = self.waiting.iter().map(|w| &w.key).chain(self.changing.iter().map(|c| &c.key));
-            let waiting = keys.filter(|key| key.0 == n).count() as u64;
-            assert_eq!(ns.lookups() + waiting, self.begun[n], "seed {}: lookups of {}", self.seed, ns.name);
-            let puts = ns.stored + ns.refused.iter().sum::<u64>();
-            assert_eq!(puts, self.put[n], "seed {}: puts of {}", self.seed, ns.name);
-        }
-        let budget: usize = life.core.shards.iter().map(|s| s.lock().dram.budget()).sum();
-        assert!(stats.dram_bytes <= budget as u64 + 4096, "seed {}: DRAM beyond its budget", self.seed);
-        if !self.world.faulty() && !self.world.machine.is_down() {
-            assert_eq!(stats.totals.write_errors + stats.totals.read_errors, 0, "seed {}", self.seed);
-        }
-        self.outcome.checkpoints += stats.totals.checkpoints;
-        self.outcome.reclaimed += stats.totals.segments_reclaimed;
+        self.time = if self.foul { life.core.now() } else { self.time.max(self.wall) };
+        self.say_reached();
+        self.note(life.core.time.load(std::sync::atomic::Ordering::Relaxed));
+        life
     }
 }
 
-/// The one value of a key in the Immutable namespace.
-fn immutable(key: &Key) -> Object {
-    let n = key.1.iter().fold(7u64, |n, &b| n.wrapping_mul(31).wrapping_add(b.into()));
-    let value = (0..200 + n % 1500).map(|i| (i ^ n) as u8).collect();
-    Object { value, expiry: 0, group: (n % 4) as u32, slot: (n % 8) as u32 }
+/// How a life ends.
+pub(super) struct Ending {
+    pub kind: Crash,
+    /// What must be warm is looked for.
+    pub check: bool,
+    /// The machine is dead already.
+    pub cut: bool,
+    pub again: Option<u8>,
+    pub exchange: Option<u8>,
+}
+
+/// What another thread did.
+enum Raced {
+    Put(Ack<PutOutcome>),
+    Removed(Ack<u64>),
+}
+
+impl Raced {
+    fn by(handle: &Namespace, key: &[u8], object: Option<Object>) -> Self {
+        match object {
+            Some(object) => Self::Put(handle.submit_put(key, &object.value(), put_options(object))),
+            None => Self::Removed(handle.submit_remove(key)),
+        }
+    }
+}
+
+/// A lookup with all its reads.
+pub(super) fn look_up(life: &Life, handle: &Namespace, key: &[u8]) -> Lookup {
+    let mut lookup = handle.get(key);
+    while let Lookup::Flash(read) = lookup {
+        let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+        lookup = read.finish(bytes);
+    }
+    lookup
+}
+
+pub(super) fn put_options(object: Object) -> PutOptions {
+    let options =
+        PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
+    debug_assert_eq!(epoch_slot(options.token), object.slot);
+    options
+}
+
+/// Removes many objects, without waiting for room in the journal.
+fn kill(life: &Life, ns: u8, event: impl FnOnce(u16) -> Event) -> u64 {
+    let state = life.core.namespace_by_id(ns.into()).expect("it is open");
+    life.core.kill(&state, event(state.id))
+}
+
+fn kind(machine: bool) -> Crash {
+    if machine { Crash::Machine } else { Crash::Process }
+}
+
+fn reach_miss(reason: MissReason) {
+    let path = match reason {
+        MissReason::Expired => Path::ReadExpired,
+        MissReason::Killed => Path::ReadKilled,
+        MissReason::Superseded => Path::ReadSuperseded,
+        MissReason::Collision => Path::TagCollision,
+        MissReason::Corrupt => Path::ReadCorrupt,
+        _ => return,
+    };
+    reach_times(path, 1);
 }

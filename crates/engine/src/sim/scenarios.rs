@@ -3,9 +3,11 @@
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
+use super::plan::{Options, Setup};
+use super::run::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
-use crate::config::{Durability, Mutability, NamespaceOptions};
+use crate::config::Durability;
 use crate::disk::sim::{Crash, SimFaults};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::pending::{Ack, Pending};
@@ -16,19 +18,14 @@ use crate::version;
 const NS: usize = 0;
 
 fn world(seed: u64) -> (World, Life) {
-    let mut world = World::new(seed, SimFaults::none());
-    let life = world.open().expect("opens");
+    let mut world = World::new(&Setup::plain(seed));
+    let life = world.open();
     (world, life)
 }
 
 /// What a get finds.
 fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
-    let mut lookup = life.namespaces[NS].get(key);
-    while let Lookup::Flash(read) = lookup {
-        let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
-        lookup = read.finish(bytes);
-    }
-    match lookup {
+    match look_up(life, &life.namespaces[NS], key) {
         Lookup::Hit(hit) => Some(hit.value.to_vec()),
         _ => None,
     }
@@ -38,7 +35,7 @@ fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
 fn crash(world: &mut World, life: Life, kind: Crash) -> Life {
     world.crash(life, kind);
     world.machine.set_faults(SimFaults::none());
-    let mut life = world.open().expect("opens");
+    let mut life = world.open();
     world.load(&mut life);
     life
 }
@@ -158,9 +155,9 @@ fn a_change_whose_read_was_overtaken_sees_what_came_meanwhile() {
 
 /// A world whose first namespace has this durability.
 fn durable(seed: u64, durability: Durability) -> (World, Life) {
-    let mut world = World::new(seed, SimFaults::none());
-    world.namespaces[NS].1.durability = durability;
-    let life = world.open().expect("opens");
+    let mut world = World::new(&Setup::plain(seed));
+    world.options[NS].durability = durability as u8;
+    let life = world.open();
     (world, life)
 }
 
@@ -336,7 +333,7 @@ fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_co
 }
 
 /// A value is overwritten, the namespace opened with other options, the power lost: the old value must not return.
-fn power_lost_after(change: impl Fn(&mut NamespaceOptions)) {
+fn power_lost_after(change: impl Fn(&mut Options)) {
     for seed in 0..20 {
         let (mut world, mut life) = world(seed);
         put(&life, b"key", b"old", 0);
@@ -344,8 +341,8 @@ fn power_lost_after(change: impl Fn(&mut NamespaceOptions)) {
         let life = crash(&mut world, life, Crash::Process);
         put(&life, b"key", b"new", 0);
         world.crash(life, Crash::Process);
-        change(&mut world.namespaces[NS].1);
-        let life = world.open().expect("opens");
+        change(&mut world.options[NS]);
+        let life = world.open();
         let life = crash(&mut world, life, Crash::Machine);
         assert!(get(&life, b"key").as_deref() != Some(b"old"), "seed {seed}: an old value is back");
     }
@@ -353,12 +350,12 @@ fn power_lost_after(change: impl Fn(&mut NamespaceOptions)) {
 
 #[test]
 fn a_namespace_that_becomes_immutable_forgets_what_it_held_also_after_power_loss() {
-    power_lost_after(|o| o.mutability = Mutability::Immutable);
+    power_lost_after(|o| o.immutable = true);
 }
 
 #[test]
 fn a_namespace_that_becomes_synced_has_its_earlier_removals_synced_first() {
-    power_lost_after(|o| o.durability = Durability::Synced);
+    power_lost_after(|o| o.durability = 2);
 }
 
 #[test]
@@ -386,5 +383,9 @@ fn an_outage_of_the_device_does_not_cost_every_segment() {
     pass(&mut world, &mut life, 700);
     put(&life, b"key", b"value", 0);
     pass(&mut world, &mut life, 200);
-    assert!(life.is_on_flash(NS, b"key"), "writing goes on when the device does: {:?}", life.core.stats());
+    assert!(
+        life.on_flash(&world.machine, NS as u8, b"key").is_some(),
+        "writing goes on when the device does: {:?}",
+        life.core.stats()
+    );
 }

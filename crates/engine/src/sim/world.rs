@@ -3,42 +3,38 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::coverage::{Path, reach};
+use super::plan::{Options, Setup, Size};
 use crate::cache::{Namespace, open_namespace};
 use crate::clock::ManualClock;
-use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
+use crate::config::Config;
 use crate::core::{Core, meta_of};
-use crate::disk::Disk;
-use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom};
+use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
+use crate::disk::{DeviceId, Disk};
 use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::record;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
 
-/// Bytes of flash: some 16 segments.
-const FLASH: u64 = 1280 << 10;
-/// Bytes of journal.
-const JOURNAL: u64 = 16 << 10;
 /// Unix time at the start.
 pub const EPOCH: u64 = 1_000_000;
+/// Bytes of each device besides segments; superblock and checkpoint areas need no more.
+const HEAD: u64 = 192 << 10;
+/// Bytes a shard of the DRAM tier needs before it can hold anything.
+const DRAM_SLACK: u64 = 68 << 10;
+/// Tries to open before faults are switched off.
+const TRIES: u32 = 20;
+/// Steps anything may take.
+const BOUND: u32 = 20_000;
 
-/// The namespaces of every run.
-pub const NAMESPACES: [(&str, NamespaceOptions); 4] = [
-    ("mutable", options(Mutability::Mutable, Survives::Crash, Durability::WriteBack)),
-    ("synced", options(Mutability::Mutable, Survives::Crash, Durability::Synced)),
-    ("immutable", options(Mutability::Immutable, Survives::Crash, Durability::WriteThrough)),
-    ("clean-stop", options(Mutability::Mutable, Survives::CleanStop, Durability::WriteBack)),
-];
-
-const fn options(mutability: Mutability, survives: Survives, durability: Durability) -> NamespaceOptions {
-    NamespaceOptions { mutability, survives, durability, partition_epochs: true }
-}
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// One life of the cache.
 pub struct Life {
     pub core: Arc<Core>,
     pub namespaces: Vec<Namespace>,
-    driver: Driver,
+    pub driver: Driver,
     disk: SimDisk,
 }
 
@@ -50,74 +46,152 @@ pub struct World {
     pub random: SimRandom,
     /// The latest opening took more than one life.
     pub interrupted: bool,
-    /// Namespaces to open.
-    pub namespaces: Vec<(&'static str, NamespaceOptions)>,
+    /// A device was exchanged, or a write went astray: devices may be refused.
+    pub strange: bool,
+    /// Options of the namespaces from the next opening on.
+    pub options: Vec<Options>,
+    /// The size from the next opening on.
+    pub size: Size,
+    /// Key of the hashes of a new cache has its top byte from here.
+    tag_bits: u32,
+    spares: Vec<Spare>,
+    journal: u64,
     config: Config,
 }
 
 impl World {
-    pub fn new(seed: u64, faults: SimFaults) -> Self {
+    pub fn new(setup: &Setup) -> Self {
         let mut config = Config::new("sim", Vec::new());
-        config.segment_size = Some(64 << 10);
-        config.shards = 2;
-        let mut random = SimRandom::new(seed ^ 0x5eed);
-        config.memory = (400 + 100 * random.below(5)) << 10;
-        let machine = SimMachine::new(seed, faults, &[FLASH]);
-        let (clock, namespaces) = (Arc::new(ManualClock::at(EPOCH)), NAMESPACES.to_vec());
-        Self { machine, clock, faults, random, interrupted: false, namespaces, config }
+        config.segment_size = Some(setup.segment_kib << 10);
+        config.reinsertion = setup.reinsertion;
+        config.write_budget = setup.write_budget;
+        let sizes: Vec<u64> = setup
+            .segments
+            .iter()
+            .map(|n| HEAD + u64::from(*n) * u64::from(setup.segment_kib) * 1024)
+            .collect();
+        Self {
+            machine: SimMachine::new(setup.seed, SimFaults::none(), &sizes),
+            clock: Arc::new(ManualClock::at(EPOCH)),
+            faults: SimFaults::none(),
+            random: SimRandom::new(setup.seed ^ 0x5eed),
+            interrupted: false,
+            strange: false,
+            options: setup.namespaces.clone(),
+            size: setup.size,
+            tag_bits: setup.tag_bits,
+            spares: sizes.iter().map(|_| Spare::default()).collect(),
+            journal: setup.journal_kib << 10,
+            config,
+        }
     }
 
-    /// Opens the cache; while faults are on, as often as it takes.
-    ///
-    /// `None` when a misdirected write has destroyed the superblocks: then somebody has to delete the file.
-    pub fn open(&mut self) -> Option<Life> {
-        // Sometimes with another size of memory: the index is rebuilt.
-        self.config.index_memory = Some(if self.random.chance(0.1) { 24 << 10 } else { 32 << 10 });
+    /// Everything random from here on follows from this number.
+    pub fn reseed(&mut self, salt: u64) {
+        self.machine.reseed(salt);
+        self.random = SimRandom::new(salt ^ 0x5eed);
+    }
+
+    /// Sets the faults, now and after the next opening.
+    pub fn set_faults(&mut self, faults: SimFaults) {
+        self.faults = faults;
+        self.machine.set_faults(faults);
+    }
+
+    /// Divides memory so that the DRAM tier gets what was asked for, about.
+    fn apply_size(&mut self) {
+        let Size { shards, lines, dram } = self.size;
+        let chunk = u64::from(self.config.segment_size.expect("set above") / 4);
+        let index = u64::from(lines) * 64 * u64::from(shards);
+        let tier = (u64::from(dram) + DRAM_SLACK) * u64::from(shards);
+        // Chunks are a sixteenth of the memory, at least four.
+        let memory = (tier + index + 9 * chunk) * 16 / 15;
+        (self.config.shards, self.config.memory) = (shards, memory + memory / 32);
+        self.config.index_memory = Some(index);
+    }
+
+    /// Bytes per second that may be written.
+    pub fn write_budget(&self) -> Option<u64> {
+        self.config.write_budget
+    }
+
+    /// Opens the cache; while faults are on, as often as it takes. A device that is refused is emptied, as the message says.
+    pub fn open(&mut self) -> Life {
+        self.apply_size();
         self.interrupted = false;
         for attempt in 0.. {
-            if attempt == 20 {
+            if attempt == TRIES {
                 self.machine.set_faults(SimFaults::none());
+                self.all_back();
             }
             match self.try_open() {
                 Ok(life) => {
                     self.machine.set_faults(self.faults);
-                    return Some(life);
+                    return life;
                 }
                 // The power went while opening: the next life tries again.
                 Err(_) if self.machine.is_down() => {
+                    reach(Path::CrashOpening);
                     self.machine.crash(Crash::Process);
                     self.interrupted = true;
                 }
-                Err(OpenError::Foreign { .. }) if self.faulty() && attempt > 20 => return None,
+                Err(OpenError::Foreign { path } | OpenError::OtherCache { path, .. })
+                    if self.strange && attempt < 2 * TRIES =>
+                {
+                    self.wipe(&path);
+                }
                 Err(error) => {
-                    assert!(self.faulty(), "cannot open without faults: {error}");
-                    assert!(attempt < 22, "cannot open after faults have ended: {error}");
+                    assert!(self.is_foul(), "cannot open without faults: {error}");
+                    assert!(attempt < 2 * TRIES, "cannot open after faults have ended: {error}");
                 }
             }
         }
         unreachable!("the loop ends")
     }
 
+    fn wipe(&self, path: &std::path::Path) {
+        let set = self.machine.device_set();
+        let n = set.infos().iter().position(|i| i.path == path).expect("one of the devices");
+        self.machine.wipe(DeviceId(n as u16));
+    }
+
+    /// Every device answers again.
+    pub fn all_back(&self) {
+        for n in 0..self.spares.len() as u16 {
+            self.machine.set_away(DeviceId(n), false);
+        }
+    }
+
+    /// Exchanges a device for its spare one.
+    pub fn exchange(&mut self, device: u8) {
+        reach(Path::DeviceExchanged);
+        self.strange = true;
+        self.machine.exchange(DeviceId(device.into()), &mut self.spares[usize::from(device)]);
+    }
+
     fn try_open(&mut self) -> Result<Life, OpenError> {
         let journal = self.machine.open_media("journal");
+        let mut entropy: [u64; 3] = std::array::from_fn(|_| self.random.next_u64());
+        entropy[2] = crate::format::weak_hash_seed(entropy[2], self.tag_bits);
         let env = Env {
             set: self.machine.device_set(),
             meta: Arc::new(self.machine.meta()),
-            journal: Arc::new(journal.unwrap_or_else(|| self.machine.create_media("journal", JOURNAL))),
+            journal: Arc::new(journal.unwrap_or_else(|| self.machine.create_media("journal", self.journal))),
             clock: self.clock.clone(),
             boot_id: Some(self.machine.boot_id().0),
-            entropy: std::array::from_fn(|_| self.random.next_u64()),
+            entropy,
         };
         let mut disk = self.machine.disk();
         let recovery::Opened { core, driver } = recovery::open(&self.config, env, &mut disk)?;
-        let open = |(name, options): &(&str, NamespaceOptions)| open_namespace(&core, name, *options);
-        let namespaces = self.namespaces.iter().map(open).collect::<Result<_, _>>()?;
+        let names = NAMES.iter().zip(&self.options);
+        let namespaces =
+            names.map(|(name, o)| open_namespace(&core, name, o.real())).collect::<Result<_, _>>()?;
         Ok(Life { core, namespaces, driver, disk })
     }
 
-    /// Whether anything but crashes goes wrong.
-    pub fn faulty(&self) -> bool {
-        self.faults != SimFaults::none()
+    /// Whether anything but crashes and slowness goes wrong.
+    pub fn is_foul(&self) -> bool {
+        self.strange || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none() || self.machine.any_away()
     }
 
     /// Lets the background work go on by one step.
@@ -145,7 +219,7 @@ impl World {
 
     /// Turns until the index is loaded.
     pub fn load(&mut self, life: &mut Life) {
-        for _ in 0..10_000 {
+        for _ in 0..BOUND {
             if !life.core.loading.load(Ordering::Acquire) || self.machine.is_down() {
                 return;
             }
@@ -154,11 +228,12 @@ impl World {
         panic!("the index does not get loaded");
     }
 
-    /// The clean stop. False when the machine died on the way.
+    /// Ends the clean stop. False when the machine died on the way.
     pub fn close(&mut self, life: &mut Life) -> bool {
         life.driver.start_close();
-        for _ in 0..100_000 {
+        for _ in 0..BOUND {
             if life.driver.is_closed() {
+                life.driver.abandon();
                 return !self.machine.is_down();
             }
             if self.machine.is_down() {
@@ -167,7 +242,7 @@ impl World {
             self.clock.pass(self.random.below(20));
             self.turn(life);
         }
-        panic!("the clean stop does not end");
+        panic!("the clean stop does not end: {:?}", life.core.stats());
     }
 
     /// Ends a life and what it had in flight.
@@ -178,42 +253,42 @@ impl World {
 }
 
 impl Life {
-    /// Whether the index points at a copy of the key that is whole and alive on the device, in a segment that is not about
-    /// to be reused.
-    pub fn is_on_flash(&self, ns: usize, key: &[u8]) -> bool {
-        let (core, hash) = (&self.core, self.core.hash(ns as u16, key));
-        let Some(slot) = core.shard(hash).index.peek(hash) else { return false };
-        let at = slot.location();
-        if matches!(
-            core.table.state(at.segment),
-            SegmentState::Reclaiming | SegmentState::Retired | SegmentState::Free
-        ) {
-            return false;
+    /// Where on which device the index says that a key is, if there is a copy of it that is whole and alive there, in a segment
+    /// that is not about to be reused. Works on a machine that is down.
+    pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<(DeviceId, u64, u64)> {
+        let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
+        let at = core.shard(hash).index.peek(hash)?.location();
+        let reused = [SegmentState::Reclaiming, SegmentState::Retired, SegmentState::Free];
+        if reused.contains(&core.table.state(at.segment)) {
+            return None;
         }
         // What is in memory still is not acknowledged by the device.
         if core.streams.read(at.segment, at.offset(), 1).is_some() {
-            return false;
+            return None;
         }
         let place = core.table.place(at.segment);
-        let size = core.table.segment_size();
-        let Ok(bytes) = core.set.read_at(place.device, place.offset, size) else { return false };
+        let mut bytes =
+            vec![0; (core.table.segment_size() - at.offset()).min(core.table.segment_size() / 4) as usize];
+        machine.peek(place.device, place.offset + u64::from(at.offset()), &mut bytes);
         let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
-        let Some(found) = record::decode(&bytes[at.offset() as usize..], seed) else { return false };
+        let found = record::decode(&bytes, seed)?;
         let shard = core.shard(hash).lock();
         let namespaces = core.namespaces.read();
-        found.key == key
-            && usize::from(found.meta.ns) == ns
-            && !namespaces[ns].is_killed(&found.meta)
-            && !shard.is_superseded(hash, found.meta.version)
+        let alive = found.key == key
+            && found.meta.ns == u16::from(ns)
+            && !namespaces[usize::from(ns)].is_killed(&found.meta)
+            && !shard.is_superseded(hash, found.meta.version);
+        let len = record::len(found.key.len(), found.value.len()) as u64;
+        alive.then_some((place.device, place.offset + u64::from(at.offset()), len))
     }
 
     /// Whether the key is in the DRAM tier or on flash. DRAM may hold what was killed without being looked at since.
-    pub fn is_known(&self, ns: usize, key: &[u8]) -> bool {
-        let hash = self.core.hash(ns as u16, key);
+    pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> bool {
+        let hash = self.core.hash(ns.into(), key);
         let shard = self.core.shard(hash).lock();
-        let in_dram = shard.dram.peek(hash, ns as u16, key).map(meta_of);
+        let in_dram = shard.dram.peek(hash, ns.into(), key).map(meta_of);
         drop(shard);
-        let alive = in_dram.is_some_and(|meta| !self.core.namespaces.read()[ns].is_killed(&meta));
-        alive || self.is_on_flash(ns, key)
+        let alive = |meta| !self.core.namespaces.read()[usize::from(ns)].is_killed(&meta);
+        in_dram.is_some_and(alive) || self.on_flash(machine, ns, key).is_some()
     }
 }

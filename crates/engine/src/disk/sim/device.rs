@@ -1,7 +1,5 @@
 //! The bytes of a simulated device, and what of them would survive power loss.
 
-use std::collections::BTreeMap;
-
 use super::{SIM_ALIGNMENT, SimRandom};
 use crate::disk::WriteBuf;
 
@@ -10,8 +8,17 @@ pub(super) const SECTOR: usize = SIM_ALIGNMENT as usize;
 
 /// An acknowledged write that a sync has not covered yet.
 struct Unsynced {
-    offset: u64,
-    data: Vec<u8>,
+    offset: usize,
+    data: WriteBuf,
+    /// The part of `data` that was stored.
+    from: usize,
+    to: usize,
+}
+
+impl Unsynced {
+    fn bytes(&self) -> &[u8] {
+        &self.data[self.from..self.to]
+    }
 }
 
 /// What becomes of a write at a crash.
@@ -24,17 +31,20 @@ enum Fate {
 pub(super) struct Device {
     /// What reads see.
     bytes: Vec<u8>,
-    /// Durable content of every sector that unsynced writes have touched.
-    durable: BTreeMap<usize, [u8; SECTOR]>,
+    /// What would be left if every unsynced write were lost: differs from `bytes` only where the log has writes.
+    durable: Vec<u8>,
     /// Acknowledged since the last completed sync, in order.
     log: Vec<Unsynced>,
     /// Writes ever logged; the log holds the last ones.
     logged: u64,
+    /// It does not answer.
+    pub(super) away: bool,
 }
 
 impl Device {
     pub(super) fn new(size: u64) -> Self {
-        Self { bytes: vec![0; size as usize], durable: BTreeMap::new(), log: Vec::new(), logged: 0 }
+        let (bytes, durable) = (vec![0; size as usize], vec![0; size as usize]);
+        Self { bytes, durable, log: Vec::new(), logged: 0, away: false }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -46,23 +56,22 @@ impl Device {
     }
 
     /// Stores each sector of `data` or leaves it, at random.
-    pub(super) fn write_torn(&mut self, offset: u64, data: &[u8], random: &mut SimRandom) {
-        for (n, sector) in data.chunks_exact(SECTOR).enumerate() {
+    pub(super) fn write_torn(&mut self, offset: u64, data: &WriteBuf, random: &mut SimRandom) {
+        for from in (0..data.len()).step_by(SECTOR) {
             if random.chance(0.5) {
-                self.write(offset + (n * SECTOR) as u64, sector);
+                self.write_part(offset as usize + from, data, from, from + SECTOR);
             }
         }
     }
 
     /// Stores whole sectors, which stay at risk until a sync.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
-        let first = offset as usize / SECTOR;
-        for sector in first..first + data.len() / SECTOR {
-            let now = &self.bytes[sector * SECTOR..][..SECTOR];
-            self.durable.entry(sector).or_insert_with(|| now.try_into().expect("a whole sector"));
-        }
-        self.bytes[offset as usize..][..data.len()].copy_from_slice(data);
-        self.log.push(Unsynced { offset, data: data.to_vec() });
+    pub(super) fn write(&mut self, offset: u64, data: &WriteBuf) {
+        self.write_part(offset as usize, data, 0, data.len());
+    }
+
+    fn write_part(&mut self, offset: usize, data: &WriteBuf, from: usize, to: usize) {
+        self.bytes[offset..][..to - from].copy_from_slice(&data[from..to]);
+        self.log.push(Unsynced { offset, data: data.clone(), from, to });
         self.logged += 1;
     }
 
@@ -76,20 +85,15 @@ impl Device {
         let start = self.logged - self.log.len() as u64;
         let covered = position.saturating_sub(start) as usize;
         for write in self.log.drain(..covered) {
-            let first = write.offset as usize / SECTOR;
-            for (n, content) in write.data.chunks_exact(SECTOR).enumerate() {
-                self.durable.insert(first + n, content.try_into().expect("a whole sector"));
-            }
+            self.durable[write.offset..][..write.to - write.from].copy_from_slice(write.bytes());
         }
-        let mut at_risk = std::mem::take(&mut self.durable);
-        for write in &self.log {
-            let first = write.offset as usize / SECTOR;
-            for sector in first..first + write.data.len() / SECTOR {
-                if let Some(content) = at_risk.remove(&sector) {
-                    self.durable.insert(sector, content);
-                }
-            }
-        }
+    }
+
+    /// Whether power loss cannot change a range any more.
+    #[cfg(test)]
+    pub(super) fn is_durable(&self, offset: u64, len: u64) -> bool {
+        let (from, to) = (offset as usize, (offset + len) as usize);
+        self.log.iter().all(|w| w.offset >= to || w.offset + (w.to - w.from) <= from)
     }
 
     /// Decides on a write in flight at a crash.
@@ -103,30 +107,38 @@ impl Device {
 
     /// Power loss: unsynced writes are kept, lost or torn, in any order. What is left is durable.
     pub(super) fn lose_unsynced(&mut self, random: &mut SimRandom) {
-        for (sector, content) in std::mem::take(&mut self.durable) {
-            self.bytes[sector * SECTOR..][..SECTOR].copy_from_slice(&content);
-        }
         let mut log = std::mem::take(&mut self.log);
         if random.chance(0.5) {
             random.shuffle(&mut log);
         }
-        for write in log {
+        for write in &log {
             let fate = fate(random);
-            for (n, sector) in write.data.chunks_exact(SECTOR).enumerate() {
+            for (n, sector) in write.bytes().chunks_exact(SECTOR).enumerate() {
                 let kept = match fate {
                     Fate::Kept => true,
                     Fate::Lost => false,
                     Fate::Torn => random.chance(0.5),
                 };
                 if kept {
-                    self.bytes[write.offset as usize + n * SECTOR..][..SECTOR].copy_from_slice(sector);
+                    self.durable[write.offset + n * SECTOR..][..SECTOR].copy_from_slice(sector);
                 }
             }
         }
+        for write in &log {
+            let range = write.offset..write.offset + (write.to - write.from);
+            self.bytes[range.clone()].copy_from_slice(&self.durable[range]);
+        }
+    }
+
+    /// Everything is gone: a new, empty device in its place.
+    #[cfg(test)]
+    pub(super) fn wipe(&mut self) {
+        *self = Self::new(self.len());
     }
 
     pub(super) fn flip(&mut self, byte: u64, bit: u8) {
         self.bytes[byte as usize] ^= 1 << (bit % 8);
+        self.durable[byte as usize] ^= 1 << (bit % 8);
     }
 }
 

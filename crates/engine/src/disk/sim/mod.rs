@@ -30,8 +30,10 @@
 //! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load or sync fails with EIO.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
-//! Not modelled: a device that is gone for good (use probability 1), sectors that fail again and again in one place, and reads
-//! of another device's data.
+//! A device may also be *away*: every I/O fails with EIO until it is back, with what it held. And a device may be exchanged for
+//! an empty one.
+//!
+//! Not modelled: sectors that fail again and again in one place, and reads of another device's data.
 //!
 //! **Crash at any moment**: [`SimMachine::crash_after`] cuts the power in the middle of the n-th effect from now on (a
 //! submission, the completion of a write or sync, a media store or sync, a metadata change). From then on everything fails and
@@ -117,6 +119,11 @@ impl SimFaults {
     }
 }
 
+/// A device taken out of the machine; empty at first.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Spare(Option<Device>);
+
 /// Handle to a simulated machine. Clones are the same machine.
 #[derive(Clone)]
 pub struct SimMachine {
@@ -143,7 +150,14 @@ pub(crate) struct State {
     boot: u128,
     turn: u64,
     queues: u64,
+    /// What happens in the middle of the next blocking read.
+    #[cfg(test)]
+    interruption: Option<Interruption>,
 }
+
+/// Something another thread does meanwhile.
+#[cfg(test)]
+pub(crate) type Interruption = Box<dyn FnOnce() + Send>;
 
 /// What a moment of the machine's life means for the effect about to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +243,8 @@ impl SimMachine {
             life: 0,
             turn: 0,
             queues: 0,
+            #[cfg(test)]
+            interruption: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -310,6 +326,77 @@ impl SimMachine {
         state.countdown = None;
         state.down = false;
         state.life += 1;
+    }
+
+    /// Whether the power goes in the middle of an effect to come.
+    #[cfg(test)]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.lock().countdown.is_some()
+    }
+
+    /// Goes on with another sequence of random numbers.
+    #[cfg(test)]
+    pub(crate) fn reseed(&self, seed: u64) {
+        self.lock().random = SimRandom::new(seed);
+    }
+
+    /// A device stops answering, or is back.
+    #[cfg(test)]
+    pub(crate) fn set_away(&self, device: DeviceId, away: bool) {
+        self.lock().devices[usize::from(device.0)].away = away;
+    }
+
+    /// Whether a device does not answer.
+    #[cfg(test)]
+    pub(crate) fn any_away(&self) -> bool {
+        self.lock().devices.iter().any(|d| d.away)
+    }
+
+    /// Puts a new, empty device in the place of one.
+    #[cfg(test)]
+    pub(crate) fn wipe(&self, device: DeviceId) {
+        self.lock().devices[usize::from(device.0)].wipe();
+    }
+
+    /// Exchanges a device for the one given, which must have its size.
+    #[cfg(test)]
+    pub(crate) fn exchange(&self, device: DeviceId, other: &mut Spare) {
+        let state = &mut *self.lock();
+        let here = &mut state.devices[usize::from(device.0)];
+        let spare = other.0.get_or_insert_with(|| Device::new(here.len()));
+        std::mem::swap(here, spare);
+    }
+
+    /// What is stored, seen by nobody in the machine: works also without power, and without faults.
+    #[cfg(test)]
+    pub(crate) fn peek(&self, device: DeviceId, offset: u64, into: &mut [u8]) {
+        self.lock().devices[usize::from(device.0)].read(offset, into);
+    }
+
+    /// Whether power loss cannot change a range of a device any more.
+    #[cfg(test)]
+    pub(crate) fn is_durable(&self, device: DeviceId, offset: u64, len: u64) -> bool {
+        self.lock().devices[usize::from(device.0)].is_durable(offset, len)
+    }
+
+    /// Offsets of the words of an area that power loss may still change.
+    #[cfg(test)]
+    pub(crate) fn unsynced(&self, area: &str) -> Vec<u64> {
+        self.lock().areas.get(area).map(SimArea::unsynced).unwrap_or_default()
+    }
+
+    /// Has something happen in the middle of the next blocking read, as if another thread did it.
+    #[cfg(test)]
+    pub(crate) fn interrupt_with(&self, interruption: Option<Interruption>) {
+        self.lock().interruption = interruption;
+    }
+
+    #[cfg(test)]
+    fn interrupt(&self) {
+        let interruption = self.lock().interruption.take();
+        if let Some(interruption) = interruption {
+            interruption();
+        }
     }
 
     /// Damages what is stored: inverts one bit. For tests that want it in a certain place.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::device::SECTOR;
 use super::{Moment, SimMachine, State, crashed, eio};
 use crate::disk::{
-    AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check, check_io,
+    AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
 };
 
 /// Turns an I/O takes at most, and how much longer a slow one takes.
@@ -71,6 +71,9 @@ impl Disk for SimDisk {
         // Also in the last moment: it is in flight when the power goes.
         let turns = 1 + state.random.below(MAX_TURNS);
         let slow = state.random.chance(state.faults.slow);
+        if slow {
+            reached!(SlowIo);
+        }
         let due = state.turn + if slow { turns * SLOWNESS } else { turns };
         let covers = state.devices[usize::from(io.device.0)].position();
         state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers });
@@ -173,7 +176,8 @@ impl State {
             IoKind::Read { len } => self.read(device, offset, len).map(IoOutput::Read),
             IoKind::Write { data } => self.write(device, offset, &data).map(|()| IoOutput::Written),
             IoKind::Sync => {
-                if self.random.chance(self.faults.sync_error) {
+                if self.devices[usize::from(device.0)].away || self.random.chance(self.faults.sync_error) {
+                    reached!(SyncError);
                     return Err(eio());
                 }
                 self.devices[usize::from(device.0)].sync(pending.covers);
@@ -184,16 +188,23 @@ impl State {
 
     fn read(&mut self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
         let faults = self.faults;
+        if self.devices[usize::from(device.0)].away {
+            reached!(DeviceAway);
+            return Err(eio());
+        }
         if self.random.chance(faults.read_error) {
+            reached!(ReadError);
             return Err(eio());
         }
         if self.random.chance(faults.short_read) {
+            reached!(ShortRead);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "simulated short read"));
         }
         let mut buf = AlignedBuf::zeroed(len as usize);
         self.devices[usize::from(device.0)].read(offset, &mut buf);
         self.mix_in_flight(device, offset, &mut buf);
         if self.random.chance(faults.flip_on_read) {
+            reached!(FlipOnRead);
             flip(&mut buf, &mut self.random);
         }
         Ok(buf)
@@ -218,29 +229,38 @@ impl State {
         }
     }
 
-    fn write(&mut self, device: DeviceId, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&mut self, device: DeviceId, offset: u64, data: &WriteBuf) -> io::Result<()> {
         let faults = self.faults;
         let (target, random) = (&mut self.devices[usize::from(device.0)], &mut self.random);
+        if target.away {
+            reached!(DeviceAway);
+            return Err(eio());
+        }
         if random.chance(faults.no_space) {
+            reached!(NoSpace);
             return Err(Errno::NOSPC.into());
         }
         if random.chance(faults.write_error) {
+            reached!(WriteError);
             target.write_torn(offset, data, random);
             return Err(eio());
         }
         if random.chance(faults.lost_write) {
+            reached!(LostWrite);
             return Ok(());
         }
         if random.chance(faults.misdirected_write) {
+            reached!(MisdirectedWrite);
             let places = (target.len() - data.len() as u64) / SECTOR as u64 + 1;
             let elsewhere = random.below(places) * SECTOR as u64;
             target.write(elsewhere, data);
             return Ok(());
         }
         if random.chance(faults.flip_on_write) {
-            let mut damaged = data.to_vec();
+            reached!(FlipOnWrite);
+            let mut damaged = AlignedBuf::copy_of(data);
             flip(&mut damaged, random);
-            target.write(offset, &damaged);
+            target.write(offset, &damaged.into());
             return Ok(());
         }
         target.write(offset, data);
@@ -277,6 +297,8 @@ impl DeviceSet for SimDevices {
 
     fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
         check(&self.infos, device, offset, u64::from(len))?;
+        #[cfg(test)]
+        self.machine.interrupt();
         let state = &mut *self.machine.lock();
         if !state.reaches(self.life) {
             return Err(crashed());

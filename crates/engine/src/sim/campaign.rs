@@ -1,0 +1,155 @@
+//! Many seeds on all cores, and what becomes of one that fails.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::coverage::Coverage;
+use super::plan::Plan;
+use super::run::{Outcome, run};
+use super::shrink::shrink;
+
+/// Seeds a thread takes at a time.
+const BATCH: u64 = 16;
+/// One seed in so many is run twice, to see that it is the same run.
+const TWICE: u64 = 128;
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// What a campaign saw.
+#[derive(Debug, Default)]
+pub struct Total {
+    pub seeds: u64,
+    pub outcome: Outcome,
+    pub coverage: Coverage,
+}
+
+/// A seed that failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub seed: u64,
+    pub message: String,
+}
+
+thread_local! {
+    /// Where a panic of this thread goes, while a run is tried.
+    static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs a plan; what it panics with comes back as an error, without noise.
+pub fn try_run(plan: &Plan) -> Result<Outcome, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let quiet = CAUGHT.with_borrow_mut(|caught| match caught {
+                Some(message) => {
+                    *message = info.to_string();
+                    true
+                }
+                None => false,
+            });
+            if !quiet {
+                loud(info);
+            }
+        }));
+    });
+    CAUGHT.set(Some(String::new()));
+    let result = catch_unwind(AssertUnwindSafe(|| run(plan, false)));
+    let message = CAUGHT.take().unwrap_or_default();
+    result.map_err(|_| message)
+}
+
+/// Runs `seeds` seeds from `from` on; ends early at one that fails.
+pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure> {
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let (next, stop, failure) = (AtomicU64::new(from), AtomicBool::new(false), Mutex::new(None));
+    let total = Mutex::new(Total::default());
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let work = || {
+            let _ = Coverage::take();
+            let (mut outcome, mut done) = (Outcome::default(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                if first >= from + seeds {
+                    break;
+                }
+                for seed in first..(first + BATCH).min(from + seeds) {
+                    match try_seed(seed) {
+                        Ok(o) => outcome = outcome.and(o),
+                        Err(message) => {
+                            stop.store(true, Ordering::Relaxed);
+                            failure.lock().get_or_insert(Failure { seed, message });
+                            break;
+                        }
+                    }
+                    done += 1;
+                }
+                if (first / BATCH).is_multiple_of(64) {
+                    flush(&total, &mut done, &mut outcome);
+                }
+            }
+            flush(&total, &mut done, &mut outcome);
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut said = Instant::now();
+        while progress && !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::park_timeout(Duration::from_millis(100));
+            if said.elapsed() >= PROGRESS {
+                said = Instant::now();
+                let done = total.lock().seeds;
+                let rate = done as f64 / began.elapsed().as_secs_f64();
+                eprintln!("{done} of {seeds} seeds, {rate:.0} a second");
+            }
+        }
+    });
+    match failure.into_inner() {
+        Some(failure) => Err(failure),
+        None => Ok(total.into_inner()),
+    }
+}
+
+fn flush(total: &Mutex<Total>, done: &mut u64, outcome: &mut Outcome) {
+    let mut total = total.lock();
+    total.seeds += std::mem::take(done);
+    total.outcome = total.outcome.and(std::mem::take(outcome));
+    total.coverage.add(&Coverage::take());
+}
+
+/// Runs a seed, now and then twice.
+pub fn try_seed(seed: u64) -> Result<Outcome, String> {
+    let plan = Plan::of(seed);
+    let outcome = try_run(&plan)?;
+    if seed.is_multiple_of(TWICE) {
+        let again = try_run(&plan)?;
+        if outcome != again {
+            return Err(format!("one seed, two runs: {outcome:?} and {again:?}"));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Shortens a failed run and writes it where it can be looked at, replayed and kept; says where.
+pub fn report(failure: &Failure) -> String {
+    let (plan, message) = shrink(&Plan::of(failure.seed), &failure.message);
+    let text = format!("# seed {}: {}\n{}", failure.seed, message.replace('\n', " "), plan.to_text());
+    let dir = std::env::var_os("AFTERGLOW_SIM_OUT").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = dir.join(format!("afterglow-sim-{}.trace", failure.seed));
+    let written = std::fs::write(&path, &text);
+    format!(
+        "seed {} failed: {}\n{} steps are enough for: {message}\n{}",
+        failure.seed,
+        failure.message,
+        plan.steps.len(),
+        match written {
+            Ok(()) => format!("they are in {0}; replay them with AFTERGLOW_SIM_TRACE={0}", path.display()),
+            Err(error) => format!("they could not be written to {}: {error}\n{text}", path.display()),
+        }
+    )
+}

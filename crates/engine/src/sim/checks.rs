@@ -1,0 +1,312 @@
+//! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that everything comes to rest.
+
+use std::sync::atomic::Ordering;
+
+use super::coverage::{Path, reach, reach_times};
+use super::plan::Key;
+use super::run::{Ending, Run, key_bytes, look_up, say};
+use super::world::Life;
+use crate::api::{DropReason, Lookup};
+use crate::clock::Clock;
+use crate::disk::sim::Crash;
+use crate::format::journal::TIME_AT;
+use crate::segment::SegmentState;
+
+/// Turns in which everything must have come to rest, a tenth of a second each at least.
+const REST: u32 = 4_000;
+
+impl Run {
+    /// Finishes the clean stop and begins the next life.
+    pub(super) fn close(&mut self, mut life: Life, removes: u8, kind: Crash, check: bool) -> Life {
+        while !self.waiting.is_empty() || !self.changing.is_empty() {
+            self.finish(0);
+        }
+        let known = if check && !self.foul && !self.closing {
+            self.live(&life, |run, life, key| life.is_known(&run.world.machine, key.ns, &key_bytes(key)))
+        } else {
+            Vec::new()
+        };
+        let before = life.core.stats();
+        self.closing = true;
+        if !self.world.close(&mut life) {
+            reach(Path::CrashClosing);
+            return self.crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
+        }
+        self.take_acks(&life);
+        assert!(self.acking.is_empty(), "somebody waits after a clean stop");
+        self.unheard.clear();
+        let after = life.core.stats();
+        let dropped = |s: &crate::stats::Stats| {
+            s.totals.dropped.iter().chain(s.namespaces.iter().flat_map(|n| &n.dropped)).sum::<u64>()
+        };
+        let lossless = after.totals.segments_reclaimed == before.totals.segments_reclaimed
+            && dropped(&after) == dropped(&before)
+            && dropped(&after) == 0;
+        for n in 0..removes {
+            let key = Key {
+                ns: n % self.options.len() as u8,
+                n: self.world.random.below(u64::from(self.keys())) as u32,
+            };
+            self.remove(&life, key);
+            if self.world.machine.is_down() {
+                return self.crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
+            }
+        }
+        if kind == Crash::Machine {
+            reach(Path::CrashAfterClose);
+        }
+        let armed = self.world.machine.is_armed();
+        if self.foul || (removes > 0 && kind == Crash::Machine) {
+            self.doubt_removals(kind, life.core.journal.is_poisoned());
+        }
+        let spoiled = life.core.spoiled.load(Ordering::SeqCst);
+        let sound = life.core.marked.load(Ordering::SeqCst) && !spoiled;
+        self.holes = false;
+        let ending = Ending { kind, check, cut: false, again: None, exchange: None };
+        let mut life = self.reopen(life, &ending);
+        if check && lossless && sound && !armed && !self.foul {
+            self.world.load(&mut life);
+            if self.must_hit(&life, &known, "after a clean stop") {
+                reach(Path::WarmAfterClose);
+            }
+        }
+        life
+    }
+
+    /// Crashes, or goes on from where the machine has died already.
+    pub(super) fn crash(&mut self, mut life: Life, ending: Ending) -> Life {
+        let Ending { kind, cut, check, .. } = ending;
+        say!(self, "crash {kind:?}, cut {cut}, {:?}", life.core.stats().totals);
+        reach(match (kind, cut) {
+            (Crash::Process, false) => Path::CrashProcess,
+            (Crash::Machine, false) => Path::CrashMachine,
+            (Crash::Process, true) => Path::CrashProcessCut,
+            (Crash::Machine, true) => Path::CrashMachineCut,
+        });
+        if life.core.loading.load(Ordering::Relaxed) {
+            reach(Path::CrashLoading);
+        }
+        if !cut {
+            self.turn(&mut life);
+        }
+        self.take_acks(&life);
+        let survivors = if check && !self.foul { self.survivors(&life, kind) } else { Vec::new() };
+        // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces warm.
+        let poisoned = life.core.journal.is_poisoned() || life.core.journal.is_bare();
+        self.holes &= life.core.stats().totals.checkpoints == 0;
+        let exact = !poisoned && !self.holes;
+        self.holes |= kind == Crash::Machine;
+        if kind == Crash::Machine || self.foul || life.core.journal.is_poisoned() {
+            self.doubt_removals(kind, life.core.journal.is_poisoned());
+        }
+        let mut life = self.reopen(life, &ending);
+        if check && exact && !self.foul {
+            self.world.load(&mut life);
+            let when = if kind == Crash::Machine { "after a machine crash" } else { "after a process crash" };
+            if self.must_hit(&life, &survivors, when) {
+                reach(if kind == Crash::Machine { Path::WarmAfterMachine } else { Path::WarmAfterProcess });
+            }
+        }
+        life
+    }
+
+    fn keys(&self) -> u32 {
+        self.oracle.keys()
+    }
+
+    /// Power loss, or a broken journal, may undo removals in Immutable namespaces: their bytes are right for ever.
+    fn doubt_removals(&mut self, kind: Crash, poisoned: bool) {
+        for (n, options) in (0u8..).zip(self.options.clone()) {
+            let synced = options.durability == 2;
+            if options.immutable && (self.foul || poisoned || (kind == Crash::Machine && !synced)) {
+                self.oracle.doubt_removals(n);
+            }
+        }
+    }
+
+    /// Keys with copies on flash that must survive.
+    fn survivors(&self, life: &Life, kind: Crash) -> Vec<Key> {
+        let machine = &self.world.machine;
+        if kind == Crash::Machine && machine.unsynced("journal").iter().any(|at| *at != TIME_AT) {
+            // The openings of segments may be lost with the rest.
+            return Vec::new();
+        }
+        self.live(life, |run, life, key| {
+            let options = run.options[usize::from(key.ns)];
+            let at = life.on_flash(machine, key.ns, &key_bytes(key));
+            let safe = |(device, offset, len): (_, u64, u64)| {
+                let from = offset / 512 * 512;
+                kind == Crash::Process || machine.is_durable(device, from, offset + len - from)
+            };
+            let kept = kind == Crash::Process || options.immutable || options.durability == 2;
+            !options.clean_stop && kept && at.is_some_and(safe)
+        })
+    }
+
+    /// Live, unexpired keys that `which` chooses and that share their index slot with nobody.
+    fn live(&self, life: &Life, which: impl Fn(&Self, &Life, Key) -> bool) -> Vec<Key> {
+        let now = life.core.now();
+        let alive: Vec<Key> = self
+            .oracle
+            .live()
+            .filter(|(_, o)| o.expiry == 0 || u64::from(o.expiry) > now)
+            .map(|(key, _)| key)
+            .collect();
+        let crowded = self.crowded(life);
+        alive.into_iter().filter(|key| !crowded.contains(key) && which(self, life, *key)).collect()
+    }
+
+    /// Keys that share their index slot with another one, as the index is now.
+    pub(super) fn crowded(&self, life: &Life) -> Vec<Key> {
+        let mut slots: Vec<_> = self.oracle.all_keys().map(|key| (Self::slot_of(life, key), key)).collect();
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        let shared = slots.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
+        shared.flatten().map(|(_, key)| *key).collect()
+    }
+
+    /// Whether time or a removal of many has killed what was put.
+    pub(super) fn is_dead(&self, life: &Life, key: Key) -> bool {
+        let alive =
+            |(o, _): (super::oracle::Object, u64)| o.expiry == 0 || u64::from(o.expiry) > life.core.now();
+        !self.oracle.current(key).is_some_and(alive)
+    }
+
+    /// What a slot of the key is found by: keys that agree in it share a slot.
+    fn slot_of(life: &Life, key: Key) -> (usize, u64, [usize; 2]) {
+        let core = &life.core;
+        let hash = core.hash(key.ns.into(), &key_bytes(key));
+        let mut lines = core.shard(hash).index.lines_of(hash);
+        lines.sort_unstable();
+        (hash as usize & (core.shards.len() - 1), (hash >> 48).max(1), lines)
+    }
+
+    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken, and as many as the index
+    /// had no room for. Nothing is asked when segments were reclaimed meanwhile, or the machine died.
+    fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> bool {
+        let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
+        if reclaiming || life.core.stats().totals.segments_reclaimed > 0 || self.world.machine.is_down() {
+            return false;
+        }
+        let mut missing = Vec::new();
+        for &key in keys {
+            // Other options may have killed it meanwhile.
+            let Some((_, version)) = self.oracle.current(key) else { continue };
+            self.done[usize::from(key.ns)].gets += 1;
+            let start = self.oracle.now();
+            let lookup = look_up(life, &life.namespaces[usize::from(key.ns)], &key_bytes(key));
+            match &lookup {
+                // In an Immutable namespace any put of the key will do.
+                Lookup::Hit(hit) if self.options[usize::from(key.ns)].immutable || hit.version == version => {
+                    self.outcome.warm += 1;
+                }
+                Lookup::Miss(reason) => missing.push((key, *reason)),
+                other => panic!("{key:?} of version {version} gave {other:?} {when}"),
+            }
+            self.settle(key, start, lookup);
+        }
+        if missing.is_empty() {
+            return !keys.is_empty();
+        }
+        let crowded = self.crowded(life);
+        missing.retain(|(key, _)| !crowded.contains(key));
+        let no_room = life.core.stats().totals.dropped[DropReason::IndexFull as usize];
+        assert!(
+            missing.len() as u64 <= no_room,
+            "{} of {} keys are missing {when}, the index had no room for {no_room}: {missing:?} {:?}",
+            missing.len(),
+            keys.len(),
+            life.core.stats(),
+        );
+        true
+    }
+
+    /// Faults end: everything that waits must be done in bounded time, and writing must go on.
+    pub(super) fn rest(&mut self, life: &mut Life) {
+        self.heal();
+        if self.closing {
+            return;
+        }
+        for _ in 0..REST {
+            let (ms, machine) = (100 + self.world.random.below(400), self.world.machine.clone());
+            self.world.clock.pass(ms);
+            self.turn(life);
+            if machine.is_down() {
+                return;
+            }
+            if self.is_at_rest(life) {
+                reach(Path::Live);
+                return;
+            }
+        }
+        panic!("nothing comes to rest: {:?}, bare {}", life.core.stats(), life.core.journal.is_bare());
+    }
+
+    fn is_at_rest(&self, life: &Life) -> bool {
+        let (core, table) = (&life.core, &life.core.table);
+        let stats = core.stats();
+        let quiet = !stats.loading
+            && stats.chunks_waiting == 0
+            && self.acking.is_empty()
+            && !stats.journal_poisoned
+            && stats.journal_used <= stats.journal_capacity / 2;
+        // With segments out of use there may be no room for anything until the next opening.
+        let room = stats.totals.segments_retired > 0
+            || (stats.segments_free > u64::from(core.free_target)
+                || table.in_state(SegmentState::Sealed).all(|s| table.is_pending(s)));
+        let saved = stats.totals.segments_retired > 0 || stats.unsaved_bytes == 0;
+        quiet && room && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
+    }
+
+    /// Checks the accounts of a life.
+    pub(super) fn end_life(&mut self, life: &Life) {
+        let stats = life.core.stats();
+        for (n, ns) in stats.namespaces.iter().enumerate() {
+            let done = self.done[n];
+            let keys = self.waiting.iter().map(|w| w.key).chain(self.changing.iter().map(|c| c.key));
+            let waiting = keys.filter(|key| usize::from(key.ns) == n).count() as u64;
+            assert_eq!(ns.lookups() + waiting, done.gets, "lookups counted: {done:?} {ns:?}");
+            let puts = ns.stored + ns.refused.iter().sum::<u64>();
+            assert_eq!(puts, done.puts, "puts counted: {done:?} {ns:?}");
+            assert_eq!(ns.removes, done.removes, "{ns:?}");
+            let most = done.kills + u64::from(done.cleared);
+            assert!((done.kills..=most).contains(&ns.kills), "{done:?} {ns:?}");
+        }
+        assert!(stats.dram_bytes <= stats.dram_capacity + 4096, "DRAM beyond its budget: {stats:?}");
+        assert!(stats.index_slots_used <= stats.index_slots, "{stats:?}");
+        if !self.foul && !self.world.machine.is_down() {
+            assert_eq!(stats.totals.write_errors + stats.totals.read_errors, 0, "{stats:?}");
+            assert_eq!(stats.totals.segments_retired, 0, "{stats:?}");
+        }
+        self.within_write_budget(life);
+        self.count(&stats);
+    }
+
+    fn within_write_budget(&self, life: &Life) {
+        let Some(rate) = self.world.write_budget() else { return };
+        if self.closing {
+            return;
+        }
+        let totals = life.core.stats().totals;
+        let elapsed = self.world.clock.millis() - self.began;
+        let most = rate * (3600 + elapsed / 1000 + 1);
+        assert!(totals.record_bytes - totals.reinserted_bytes <= most, "{totals:?}, {rate} bytes/s");
+    }
+
+    fn count(&self, stats: &crate::stats::Stats) {
+        let totals = &stats.totals;
+        let dropped = |reason: DropReason| {
+            let objects = stats.namespaces.iter().map(|n| n.dropped[reason as usize]).sum::<u64>();
+            totals.dropped[reason as usize] + objects
+        };
+        reach_times(Path::Checkpoint, totals.checkpoints);
+        reach_times(Path::CheckpointFailed, totals.checkpoint_failures);
+        reach_times(Path::Reclaimed, totals.segments_reclaimed);
+        reach_times(Path::LostBlock, totals.lost_index_blocks);
+        reach_times(Path::SegmentRetired, totals.segments_retired);
+        reach_times(Path::ReadStaleSlot, totals.stale_slots);
+        reach_times(Path::NoFreeSegment, dropped(DropReason::NoFreeSegment));
+        reach_times(Path::NotAdmitted, dropped(DropReason::NotAdmitted));
+        reach_times(Path::WriteBudget, dropped(DropReason::WriteBudget));
+        reach_times(Path::SlotEvicted, dropped(DropReason::IndexFull));
+    }
+}

@@ -1,0 +1,164 @@
+//! How often a campaign reached each rare path: what was never reached was not tested.
+
+use std::cell::Cell;
+
+/// Names paths, each with the words a report uses.
+macro_rules! paths {
+    ($($name:ident = $label:literal,)*) => {
+        /// A rare path, or a fault that was injected.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Path { $($name,)* }
+
+        const LABELS: &[&str] = &[$($label,)*];
+    };
+}
+
+paths! {
+    // Faults.
+    ReadError = "fault: EIO on read",
+    WriteError = "fault: EIO on write, in part written",
+    SyncError = "fault: EIO on flush",
+    NoSpace = "fault: ENOSPC",
+    ShortRead = "fault: short read",
+    FlipOnRead = "fault: bit flipped on read",
+    FlipOnWrite = "fault: bit flipped on write",
+    LostWrite = "fault: lost write",
+    MisdirectedWrite = "fault: misdirected write",
+    SlowIo = "fault: slow I/O",
+    MediaError = "fault: journal store fails",
+    MetaError = "fault: state file fails",
+    DeviceAway = "fault: I/O to a device that is away",
+    DeviceExchanged = "fault: a device exchanged between two lives",
+    ClockBack = "fault: wall clock set back",
+    // Ends of lives.
+    CrashProcess = "crash: process, between two steps",
+    CrashMachine = "crash: machine, between two steps",
+    CrashProcessCut = "crash: process, in the middle of an effect",
+    CrashMachineCut = "crash: machine, in the middle of an effect",
+    CrashOpening = "crash: while opening",
+    CrashClosing = "crash: while closing",
+    CrashLoading = "crash: while the index loads",
+    CrashAfterClose = "crash: machine, after a clean stop",
+    // The index.
+    Displaced = "index: slot moved to its other line",
+    SlotEvicted = "index: slot evicted, both lines full",
+    TagCollision = "index: slot of another key with the same tag",
+    LineKept = "index: loaded slot left out for a newer one",
+    LineDropped = "index: loaded slot without room",
+    // Reads.
+    ReadFollowed = "read: the record moved, followed",
+    ReadRaced = "read: ended beside a newer copy, not promoted",
+    ReadSuperseded = "read: contradicted by the kill map",
+    ReadUnknown = "read: slot changed while the kill map was in force",
+    ReadExpired = "read: expired on flash",
+    ReadKilled = "read: killed on flash",
+    ReadCorrupt = "read: checksum does not hold",
+    ReadStaleSlot = "read: slot into a segment given up",
+    // Compare-and-put.
+    PutIfStored = "put_if: stored",
+    PutIfRefused = "put_if: another version",
+    Modified = "modify: object found and changed",
+    ModifyOvertaken = "modify: overtaken, searched again",
+    ModifyGivenUp = "modify: object could not be looked at",
+    // Acknowledgements.
+    Acked = "put: acknowledged once on flash",
+    AckRefused = "put: refused while it waited for the device",
+    AckUnheard = "put: the machine died before its acknowledgement",
+    // Writing and reclaim.
+    QueueFull = "write: too many chunks wait",
+    NoFreeSegment = "write: no segment free",
+    NotAdmitted = "write: not popular enough",
+    WriteBudget = "write: budget used up",
+    SegmentRetired = "write: segment retired",
+    Reclaimed = "reclaim: segment freed",
+    Reinserted = "reclaim: record written again",
+    ReinsertRaced = "reclaim: slot changed before the record was written again",
+    ReclaimDirtied = "reclaim: object in DRAM needs another copy",
+    ReclaimBlind = "reclaim: footer cannot be read",
+    ReclaimLoading = "reclaim: while the index loads",
+    // Journal and checkpoints.
+    JournalLap = "journal: next lap",
+    JournalWaited = "journal: waited for room",
+    JournalFull = "journal: full, poisoned",
+    JournalTruncated = "journal: truncated",
+    PoisonLifted = "journal: poison lifted",
+    SealedForJournal = "journal: segment sealed that held it",
+    Checkpoint = "checkpoint: complete",
+    CheckpointFailed = "checkpoint: given up",
+    // Recovery.
+    OpenedNew = "open: new cache",
+    OpenedClean = "open: after a clean stop",
+    OpenedProcess = "open: after the death of the process",
+    OpenedMachine = "open: after the death of the machine",
+    OpenedDoubtful = "open: journal not whole",
+    OpenedFromFooters = "open: from footers alone",
+    CarriedOver = "open: removals carried over into a new journal",
+    ExactFooter = "open: records known by a footer",
+    ExactScan = "open: records found without a footer",
+    LostBlock = "load: block of the index lost",
+    Rebuilt = "load: index rebuilt in another shape",
+    Swept = "load: contradicted slot swept",
+    Spoiled = "close: clean marker taken back",
+    // What was checked.
+    WarmAfterClose = "checked: warm after a clean stop",
+    WarmAfterProcess = "checked: warm after a process crash",
+    WarmAfterMachine = "checked: warm after a machine crash",
+    Live = "checked: everything comes to rest",
+}
+
+const COUNT: usize = LABELS.len();
+
+thread_local! {
+    static REACHED: [Cell<u64>; COUNT] = const { [const { Cell::new(0) }; COUNT] };
+}
+
+/// Counts an arrival on this thread.
+pub fn reach(path: Path) {
+    reach_times(path, 1);
+}
+
+/// Counts several arrivals.
+pub fn reach_times(path: Path, times: u64) {
+    REACHED.with(|r| r[path as usize].set(r[path as usize].get() + times));
+}
+
+/// Arrivals by path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coverage(Vec<u64>);
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self(vec![0; COUNT])
+    }
+}
+
+impl Coverage {
+    /// What this thread has counted since it was last asked.
+    pub fn take() -> Self {
+        REACHED.with(|r| Self(r.iter().map(|c| c.replace(0)).collect()))
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a += b);
+    }
+
+    /// Paths reached.
+    pub fn reached(&self) -> impl Iterator<Item = &'static str> {
+        LABELS.iter().zip(&self.0).filter(|(_, n)| **n > 0).map(|(label, _)| *label)
+    }
+
+    /// Paths never reached.
+    pub fn missing(&self) -> Vec<&'static str> {
+        LABELS.iter().zip(&self.0).filter(|(_, n)| **n == 0).map(|(label, _)| *label).collect()
+    }
+}
+
+impl std::fmt::Display for Coverage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (label, n) in LABELS.iter().zip(&self.0) {
+            let never = if *n == 0 { "  NEVER REACHED" } else { "" };
+            writeln!(f, "{n:>14}  {label}{never}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,542 @@
+//! What a run is made of: the cache's set-up, and one step after the other. Made from a seed; written out when a seed has
+//! failed, so that it can be shortened and kept.
+//!
+//! Every step carries a number of its own for all that is random in it, so that leaving out others changes little.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
+use crate::disk::sim::{SimFaults, SimRandom};
+
+/// The cache and its keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    pub seed: u64,
+    pub segment_kib: u32,
+    /// Segments of each device.
+    pub segments: Vec<u32>,
+    pub journal_kib: u64,
+    pub size: Size,
+    /// Bits that a tag has of its 16.
+    pub tag_bits: u32,
+    pub reinsertion: f64,
+    pub write_budget: Option<u64>,
+    pub namespaces: Vec<Options>,
+    /// Keys of each namespace.
+    pub keys: u32,
+}
+
+/// What may change between two lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub shards: u32,
+    /// Index lines per shard.
+    pub lines: u32,
+    /// Bytes of objects in DRAM per shard, about.
+    pub dram: u32,
+}
+
+/// Options of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    pub immutable: bool,
+    pub clean_stop: bool,
+    /// 0 write-back, 1 write-through, 2 synced.
+    pub durability: u8,
+}
+
+impl Options {
+    pub fn real(self) -> NamespaceOptions {
+        NamespaceOptions {
+            mutability: if self.immutable { Mutability::Immutable } else { Mutability::Mutable },
+            survives: if self.clean_stop { Survives::CleanStop } else { Survives::Crash },
+            durability: [Durability::WriteBack, Durability::WriteThrough, Durability::Synced]
+                [usize::from(self.durability)],
+            partition_epochs: true,
+        }
+    }
+
+    fn random(r: &mut SimRandom) -> Self {
+        Self { immutable: r.chance(0.25), clean_stop: r.chance(0.15), durability: r.below(3) as u8 }
+    }
+}
+
+/// A step of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub salt: u64,
+    pub what: What,
+}
+
+/// A fault that can be switched on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    Read,
+    Write,
+    Sync,
+    NoSpace,
+    ShortRead,
+    FlipOnRead,
+    FlipOnWrite,
+    Misdirected,
+    Lost,
+    Slow,
+    Media,
+    Meta,
+    /// All of the devices'.
+    Any,
+}
+
+/// What a key is to expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expiry {
+    Never,
+    /// Seconds from now, perhaps 0.
+    In(u32),
+}
+
+/// What another thread does while a read is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Race {
+    None,
+    Put { len: u32 },
+    Remove,
+}
+
+/// What a read-modify-write makes of what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Modify {
+    /// A new object, if there is none.
+    Add,
+    /// A new object.
+    Put,
+    /// Another value.
+    Value,
+    /// Another expiry.
+    Touch,
+    Remove,
+}
+
+/// What a compare-and-put expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expect {
+    Current,
+    Nothing,
+    Wrong,
+}
+
+/// A namespace and a key's number in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    pub ns: u8,
+    pub n: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum What {
+    Put {
+        key: Key,
+        len: u32,
+        expiry: Expiry,
+        group: u8,
+        slot: u8,
+    },
+    PutIf {
+        key: Key,
+        len: u32,
+        expect: Expect,
+        race: Race,
+    },
+    /// A submitted read-modify-write; its read waits.
+    Modify {
+        key: Key,
+        len: u32,
+        change: Modify,
+        expiry: Expiry,
+    },
+    /// A submitted lookup; its read waits.
+    Get {
+        key: Key,
+    },
+    /// Ends one of the lookups that wait.
+    Finish {
+        n: u8,
+    },
+    /// A blocking lookup.
+    Read {
+        key: Key,
+        race: Race,
+    },
+    Remove {
+        key: Key,
+    },
+    RemoveGroup {
+        ns: u8,
+        group: u8,
+    },
+    BumpEpoch {
+        ns: u8,
+        slot: u8,
+    },
+    Clear {
+        ns: u8,
+    },
+    /// The background work goes on by one step, so many milliseconds later.
+    Turn {
+        ms: u32,
+    },
+    /// A while without operations.
+    Idle {
+        turns: u32,
+    },
+    /// Faults end, and everything must come to rest.
+    Rest,
+    SetClock {
+        by: i32,
+    },
+    Sync,
+    Fault {
+        fault: Fault,
+        permille: u32,
+    },
+    Heal,
+    Away {
+        device: u8,
+        away: bool,
+    },
+    /// The power goes in the middle of the n-th effect from now on.
+    CutAfter {
+        effects: u32,
+    },
+    /// The clean stop begins, operations go on.
+    StartClose,
+    /// The clean stop ends; so many keys are removed behind it, then the process or the machine goes.
+    Close {
+        removes: u8,
+        machine: bool,
+        check: bool,
+    },
+    /// `again`: the opening behind it is cut short, too. `exchange`: a device is exchanged for its spare one meanwhile.
+    Crash {
+        machine: bool,
+        check: bool,
+        again: Option<u8>,
+        exchange: Option<u8>,
+    },
+    /// Sizes from the next opening on.
+    Resize {
+        size: Size,
+    },
+    /// Options from the next opening on.
+    SetOptions {
+        ns: u8,
+        options: Options,
+    },
+}
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub setup: Setup,
+    pub steps: Vec<Step>,
+}
+
+/// Kinds of faults a seed has.
+#[derive(Clone, Copy, PartialEq)]
+enum Weather {
+    Fair,
+    Slow,
+    Foul,
+}
+
+fn choose<T: Copy>(r: &mut SimRandom, from: &[T]) -> T {
+    from[r.below(from.len() as u64) as usize]
+}
+
+impl Plan {
+    /// The run of a seed: one in 64 is long.
+    pub fn of(seed: u64) -> Self {
+        let r = &mut SimRandom::new(seed ^ 0xa5a5_0000_5a5a);
+        let setup = Setup::random(seed, r);
+        let weather = match r.below(20) {
+            0..10 => Weather::Fair,
+            10..12 => Weather::Slow,
+            _ => Weather::Foul,
+        };
+        let mut maker = Maker { hot: 1 + setup.keys / 8, setup: &setup, weather, steps: Vec::new() };
+        let long = seed % 64 == 63;
+        let count = if long { 2_500 } else { 100 + r.below(300) };
+        match weather {
+            Weather::Fair => {}
+            Weather::Slow => maker.push(r, What::Fault { fault: Fault::Slow, permille: 50 }),
+            Weather::Foul => maker.foul(r),
+        }
+        for _ in 0..count {
+            let what = maker.any(r);
+            maker.push(r, what);
+        }
+        maker.push(r, What::Rest);
+        let machine = r.chance(0.3);
+        let end = if r.chance(0.5) {
+            What::Close { removes: 0, machine, check: true }
+        } else {
+            What::Crash { machine, check: true, again: None, exchange: None }
+        };
+        maker.push(r, end);
+        let steps = maker.steps;
+        Self { setup, steps }
+    }
+
+    /// One line for the set-up and one for each step.
+    pub fn to_text(&self) -> String {
+        let line = |step: &Step| serde_json::to_string(step).expect("plain data") + "\n";
+        let setup = serde_json::to_string(&self.setup).expect("plain data") + "\n";
+        std::iter::once(setup).chain(self.steps.iter().map(line)).collect()
+    }
+
+    /// What [`Plan::to_text`] has written; lines that start with `#` say why it is kept.
+    pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
+        let mut lines = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        let setup = serde_json::from_str(lines.next().unwrap_or_default())?;
+        let steps = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+        Ok(Self { setup, steps })
+    }
+}
+
+impl Setup {
+    fn random(seed: u64, r: &mut SimRandom) -> Self {
+        let segment_kib = choose(r, &[16, 16, 16, 32, 64]);
+        let devices = choose(r, &[1, 1, 2, 2, 3]);
+        let total = 9 + r.below(if segment_kib == 64 { 3 } else { 10 }) as u32;
+        let mut segments = vec![total / devices; devices as usize];
+        // Devices of unequal size.
+        segments[0] += total % devices + 2;
+        Self {
+            seed,
+            segment_kib,
+            segments,
+            journal_kib: choose(r, &[8, 8, 12, 16, 32]),
+            size: Size::random(r),
+            tag_bits: choose(r, &[16, 16, 16, 8, 5]),
+            reinsertion: choose(r, &[0.0, 0.15, 0.5, 2.0]),
+            write_budget: r.chance(0.1).then(|| 20 + r.below(100)),
+            namespaces: (0..2 + r.below(3)).map(|_| Options::random(r)).collect(),
+            keys: 12 + r.below(50) as u32,
+        }
+    }
+
+    /// What runs told step by step start from.
+    pub fn plain(seed: u64) -> Self {
+        let options = |immutable, clean_stop, durability| Options { immutable, clean_stop, durability };
+        Self {
+            seed,
+            segment_kib: 64,
+            segments: vec![17],
+            journal_kib: 16,
+            size: Size { shards: 2, lines: 256, dram: 60 << 10 },
+            tag_bits: 16,
+            reinsertion: 0.15,
+            write_budget: None,
+            namespaces: vec![
+                options(false, false, 0),
+                options(false, false, 2),
+                options(true, false, 1),
+                options(false, true, 0),
+            ],
+            keys: 90,
+        }
+    }
+}
+
+impl Size {
+    fn random(r: &mut SimRandom) -> Self {
+        let shards = choose(r, &[1, 2, 2, 4]);
+        // Some 30 to 250 keys: with the smallest index most slots are fought for.
+        let lines = choose(r, &[3, 5, 9, 30, 120]);
+        Self { shards, lines: (lines / shards).max(1), dram: choose(r, &[1, 3, 8, 30]) << 10 }
+    }
+}
+
+/// Makes steps.
+struct Maker<'a> {
+    setup: &'a Setup,
+    weather: Weather,
+    /// Half of the operations go to this many keys.
+    hot: u32,
+    steps: Vec<Step>,
+}
+
+impl Maker<'_> {
+    fn push(&mut self, r: &mut SimRandom, what: What) {
+        self.steps.push(Step { salt: r.next_u64() >> 32, what });
+    }
+
+    fn any(&mut self, r: &mut SimRandom) -> What {
+        match r.below(1000) {
+            0..370 => What::Put {
+                key: self.key(r),
+                len: self.len(r),
+                expiry: match r.below(12) {
+                    0 => Expiry::In(r.below(60) as u32),
+                    1 => Expiry::In(5_000),
+                    _ => Expiry::Never,
+                },
+                group: r.below(4) as u8,
+                slot: r.below(8) as u8,
+            },
+            370..400 => What::PutIf {
+                key: self.key(r),
+                len: self.len(r),
+                expect: choose(r, &[Expect::Current, Expect::Current, Expect::Nothing, Expect::Wrong]),
+                race: self.race(r),
+            },
+            400..440 => What::Modify {
+                key: self.key(r),
+                len: self.len(r),
+                change: choose(
+                    r,
+                    &[Modify::Add, Modify::Put, Modify::Value, Modify::Value, Modify::Touch, Modify::Remove],
+                ),
+                expiry: if r.chance(0.2) { Expiry::In(r.below(90) as u32) } else { Expiry::Never },
+            },
+            440..560 => What::Get { key: self.key(r) },
+            560..640 => What::Finish { n: r.below(16) as u8 },
+            640..700 => What::Read { key: self.key(r), race: self.race(r) },
+            700..740 => What::Remove { key: self.key(r) },
+            740..749 => self.kill(r),
+            749..840 => What::Turn { ms: 0 },
+            840..940 => What::Turn { ms: r.below(1500) as u32 },
+            940..950 => What::Idle { turns: 5 + r.below(60) as u32 },
+            950..957 => {
+                What::SetClock { by: if r.chance(0.3) { -(r.below(60) as i32) } else { r.below(60) as i32 } }
+            }
+            957..961 => What::Sync,
+            961..969 => self.end(r),
+            969..977 => What::CutAfter { effects: r.below(60) as u32 },
+            977..978 => What::StartClose,
+            978..981 => What::Resize { size: Size::random(r) },
+            981..983 => What::SetOptions {
+                ns: r.below(self.setup.namespaces.len() as u64) as u8,
+                options: Options::random(r),
+            },
+            983..995 if self.weather == Weather::Foul => {
+                self.foul(r);
+                What::Turn { ms: 0 }
+            }
+            995..997 => What::Rest,
+            _ => What::Turn { ms: 100 },
+        }
+    }
+
+    fn end(&self, r: &mut SimRandom) -> What {
+        let machine = r.chance(0.35);
+        if r.chance(0.35) {
+            let removes = if r.chance(0.3) { 1 + r.below(3) as u8 } else { 0 };
+            return What::Close { removes, machine, check: r.chance(0.6) };
+        }
+        let device = r.below(self.setup.segments.len() as u64) as u8;
+        What::Crash {
+            machine,
+            check: r.chance(0.6),
+            again: r.chance(0.25).then(|| r.below(12) as u8),
+            exchange: (self.weather == Weather::Foul && r.chance(0.1)).then_some(device),
+        }
+    }
+
+    fn kill(&self, r: &mut SimRandom) -> What {
+        let ns = r.below(self.setup.namespaces.len() as u64) as u8;
+        match r.below(8) {
+            0 => What::Clear { ns },
+            1..4 => What::BumpEpoch { ns, slot: r.below(8) as u8 },
+            _ => What::RemoveGroup { ns, group: 1 + r.below(3) as u8 },
+        }
+    }
+
+    /// Changes the faults.
+    fn foul(&mut self, r: &mut SimRandom) {
+        const FAULTS: [Fault; 13] = [
+            Fault::Read,
+            Fault::Write,
+            Fault::Sync,
+            Fault::NoSpace,
+            Fault::ShortRead,
+            Fault::FlipOnRead,
+            Fault::FlipOnWrite,
+            Fault::Misdirected,
+            Fault::Lost,
+            Fault::Slow,
+            Fault::Media,
+            Fault::Meta,
+            Fault::Any,
+        ];
+        let device = r.below(self.setup.segments.len() as u64) as u8;
+        let what = match r.below(10) {
+            0 => What::Away { device, away: true },
+            1 => What::Away { device, away: false },
+            2 => What::Heal,
+            _ => {
+                let fault = choose(r, &FAULTS);
+                let permille = match fault {
+                    Fault::Media => 2,
+                    Fault::Any => choose(r, &[5, 20]),
+                    // A full disk, a dead device.
+                    Fault::NoSpace | Fault::Write => choose(r, &[10, 100, 1000]),
+                    _ => choose(r, &[10, 50, 200]),
+                };
+                What::Fault { fault, permille }
+            }
+        };
+        self.push(r, what);
+    }
+
+    fn key(&self, r: &mut SimRandom) -> Key {
+        let range = if r.chance(0.5) { self.hot } else { self.setup.keys };
+        Key { ns: r.below(self.setup.namespaces.len() as u64) as u8, n: r.below(range.into()) as u32 }
+    }
+
+    fn len(&self, r: &mut SimRandom) -> u32 {
+        let most = u64::from(self.setup.segment_kib) << 8;
+        let len = match r.below(20) {
+            // Often just too large.
+            0 => most - 300 + r.below(600),
+            1..4 => most / 4 + r.below(most / 2),
+            4 => r.below(9),
+            _ => r.below(most / 3),
+        };
+        len as u32
+    }
+
+    fn race(&self, r: &mut SimRandom) -> Race {
+        match r.below(4) {
+            0 => Race::Put { len: self.len(r) },
+            1 => Race::Remove,
+            _ => Race::None,
+        }
+    }
+}
+
+impl Fault {
+    /// Sets its probability.
+    pub fn set(self, faults: &mut SimFaults, p: f64) {
+        let place = match self {
+            Self::Read => &mut faults.read_error,
+            Self::Write => &mut faults.write_error,
+            Self::Sync => &mut faults.sync_error,
+            Self::NoSpace => &mut faults.no_space,
+            Self::ShortRead => &mut faults.short_read,
+            Self::FlipOnRead => &mut faults.flip_on_read,
+            Self::FlipOnWrite => &mut faults.flip_on_write,
+            Self::Misdirected => &mut faults.misdirected_write,
+            Self::Lost => &mut faults.lost_write,
+            Self::Slow => &mut faults.slow,
+            Self::Media => &mut faults.media_error,
+            Self::Meta => &mut faults.meta_error,
+            Self::Any => {
+                let (media_error, meta_error) = (faults.media_error, faults.meta_error);
+                *faults = SimFaults { media_error, meta_error, ..SimFaults::all(p) };
+                return;
+            }
+        };
+        *place = p;
+    }
+}
