@@ -1,24 +1,27 @@
 //! A server from its configuration to its end: data directory, cache, doors, admin pages, signals.
 
 mod cache;
+mod doors;
 mod limits;
 mod reload;
 mod startup;
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     sync::{Arc, mpsc},
 };
 
 use afterglow_engine::OpenError;
 
+use self::doors::Doors;
 use crate::{
     admin::{Health, Shown, Stage},
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
     data_dir::{self, DataDirError},
-    door::cql::cached::{Cached, CachedConfig, CachedError},
-    door::cql::{CqlDoor, CqlDoorConfig},
+    door::cql::cached::CachedError,
+    door::memcache::{MemcacheDoorError, TlsError},
     logging::Logging,
     metrics::Metrics,
     reactor::{Driver, ListenError, Reactors, ReactorsConfig},
@@ -50,14 +53,25 @@ pub enum ServeError {
     /// A door's address.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The memcache door.
+    #[error(transparent)]
+    Memcache(#[from] MemcacheDoorError),
+    /// Certificates of the memcache door.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Users of the memcache door.
+    #[error("cannot use {}: {why}. It names who may use the memcache door, one name:password a line", .path.display())]
+    Users {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The threads that serve clients.
     #[error(
         "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"
     )]
     Reactors(#[source] io::Error),
-    /// A configuration that [`load`](crate::config::load) would have refused.
-    #[error("no door is configured")]
-    NoDoor,
 }
 
 /// Serves until a signal says to stop.
@@ -77,17 +91,12 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let cache = cache::open(&config, data_dir, &metrics)?;
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
     let reactors = start_reactors(&config)?;
-    let cached = Cached::open(&CachedConfig {
-        engine: &cache,
-        data_dir: &config.data_dir,
-        policies: policies.clone(),
-        restart_grace: config.restart_grace.get(),
-        unknown_outcome_hold: config.unknown_outcome_hold.get(),
-    })?;
-    let door = CqlDoor::start(door_config(&config, metrics, &cached)?, &reactors)?;
-    let keeping = cached.keep(&door);
+    let doors = Doors::open(&config, &cache, &policies, &metrics, &reactors)?;
+    if config.cql.is_none() {
+        health.set_independent();
+    }
     health.set(Stage::Serving);
-    say_ports(&door, &control);
+    say_ports(&doors, &control);
     while let Ok(event) = events.recv() {
         match event {
             Event::Reload => reload::apply(&mut config, reload, &policies, logging),
@@ -98,14 +107,13 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         }
     }
     health.set(Stage::Draining);
-    let whole = door.drain(config.drain_timeout.get());
+    let whole = doors.close(config.drain_timeout.get());
     if !whole {
         tracing::warn!(
             "requests were still in flight after {}: their connections were closed",
             config.drain_timeout
         );
     }
-    keeping.stop(whole);
     reactors.shutdown();
     tracing::info!("writing the cache out");
     cache.close();
@@ -122,25 +130,14 @@ fn start_reactors(config: &Config) -> Result<Reactors, ServeError> {
     Reactors::start(&wanted).map_err(ServeError::Reactors)
 }
 
-fn door_config(config: &Config, metrics: Arc<Metrics>, cached: &Cached) -> Result<CqlDoorConfig, ServeError> {
-    Ok(CqlDoorConfig {
-        listen: config.cql.ok_or(ServeError::NoDoor)?,
-        backends: config.backend.clone(),
-        credentials: config.backend_credentials.clone(),
-        advertise: config.advertise,
-        host_id: Some(cached.host_id()),
-        plans: Some(config.data_dir.join(PLANS_FILE)),
-        metrics,
-        router: cached.router(),
-    })
-}
-
 /// Says where it listens, in the log for people and in one line on standard output for programs.
-fn say_ports(door: &CqlDoor, control: &Control) {
+fn say_ports(doors: &Doors, control: &Control) {
     let admin = control.admin().map_or_else(|| "off".into(), |address| address.to_string());
-    let cql = door.address();
-    tracing::info!(%cql, %admin, "serving");
+    let ports: Vec<String> =
+        doors.addresses().into_iter().map(|(door, address)| format!("{door}={address}")).collect();
+    let ports = ports.join(" ");
+    tracing::info!(%ports, %admin, "serving");
     // Whoever started this may have closed its standard output; that is no reason to stop.
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "ports cql={cql} admin={admin}").and_then(|()| out.flush());
+    let _ = writeln!(out, "ports {ports} admin={admin}").and_then(|()| out.flush());
 }

@@ -129,11 +129,43 @@ fn a_misspelt_variable_is_noted_and_those_of_the_platform_are_not() {
 
 #[test]
 fn a_server_needs_a_door_and_the_door_a_database() {
-    assert!(faults(&file("")).contains("no door is open"), "the file may be empty, a server may not");
+    assert!(
+        faults(&file("memcache = \"off\"")).contains("no door is open"),
+        "the file may be empty, a server may not"
+    );
+    assert!(faults(&file("backend = \"db\"")).contains("--cql 127.0.0.1:9043"));
     let message = faults(&file("cql = \"127.0.0.1:9043\""));
     assert!(message.contains("--backend 127.0.0.1:9042"), "{message}");
     let message = faults(&file("cql = \"127.0.0.1:9043\"\nbackend = \"127.0.0.1:9043\""));
     assert!(message.starts_with("error: a.toml:2:11: ") && message.contains("Afterglow itself"), "{message}");
+}
+
+#[test]
+fn with_nothing_said_the_memcache_door_is_open_to_this_machine() {
+    let config = load(&file("")).unwrap().config;
+    assert_eq!(config.memcache, Some("127.0.0.1:11211".parse().unwrap()));
+    assert_eq!((config.flash_size, config.data_dir), (Size::gib(1), PathBuf::from("afterglow-data")));
+    assert_eq!(good("").config.memcache, None, "another door was named");
+    assert_eq!(load(&file("memcache-unix = \"/a\"")).unwrap().config.memcache, None);
+}
+
+#[test]
+fn settings_of_the_memcache_door_that_cannot_be_meant_are_refused() {
+    for (content, hint) in [
+        ("memcache-tls-key = \"k.pem\"", "--memcache-tls-cert"),
+        ("memcache = \"127.0.0.1:9180\"", "the memcache door"),
+        ("memcache-item-size = \"5MiB\"", "a quarter of the largest segment"),
+        ("memcache-item-size = \"10B\"", "at least"),
+        ("memcache-buffers = \"200MiB\"", "more than half of --memory"),
+        ("memcache-connections = 0", "1 to 1048576"),
+        ("memcache-durability = \"later\"", "`write-through`"),
+        ("cql = \"127.0.0.1:9\"\nbackend = \"db\"\nmemcache = \"127.0.0.1:9\"", "the CQL door"),
+    ] {
+        let message = faults(&file(content));
+        assert!(message.contains(hint), "{content}: {message}");
+    }
+    let open = load(&file("memcache = \"0.0.0.0:11211\"")).unwrap();
+    assert!(open.notes.iter().any(|note| note.contains("memcache-auth-file")), "{:?}", open.notes);
 }
 
 #[test]

@@ -296,6 +296,12 @@ impl std::fmt::Debug for Namespace {
 }
 
 impl Namespace {
+    /// Unix seconds as expiry counts them: never less than ever before, also in earlier lives of the cache.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.core.now()
+    }
+
     /// Looks a key up without waiting for a device: [`Lookup::Flash`] says what to read.
     pub fn get(&self, key: &[u8]) -> Lookup {
         self.core.get(&self.ns, key)

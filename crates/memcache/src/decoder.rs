@@ -57,6 +57,11 @@ impl Decoder {
         self.authenticated = true;
     }
 
+    /// The request that came last is not carried out yet: it will come again.
+    pub fn undo(&mut self) {
+        self.skip = 0;
+    }
+
     /// Whether the connection speaks the binary protocol.
     #[must_use]
     pub fn is_binary(&self) -> bool {

@@ -30,6 +30,8 @@ pub struct Health {
     /// A [`Stage`], as its discriminant.
     stage: AtomicU8,
     backend_seen: AtomicBool,
+    /// No door needs a database.
+    independent: AtomicBool,
 }
 
 impl Health {
@@ -38,11 +40,17 @@ impl Health {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
+    /// Says that no door needs a database.
+    pub fn set_independent(&self) {
+        self.independent.store(true, Ordering::Relaxed);
+    }
+
     /// Whether clients should come, given whether the database can be reached now.
     ///
     /// Until the database was reached once there is nothing to give to a driver. After that, hits are served without it, and
     /// sending clients elsewhere would only lose them.
     pub fn readiness(&self, backend: bool) -> Readiness {
+        let backend = backend || self.independent.load(Ordering::Relaxed);
         if backend {
             self.backend_seen.store(true, Ordering::Relaxed);
         }
@@ -74,5 +82,14 @@ mod tests {
         assert!(matches!(health.readiness(false), Readiness::Degraded(_)), "hits are served without it");
         health.set(Stage::Draining);
         assert_eq!(health.readiness(true), Readiness::Not("shutting down"));
+    }
+
+    #[test]
+    fn doors_that_need_no_database_do_not_wait_for_one() {
+        let health = Health::default();
+        health.set_independent();
+        assert_eq!(health.readiness(false), Readiness::Not("starting"));
+        health.set(Stage::Serving);
+        assert_eq!(health.readiness(false), Readiness::Ready);
     }
 }

@@ -10,11 +10,11 @@ use crate::{
     version,
 };
 
-const ABOUT: &str =
-    "A persistent flash cache in front of Cassandra: drivers connect to it instead of to the database";
+const ABOUT: &str = "A persistent flash cache: in front of Cassandra, or in the place of memcached";
 
 const MAIN_HELP: &str = "\
 Examples:
+  afterglow serve
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
   afterglow inspect /var/lib/afterglow
@@ -32,10 +32,16 @@ beats the file. Sizes have a unit (256MiB, 4GiB, 100GB), durations too (250ms, 6
 SIGTERM and SIGINT finish what is in flight, write the cache out and end; a second one ends at once. \
 SIGHUP reads the file again and puts table-policy and log-level in force.
 
-Once it listens, one line on standard output says where, as in `ports cql=127.0.0.1:9043 admin=127.0.0.1:9180`. \
+Without any option the memcache door is open on 127.0.0.1:11211, with 1GiB of flash in ./afterglow-data.
+
+Once it listens, one line on standard output says where, as in `ports memcache=127.0.0.1:11211 admin=127.0.0.1:9180`. \
 The log goes to standard error.
 
 Examples:
+  A memcached that is still warm after a restart, on 400 GiB of a drive of its own:
+    afterglow serve --memcache 10.0.0.5:11211 --data-dir /var/lib/afterglow \\
+      --flash /mnt/nvme/afterglow:400GiB --memory 8GiB
+
   Try it beside a Cassandra on this machine, then point a driver at 127.0.0.1:9043:
     afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
 

@@ -23,22 +23,32 @@ pub(super) fn check(
         faults.push(Fault { place, message });
     };
     doors(config, &mut wrong);
+    memcache(config, &mut wrong);
     admin(config, &mut wrong);
     sizes(config, &mut wrong);
     flash_notes(config, places, notes);
     policy_notes(config, notes);
+    memcache_notes(config, notes);
 }
 
 type Wrong<'a> = dyn FnMut(&str, String) + 'a;
 
 fn doors(config: &Config, wrong: &mut Wrong<'_>) {
     let Some(cql) = config.cql else {
-        return wrong(
-            "cql",
-            "no door is open, and the CQL door is the only one there is yet: \
-             write `--cql 127.0.0.1:9043 --backend HOST:9042` (or both keys in the file)"
-                .into(),
-        );
+        if !config.backend.is_empty() {
+            wrong(
+                "backend",
+                "there is a database and no door to it: write `--cql 127.0.0.1:9043` too".into(),
+            );
+        }
+        if !config.has_memcache() {
+            wrong(
+                "memcache",
+                "no door is open: write `--memcache 127.0.0.1:11211`, or `--cql 127.0.0.1:9043 --backend HOST:9042`"
+                    .into(),
+            );
+        }
+        return;
     };
     if config.backend.is_empty() {
         wrong("backend", "the CQL door needs a database behind it: write `--backend 127.0.0.1:9042`".into());
@@ -64,6 +74,48 @@ fn doors(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
+fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
+    let (cert, key) = (&config.memcache_tls_cert, &config.memcache_tls_key);
+    if cert.is_some() != key.is_some() {
+        let (there, missing) = match cert {
+            Some(_) => ("memcache-tls-cert", "memcache-tls-key"),
+            None => ("memcache-tls-key", "memcache-tls-cert"),
+        };
+        wrong(there, format!("TLS needs certificate and key: write `--{missing} FILE` too"));
+    }
+    if let (Some(memcache), Some(cql)) = (config.memcache, config.cql)
+        && collide(memcache, cql)
+    {
+        wrong("memcache", format!("{memcache} is the address of the CQL door already: choose another port"));
+    }
+    if config.memcache_item_size > MAX_ITEM {
+        wrong(
+            "memcache-item-size",
+            format!(
+                "{} is more than a quarter of the largest segment, {MAX_ITEM}",
+                config.memcache_item_size
+            ),
+        );
+    }
+    if config.memcache_item_size < MIN_ITEM {
+        wrong(
+            "memcache-item-size",
+            format!("{} is too little: at least {MIN_ITEM}", config.memcache_item_size),
+        );
+    }
+    if config.has_memcache() && config.buffers().get() > config.memory.get() / 2 {
+        wrong(
+            "memcache-buffers",
+            format!("{} is more than half of --memory ({})", config.buffers(), config.memory),
+        );
+    }
+}
+
+/// Largest object there can be: a quarter of the largest segment.
+const MAX_ITEM: Size = Size::mib(4);
+/// Smallest limit on objects that makes sense.
+const MIN_ITEM: Size = Size::bytes(1024);
+
 fn admin(config: &Config, wrong: &mut Wrong<'_>) {
     let Some(admin) = config.admin else { return };
     if !admin.ip().is_loopback() && !config.admin_allow_remote {
@@ -78,6 +130,9 @@ fn admin(config: &Config, wrong: &mut Wrong<'_>) {
     }
     if config.cql.is_some_and(|cql| collide(cql, admin)) {
         wrong("admin", format!("{admin} is the address of the CQL door already: choose another port"));
+    }
+    if config.memcache.is_some_and(|memcache| collide(memcache, admin)) {
+        wrong("admin", format!("{admin} is the address of the memcache door already: choose another port"));
     }
 }
 
@@ -118,7 +173,20 @@ fn flash_notes(config: &Config, places: &BTreeMap<&'static str, Place>, notes: &
     }
 }
 
+fn memcache_notes(config: &Config, notes: &mut Vec<String>) {
+    let open = config.memcache.filter(|address| !address.ip().is_loopback());
+    if let Some(address) = open.filter(|_| config.memcache_auth_file.is_none()) {
+        notes.push(format!(
+            "{address} can be reached from other machines, and whoever reaches the memcache door may read and change \
+             everything in it: see memcache-auth-file, memcache-tls-cert"
+        ));
+    }
+}
+
 fn policy_notes(config: &Config, notes: &mut Vec<String>) {
+    if config.cql.is_none() {
+        return;
+    }
     let rules = &config.table_policy.rules;
     for (i, rule) in rules.iter().enumerate() {
         if let Some(first) = rules[..i].iter().find(|first| first.pattern.covers(&rule.pattern)) {

@@ -11,6 +11,8 @@ use super::{Config, Invalid, TableRule, address::parse_listen};
 pub enum Group {
     /// Where clients come in and where the database is.
     Doors,
+    /// The memcache door.
+    Memcache,
     /// Memory and flash.
     Cache,
     /// What may be cached.
@@ -24,6 +26,7 @@ impl Group {
     pub fn heading(self) -> &'static str {
         match self {
             Group::Doors => "Doors and database",
+            Group::Memcache => "Memcache door",
             Group::Cache => "Cache",
             Group::Policy => "What may be cached",
             Group::Process => "Process",
@@ -149,6 +152,42 @@ fn put_path(slot: &mut PathBuf, values: &[String]) -> Result<(), Refused> {
     Ok(())
 }
 
+fn put_optional_path(slot: &mut Option<PathBuf>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "" => return Err(refused(0)(Invalid::new("the path is empty: name a file"))),
+        path => Some(PathBuf::from(path)),
+    };
+    Ok(())
+}
+
+/// A value, or `word` for none.
+fn put_unless<T: FromStr<Err = Invalid>>(
+    word: &str,
+    slot: &mut Option<T>,
+    text: &str,
+) -> Result<(), Refused> {
+    *slot = if text == word { None } else { Some(text.parse().map_err(refused(0))?) };
+    Ok(())
+}
+
+/// More connections than this no system gives a process.
+const MAX_CONNECTIONS: usize = 1 << 20;
+
+fn put_connections(slot: &mut NonZeroUsize, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].parse::<NonZeroUsize>() {
+        Ok(n) if n.get() <= MAX_CONNECTIONS => n,
+        _ => {
+            let why = format!("`{}` is not a number of connections: write 1 to {MAX_CONNECTIONS}", values[0]);
+            return Err(refused(0)(Invalid::new(why)));
+        }
+    };
+    Ok(())
+}
+
+fn paths(value: Option<&PathBuf>) -> Vec<String> {
+    some(value.map(|path| path.display()))
+}
+
 /// More threads than this is a typing error.
 const MAX_REACTORS: usize = 1024;
 
@@ -233,6 +272,122 @@ pub static KEYS: &[Key] = &[
             Ok(())
         },
         get: |c| some(c.advertise),
+    },
+    Key {
+        name: "memcache",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:11211",
+        help: "Open the memcache door: memcached's clients connect here. Port 0 lets the system choose. \
+               Open on 127.0.0.1:11211 when no door is named at all",
+        live: false,
+        set: |c, v| put_listen(&mut c.memcache, v),
+        get: |c| some(c.memcache),
+    },
+    Key {
+        name: "memcache-unix",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "PATH",
+        example: "/run/afterglow/memcache",
+        help: "Open the memcache door on this Unix socket, as well or alone; mode 0700",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_unix, v),
+        get: |c| paths(c.memcache_unix.as_ref()),
+    },
+    Key {
+        name: "memcache-tls-cert",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/cert.pem",
+        help: "Have clients of the memcache door's TCP port speak TLS, with this chain of certificates (PEM). \
+               The command refresh_certs reads it again",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_tls_cert, v),
+        get: |c| paths(c.memcache_tls_cert.as_ref()),
+    },
+    Key {
+        name: "memcache-tls-key",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/key.pem",
+        help: "The key of --memcache-tls-cert (PEM)",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_tls_key, v),
+        get: |c| paths(c.memcache_tls_key.as_ref()),
+    },
+    Key {
+        name: "memcache-auth-file",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/users",
+        help: "Let in only who is named in this file, one name:password a line: SASL PLAIN in the binary protocol, \
+               a first `set` with `name password` as its value in the text protocol",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_auth_file, v),
+        get: |c| paths(c.memcache_auth_file.as_ref()),
+    },
+    Key {
+        name: "memcache-connections",
+        group: Group::Memcache,
+        shape: Shape::Number,
+        value_name: "N",
+        example: "4096",
+        help: "Connections of the memcache door at once; one too many is told so and closed",
+        live: false,
+        set: |c, v| put_connections(&mut c.memcache_connections, v),
+        get: |c| one(c.memcache_connections),
+    },
+    Key {
+        name: "memcache-idle-timeout",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "5m",
+        help: "Close connections of the memcache door on which nothing comes for so long; off for never",
+        live: false,
+        set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
+        get: |c| one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string())),
+    },
+    Key {
+        name: "memcache-item-size",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "4MiB",
+        help: "Largest object of the memcache door, with its key and 64 bytes: at most a quarter of a segment of flash, which \
+               is 1/256 of the flash and at most 16MiB",
+        live: false,
+        set: |c, v| put(&mut c.memcache_item_size, v),
+        get: |c| one(c.memcache_item_size),
+    },
+    Key {
+        name: "memcache-durability",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "write-back|write-through|synced",
+        example: "write-through",
+        help: "When the memcache door acknowledges a store: at once, with the copy on its way to flash, or once power loss \
+               cannot bring an older value back",
+        live: false,
+        set: |c, v| put(&mut c.memcache_durability, v),
+        get: |c| one(c.memcache_durability),
+    },
+    Key {
+        name: "memcache-buffers",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "64MiB",
+        help: "Memory, part of --memory, for requests and answers on their way through the memcache door, beside 64KiB for each \
+               connection that is busy. When it is used up, large ones wait. auto is an eighth of --memory, at most 64MiB",
+        live: false,
+        set: |c, v| put_unless("auto", &mut c.memcache_buffers, &v[0]),
+        get: |c| one(c.memcache_buffers.map_or_else(|| "auto".into(), |size| size.to_string())),
     },
     Key {
         name: "data-dir",

@@ -1,6 +1,10 @@
 //! Flags over environment over file over defaults.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use super::{
     Config,
@@ -9,6 +13,9 @@ use super::{
     file,
     keys::{self, KEYS, Key, Shape},
 };
+
+/// Where the memcache door listens when no door is named at all.
+const DEFAULT_MEMCACHE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211);
 
 /// What the operator wrote, not yet understood.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +75,9 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
     for (name, values) in &inputs.flags {
         let key = keys::find(name).expect("flags are made from the table of keys");
         state.set(key, values, &[], Place::Flag((*name).to_string()));
+    }
+    if state.config.cql.is_none() && !state.config.has_memcache() && !state.places.contains_key("memcache") {
+        state.config.memcache = Some(DEFAULT_MEMCACHE);
     }
     if state.faults.is_empty() {
         check(&state.config, &state.places, &mut state.faults, &mut notes);

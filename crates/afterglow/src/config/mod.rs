@@ -26,7 +26,7 @@ pub use flash::FlashSpec;
 pub use load::{Inputs, Loaded, load};
 pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};
 pub use size::Size;
-pub use value::{Invalid, IoChoice, LogFilter, LogFormat};
+pub use value::{DurabilityChoice, Invalid, IoChoice, LogFilter, LogFormat};
 
 /// The settings of a server, as they came out of flags, environment and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,26 @@ pub struct Config {
     pub backend_credentials: Option<PathBuf>,
     /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
     pub advertise: Option<Advertise>,
+    /// Where the memcache door listens; `None` when it does not listen on TCP. Port 0 lets the system choose one.
+    pub memcache: Option<SocketAddr>,
+    /// Unix socket of the memcache door.
+    pub memcache_unix: Option<PathBuf>,
+    /// Certificates of the memcache door, in PEM; clients of its TCP port then speak TLS.
+    pub memcache_tls_cert: Option<PathBuf>,
+    /// Their key, in PEM.
+    pub memcache_tls_key: Option<PathBuf>,
+    /// Who may use the memcache door: a file of `name:password` lines. `None`: anybody who reaches it.
+    pub memcache_auth_file: Option<PathBuf>,
+    /// Connections of the memcache door at once.
+    pub memcache_connections: NonZeroUsize,
+    /// A connection of the memcache door on which nothing comes for so long is closed; `None`: never.
+    pub memcache_idle_timeout: Option<Span>,
+    /// Largest object of the memcache door, with its key and 64 bytes.
+    pub memcache_item_size: Size,
+    /// When the memcache door acknowledges a store.
+    pub memcache_durability: DurabilityChoice,
+    /// Memory for requests and answers on their way through the memcache door; see [`Config::buffers`].
+    pub memcache_buffers: Option<Size>,
     /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other places.
     pub data_dir: PathBuf,
     /// Size of the flash file in the data directory; without meaning when [`Config::flash`] is not empty.
@@ -76,6 +96,16 @@ impl Default for Config {
             backend: Vec::new(),
             backend_credentials: None,
             advertise: None,
+            memcache: None,
+            memcache_unix: None,
+            memcache_tls_cert: None,
+            memcache_tls_key: None,
+            memcache_auth_file: None,
+            memcache_connections: const { NonZeroUsize::new(1024).unwrap() },
+            memcache_idle_timeout: None,
+            memcache_item_size: Size::mib(1),
+            memcache_durability: DurabilityChoice::WriteBack,
+            memcache_buffers: None,
             data_dir: PathBuf::from("afterglow-data"),
             flash_size: Size::gib(1),
             flash: Vec::new(),
@@ -111,6 +141,18 @@ impl Config {
         }
         let sizes: Option<Vec<u64>> = self.flash.iter().map(|flash| flash.size.map(Size::get)).collect();
         Some(Size::bytes(sizes?.into_iter().fold(0, u64::saturating_add)))
+    }
+
+    /// Whether the memcache door is open.
+    pub fn has_memcache(&self) -> bool {
+        self.memcache.is_some() || self.memcache_unix.is_some()
+    }
+
+    /// Memory for requests and answers on their way through the memcache door: what was asked for, or an eighth of all memory and
+    /// at most 64 MiB. Part of [`Config::memory`].
+    pub fn buffers(&self) -> Size {
+        let default = || Size::bytes((self.memory.get() / 8).min(Size::mib(64).get()));
+        self.memcache_buffers.unwrap_or_else(default)
     }
 
     /// How many reactors to run: what was asked for, or one per core the process may run on.

@@ -54,6 +54,18 @@ words! {
 }
 
 words! {
+    /// When a store is acknowledged.
+    DurabilityChoice {
+        /// At once; the copy on flash follows within 10 s.
+        WriteBack => "write-back",
+        /// With the copy on its way to flash.
+        WriteThrough => "write-through",
+        /// Once it would be remembered after power loss that the older value is gone.
+        Synced => "synced",
+    }
+}
+
+words! {
     /// How log lines are written, always to standard error.
     LogFormat {
         /// For people.

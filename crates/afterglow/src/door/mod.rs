@@ -1,3 +1,5 @@
 //! Doors: what clients talk to.
 
 pub mod cql;
+pub mod memcache;
+mod sessions;

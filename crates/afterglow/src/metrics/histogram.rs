@@ -30,9 +30,14 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one duration.
     pub fn record(&self, duration: Duration) {
+        self.record_many(duration, 1);
+    }
+
+    /// Counts one duration for each of `count` things that were done together.
+    pub fn record_many(&self, duration: Duration, count: u64) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[bucket(ns)].inc();
-        self.nanoseconds.add(ns);
+        self.counts[bucket(ns)].add(count);
+        self.nanoseconds.add(ns.saturating_mul(count));
     }
 
     /// How many were counted.

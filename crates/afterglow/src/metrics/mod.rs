@@ -11,6 +11,7 @@ pub mod engine;
 mod exposition;
 mod histogram;
 mod labels;
+mod memcache;
 mod process;
 
 use std::{sync::Arc, time::SystemTime};
@@ -26,15 +27,32 @@ pub use labels::{
     ConnectFailure, FillOutcome, Label, LeaseState, MissReason, PassReason, Path, QuarantineReason,
     RequestKind, Tier, WriteScope,
 };
+pub use memcache::MemcacheMetrics;
 
 /// Adds what it knows at the moment it is asked.
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
+
+/// Connections and bytes of a door, over all reactors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DoorTraffic {
+    /// Connections ever taken.
+    pub opened: u64,
+    /// Connections that ended.
+    pub closed: u64,
+    /// Connections turned away.
+    pub refused: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+}
 
 /// All counters of the process; shared as `Arc<Metrics>`.
 pub struct Metrics {
     started: SystemTime,
     doors: Mutex<Vec<(&'static str, Arc<DoorMetrics>)>>,
     backends: Mutex<Vec<Arc<BackendMetrics>>>,
+    memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
     sources: Mutex<Vec<Source>>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
@@ -48,6 +66,7 @@ impl Default for Metrics {
             started: SystemTime::now(),
             doors: Mutex::default(),
             backends: Mutex::default(),
+            memcache: Mutex::default(),
             sources: Mutex::default(),
             lease: LeaseMetrics::default(),
             authentication: Gauge::default(),
@@ -70,6 +89,31 @@ impl Metrics {
         shard
     }
 
+    /// A new shard of the memcache door's own counters, for one reactor.
+    pub fn memcache(&self) -> Arc<MemcacheMetrics> {
+        let shard = Arc::<MemcacheMetrics>::default();
+        self.memcache.lock().push(shard.clone());
+        shard
+    }
+
+    /// The memcache door's own counters, over all reactors.
+    pub fn memcache_total(&self) -> MemcacheMetrics {
+        MemcacheMetrics::sum(&self.memcache.lock())
+    }
+
+    /// Connections of a door's clients, over all reactors: open now, ever taken, turned away; bytes received and sent.
+    pub fn door_traffic(&self, door: &str) -> DoorTraffic {
+        let mut sum = DoorTraffic::default();
+        for (_, shard) in self.doors.lock().iter().filter(|(name, _)| *name == door) {
+            sum.opened += shard.connections_opened.get();
+            sum.closed += shard.connections_closed.get();
+            sum.refused += shard.connections_refused.get();
+            sum.received += shard.bytes_received.get();
+            sum.sent += shard.bytes_sent.get();
+        }
+        sum
+    }
+
     /// Has `source` asked whenever the metrics are read, for what is kept elsewhere (the engine's statistics, say).
     pub fn add_source(&self, source: impl Fn(&mut Exposition) + Send + Sync + 'static) {
         self.sources.lock().push(Box::new(source));
@@ -84,6 +128,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut out = Exposition::default();
         door::expose(&self.doors.lock(), &mut out);
+        memcache::expose(&self.memcache.lock(), &mut out);
         backend::expose(&self.backends.lock(), &mut out);
         self.lease.expose(&mut out);
         let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";

@@ -8,10 +8,13 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use compio::net::{TcpListener, TcpStream};
+use compio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use parking_lot::Mutex;
 
 use super::{ConnectionGuard, Reactors};
@@ -24,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[error("cannot listen on {address}: {source}; choose a free address of this machine")]
 pub struct ListenError {
     /// The address that was asked for.
-    pub address: SocketAddr,
+    pub address: String,
     /// What the system said.
     #[source]
     pub source: io::Error,
@@ -35,6 +38,17 @@ pub struct Listener {
     address: SocketAddr,
     reactors: Reactors,
     stop: Arc<Mutex<Option<Stop>>>,
+    /// The file of a Unix socket, removed in the end.
+    file: Option<PathBuf>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(file);
+        }
+    }
 }
 
 /// Ends the accepting task; used on reactor 0 only.
@@ -50,7 +64,7 @@ impl Listener {
         S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |source| ListenError { address, source };
+        let failed = |source| ListenError { address: address.to_string(), source };
         let socket = StdListener::bind(address).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let (stop, stopped) = futures_channel::oneshot::channel();
@@ -61,7 +75,34 @@ impl Listener {
                 Err(error) => tracing::error!(%address, %error, "the listening socket cannot be used"),
             }
         });
-        Ok(Self { address, reactors: reactors.clone(), stop: Arc::new(Mutex::new(Some(Stop(stop)))) })
+        let stop = Arc::new(Mutex::new(Some(Stop(stop))));
+        Ok(Self { address, reactors: reactors.clone(), stop, file: None })
+    }
+
+    /// As [`Listener::start`], on a Unix socket that only this user may use. A socket that a process left behind is replaced.
+    ///
+    /// # Errors
+    /// When something else has that name, or a process listens there.
+    pub fn start_unix<S, F>(reactors: &Reactors, path: &Path, serve: S) -> Result<Self, ListenError>
+    where
+        S: Fn(UnixStream, ConnectionGuard) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let failed = |source| ListenError { address: path.display().to_string(), source };
+        let socket = bind_unix(path).map_err(failed)?;
+        let (stop, stopped) = futures_channel::oneshot::channel();
+        let (spread, shown) = (reactors.clone(), path.to_owned());
+        reactors.spawn_on(0, move || async move {
+            match UnixListener::from_std(socket) {
+                Ok(listener) => accept_unix(&listener, stopped, &spread, serve).await,
+                Err(error) => {
+                    tracing::error!(path = %shown.display(), %error, "the listening socket cannot be used")
+                }
+            }
+        });
+        let address = SocketAddr::from(([0, 0, 0, 0], 0));
+        let stop = Arc::new(Mutex::new(Some(Stop(stop))));
+        Ok(Self { address, reactors: reactors.clone(), stop, file: Some(path.to_owned()) })
     }
 
     /// Where it listens: the address asked for, with the port that the system chose in place of 0.
@@ -126,4 +167,57 @@ where
         }),
         Err(error) => tracing::warn!(%peer, %error, "a connection could not be handed over"),
     }
+}
+
+fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
+    let is_left_behind = || {
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        is_socket && StdUnixStream::connect(path).is_err_and(refused)
+    };
+    let socket = match StdUnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind() => {
+            std::fs::remove_file(path)?;
+            StdUnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+    Ok(socket)
+}
+
+async fn accept_unix<S, F>(
+    listener: &UnixListener,
+    stopped: futures_channel::oneshot::Receiver<()>,
+    reactors: &Reactors,
+    serve: S,
+) where
+    S: Fn(UnixStream, ConnectionGuard) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let accepting = async {
+        loop {
+            let moved = match listener.accept().await {
+                Ok((stream, _)) => stream.as_fd().try_clone_to_owned(),
+                Err(error) => Err(error),
+            };
+            let fd = match moved {
+                Ok(fd) => fd,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    compio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (index, guard) = reactors.place_connection();
+            let serve = serve.clone();
+            reactors.spawn_on(index, move || async move {
+                match UnixStream::from_std(StdUnixStream::from(fd)) {
+                    Ok(stream) => serve(stream, guard).await,
+                    Err(error) => tracing::warn!(%error, "a connection was lost on its way to its reactor"),
+                }
+            });
+        }
+    };
+    futures_util::future::select(std::pin::pin!(accepting), stopped).await;
 }

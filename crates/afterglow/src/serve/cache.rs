@@ -80,7 +80,8 @@ fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config
     });
     let devices = if config.flash.is_empty() { default() } else { named.collect() };
     let mut engine = afterglow_engine::Config::new(data_dir, devices);
-    engine.memory = config.memory.get();
+    let buffers = if config.has_memcache() { config.buffers().get() } else { 0 };
+    engine.memory = config.memory.get() - buffers;
     engine.io = match config.io {
         IoChoice::Auto => IoEngine::Auto,
         IoChoice::Uring => IoEngine::Uring,

@@ -8,6 +8,9 @@ use crate::{
 pub(super) fn say_configuration(config: &Config) {
     tracing::info!("afterglow {} starts", version::LONG);
     tracing::info!(memory = %config.memory, data_dir = %config.data_dir.display(), "cache: {}", flash(config));
+    if config.cql.is_none() {
+        return;
+    }
     for rule in &config.table_policy.rules {
         tracing::info!("tables {}: {}: {}", rule.pattern, rule.policy, rule.policy.explain());
     }

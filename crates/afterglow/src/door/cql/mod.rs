@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::{Envelope, Version};
 use afterglow_cql::message::AuthResponse;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
 use backend::Dial;
@@ -55,6 +55,7 @@ pub use router::{ControlState, Later, PassThrough, Router, pass_path};
 pub use rows::{Fetched, FetchedRow};
 pub use schema::{Schema, SchemaStore};
 
+use super::sessions::Sessions;
 use crate::config::{Advertise, HostPort, credentials};
 use crate::metrics::{BackendMetrics, Kind, Metrics};
 use crate::reactor::{ListenError, Listener, Reactors};
@@ -199,41 +200,6 @@ fn count_statements(door: &Door) {
 /// The keyspace that counts: a request's own (v5), else the session's.
 fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> Option<&'a str> {
     request.or(session)
-}
-
-/// How many sessions there are.
-#[derive(Default)]
-struct Sessions {
-    count: Mutex<usize>,
-    changed: Condvar,
-}
-
-/// One session, as long as it lives.
-struct Entered(Arc<Sessions>);
-
-impl Sessions {
-    fn enter(self: &Arc<Self>) -> Entered {
-        *self.count.lock() += 1;
-        Entered(self.clone())
-    }
-
-    /// Waits for the last session to end; false when the deadline came first.
-    fn wait_for_none(&self, deadline: Instant) -> bool {
-        let mut count = self.count.lock();
-        while *count > 0 {
-            if self.changed.wait_until(&mut count, deadline).timed_out() {
-                return *count == 0;
-            }
-        }
-        true
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        *self.0.count.lock() -= 1;
-        self.0.changed.notify_all();
-    }
 }
 
 /// A running CQL door.

@@ -1,0 +1,262 @@
+//! The answers of one connection, in the order of its requests, whenever they become known.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::budget::{Share, Signal};
+
+/// Answers may be this many bytes before the next request has to wait.
+const MAX_BYTES: usize = 1 << 20;
+/// So many answers may be waited for at once.
+const MAX_WAITING: usize = 256;
+/// A write buffer larger than this is given back after use.
+const KEEP: usize = 64 * 1024;
+
+/// Answers on their way to a client.
+pub struct Answers {
+    state: RefCell<State>,
+    /// Raised when an answer became known, or there is room again.
+    signal: Rc<Signal>,
+    share: Share,
+    /// Bytes of requests that wait for their rest.
+    input: Cell<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Can be sent: everything before the first answer that is waited for.
+    ready: Vec<u8>,
+    /// From the first answer that is waited for on.
+    later: VecDeque<Later>,
+    /// Number of the first of these.
+    first: u64,
+    /// Bytes in `ready` and `later`, those that are expected included.
+    bytes: usize,
+    waiting: usize,
+    /// An answer will never come: the order cannot be kept.
+    broken: bool,
+}
+
+struct Later {
+    bytes: Vec<u8>,
+    /// What this answer waits for; `None` when it is known.
+    waits: Option<Waits>,
+}
+
+struct Waits {
+    key: Box<[u8]>,
+    /// Whether it may change the object.
+    changes: bool,
+    expected: usize,
+}
+
+/// The duty to give an answer. Dropped without one, it ends the connection, for nobody could tell what the next answer is to.
+pub struct Slot {
+    answers: Rc<Answers>,
+    number: u64,
+    given: bool,
+}
+
+impl Answers {
+    /// None yet.
+    pub fn new(share: Share) -> Rc<Self> {
+        Rc::new(Answers { state: RefCell::default(), signal: Rc::default(), share, input: Cell::default() })
+    }
+
+    /// Adds an answer that is known.
+    pub fn push(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let known = match state.later.back_mut() {
+            None => &mut state.ready,
+            Some(last) if last.waits.is_none() => &mut last.bytes,
+            Some(_) => {
+                state.later.push_back(Later { bytes: Vec::new(), waits: None });
+                &mut state.later.back_mut().expect("just added").bytes
+            }
+        };
+        let before = known.len();
+        write(known);
+        state.bytes += known.len() - before;
+        self.account(state);
+    }
+
+    /// Adds an answer that is waited for, about the object of `key` and of about so many bytes.
+    pub fn reserve(self: &Rc<Self>, key: &[u8], changes: bool, expected: usize) -> Slot {
+        let mut state = self.state.borrow_mut();
+        let number = state.first + state.later.len() as u64;
+        let waits = Some(Waits { key: key.into(), changes, expected });
+        state.later.push_back(Later { bytes: Vec::new(), waits });
+        state.waiting += 1;
+        state.bytes += expected;
+        self.account(&state);
+        Slot { answers: self.clone(), number, given: false }
+    }
+
+    fn account(&self, state: &State) {
+        self.share.set(state.bytes + self.input.get());
+    }
+
+    /// Says how many bytes of requests wait for their rest.
+    pub fn set_input(&self, bytes: usize) {
+        self.input.set(bytes);
+        self.account(&self.state.borrow());
+    }
+
+    /// Whether there is room for so many bytes more of a request.
+    pub fn may_read(&self, bytes: usize) -> bool {
+        self.share.may_add(bytes, &self.signal)
+    }
+
+    /// Whether another answer of about so many bytes may be added. If not, the connection is woken when it may.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let state = self.state.borrow();
+        state.waiting < MAX_WAITING
+            && (state.bytes == 0 || state.bytes + bytes <= MAX_BYTES)
+            && self.share.may_add(bytes, &self.signal)
+    }
+
+    /// Whether something done with the object of `key` now could come out of order with what is waited for.
+    pub fn conflicts(&self, key: &[u8], changes: bool) -> bool {
+        let state = self.state.borrow();
+        let waits = state.later.iter().filter_map(|later| later.waits.as_ref());
+        state.waiting > 0 && waits.into_iter().any(|waits| (changes || waits.changes) && *waits.key == *key)
+    }
+
+    /// Whether every answer is known.
+    pub fn is_complete(&self) -> bool {
+        self.state.borrow().waiting == 0
+    }
+
+    /// Whether the order cannot be kept any more.
+    pub fn is_broken(&self) -> bool {
+        self.state.borrow().broken
+    }
+
+    /// Moves what can be sent into `buffer`, which is empty; false when there is nothing.
+    pub fn take(&self, buffer: &mut Vec<u8>) -> bool {
+        let mut state = self.state.borrow_mut();
+        buffer.shrink_to(KEEP);
+        std::mem::swap(buffer, &mut state.ready);
+        !buffer.is_empty()
+    }
+
+    /// So many bytes were sent.
+    pub fn sent(&self, bytes: usize) {
+        let mut state = self.state.borrow_mut();
+        state.bytes -= bytes;
+        self.account(&state);
+    }
+
+    /// Waits until something has changed since the last call.
+    pub async fn changed(&self) {
+        self.signal.wait().await;
+    }
+
+    /// Wakes the connection.
+    pub fn nudge(&self) {
+        self.signal.raise();
+    }
+
+    fn give(&self, number: u64, bytes: Vec<u8>) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let later = &mut state.later[(number - state.first) as usize];
+        let expected = later.waits.take().map_or(0, |waits| waits.expected);
+        state.bytes = state.bytes - expected + bytes.len();
+        state.waiting -= 1;
+        later.bytes = bytes;
+        while state.later.front().is_some_and(|later| later.waits.is_none()) {
+            let later = state.later.pop_front().expect("just seen");
+            state.first += 1;
+            match state.ready.is_empty() {
+                true => state.ready = later.bytes,
+                false => state.ready.extend_from_slice(&later.bytes),
+            }
+        }
+        self.account(state);
+    }
+}
+
+impl Slot {
+    /// Gives the answer.
+    pub fn give(mut self, bytes: Vec<u8>) {
+        self.given = true;
+        self.answers.give(self.number, bytes);
+        self.answers.nudge();
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.given {
+            self.answers.state.borrow_mut().broken = true;
+            self.answers.nudge();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::Budget;
+    use super::*;
+
+    fn answers() -> Rc<Answers> {
+        Answers::new(Budget::new(1 << 30).share())
+    }
+
+    fn taken(answers: &Answers) -> String {
+        let mut buffer = Vec::new();
+        answers.take(&mut buffer);
+        answers.sent(buffer.len());
+        String::from_utf8(buffer).unwrap()
+    }
+
+    fn push(answers: &Answers, text: &str) {
+        answers.push(|out| out.extend_from_slice(text.as_bytes()));
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_their_requests() {
+        let answers = answers();
+        push(&answers, "a");
+        let b = answers.reserve(b"b", false, 9);
+        push(&answers, "c");
+        push(&answers, "d");
+        let e = answers.reserve(b"e", false, 9);
+        assert_eq!(taken(&answers), "a");
+        e.give(b"e".to_vec());
+        assert_eq!(taken(&answers), "");
+        b.give(b"b".to_vec());
+        push(&answers, "f");
+        assert_eq!(taken(&answers), "bcdef");
+        assert!(answers.is_complete() && answers.state.borrow().bytes == 0);
+    }
+
+    #[test]
+    fn reads_go_side_by_side_and_changes_wait() {
+        let answers = answers();
+        let read = answers.reserve(b"r", false, 0);
+        let change = answers.reserve(b"w", true, 0);
+        assert!(!answers.conflicts(b"r", false) && answers.conflicts(b"r", true));
+        assert!(answers.conflicts(b"w", false) && !answers.conflicts(b"x", true));
+        read.give(Vec::new());
+        change.give(Vec::new());
+        assert!(!answers.conflicts(b"r", true) && !answers.conflicts(b"w", false));
+    }
+
+    #[test]
+    fn what_is_not_read_holds_up_the_next_request() {
+        let answers = answers();
+        assert!(answers.has_room(2 * MAX_BYTES), "a single answer may be as large as it is");
+        let slot = answers.reserve(b"k", false, MAX_BYTES);
+        assert!(!answers.has_room(1));
+        slot.give(vec![0; 10]);
+        assert!(answers.has_room(1) && !answers.has_room(MAX_BYTES));
+        let slots: Vec<_> = (0..MAX_WAITING).map(|_| answers.reserve(b"k", false, 0)).collect();
+        assert!(!answers.has_room(1));
+        drop(slots);
+        assert!(answers.is_broken(), "nobody will ever give those answers");
+    }
+}

@@ -1,0 +1,120 @@
+//! How much memory the connections of a reactor may take for requests and answers that are on their way.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::reactor::Wake;
+
+/// Tells one task of this reactor that something has changed.
+#[derive(Default)]
+pub struct Signal {
+    wake: Wake,
+    raised: Cell<bool>,
+}
+
+impl Signal {
+    /// Something has changed.
+    pub fn raise(&self) {
+        self.raised.set(true);
+        self.wake.wake();
+    }
+
+    /// Waits until something has changed since this last returned.
+    pub async fn wait(&self) {
+        self.wake.until(|| self.raised.replace(false).then_some(())).await;
+    }
+}
+
+/// What any connection may hold whatever the others do, in bytes.
+pub const FREE: usize = 64 * 1024;
+
+/// A reactor's budget. What a connection holds up to [`FREE`] is not asked for, so that small requests always get through;
+/// beyond that it must fit, or the connection waits.
+pub struct Budget {
+    limit: usize,
+    used: Cell<usize>,
+    waiting: RefCell<Vec<Rc<Signal>>>,
+}
+
+/// What one connection holds.
+pub struct Share {
+    budget: Rc<Budget>,
+    held: Cell<usize>,
+}
+
+impl Budget {
+    /// So many bytes.
+    pub fn new(limit: usize) -> Rc<Self> {
+        Rc::new(Budget { limit, used: Cell::default(), waiting: RefCell::default() })
+    }
+
+    /// Whether somebody waits for others to give back.
+    pub fn is_short(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// A connection comes.
+    pub fn share(self: &Rc<Self>) -> Share {
+        Share { budget: self.clone(), held: Cell::default() }
+    }
+}
+
+impl Share {
+    /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others gave back.
+    pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
+        let held = self.held.get() + bytes;
+        // One object larger than the whole budget must get through alone.
+        let alone = self.budget.used.get() == self.held.get() && self.held.get() == 0;
+        if held <= FREE || alone || self.budget.used.get() + bytes <= self.budget.limit {
+            return true;
+        }
+        let mut waiting = self.budget.waiting.borrow_mut();
+        if !waiting.iter().any(|other| Rc::ptr_eq(other, signal)) {
+            waiting.push(signal.clone());
+        }
+        false
+    }
+
+    /// The connection holds so many bytes now.
+    pub fn set(&self, held: usize) {
+        let before = self.held.replace(held);
+        let used = &self.budget.used;
+        used.set(used.get() + held - before);
+        if held < before {
+            for signal in self.budget.waiting.borrow_mut().drain(..) {
+                signal.raise();
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_things_always_fit_and_large_ones_wait_for_each_other() {
+        let budget = Budget::new(4 * FREE);
+        let wake = Rc::new(Signal::default());
+        let (a, b) = (budget.share(), budget.share());
+        assert!(a.may_add(9 * FREE, &wake), "alone, anything");
+        a.set(3 * FREE);
+        assert!(b.may_add(FREE, &wake) && !b.may_add(2 * FREE, &wake));
+        assert!(budget.is_short());
+        a.set(2 * FREE);
+        assert!(!budget.is_short(), "who waited was told");
+        assert!(b.may_add(2 * FREE, &wake));
+        b.set(2 * FREE);
+        assert!(!a.may_add(1, &wake));
+        drop(b);
+        assert!(a.may_add(1, &wake));
+        drop(a);
+        assert_eq!(budget.used.get(), 0);
+    }
+}

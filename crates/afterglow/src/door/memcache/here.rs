@@ -1,0 +1,112 @@
+//! What the door has on each reactor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_engine::disk::{AlignedBuf, DeviceId};
+
+use super::Door;
+use super::answers::Answers;
+use super::budget::Budget;
+use crate::metrics::{DoorMetrics, MemcacheMetrics};
+use crate::reactor::{FlashFile, read_flash};
+
+/// One reactor's part of the door.
+pub struct Here {
+    /// What all reactors share.
+    pub door: Arc<Door>,
+    /// This reactor's counters, as every door has them.
+    pub metrics: Arc<DoorMetrics>,
+    /// This reactor's counters, as memcached has them.
+    pub counts: Arc<MemcacheMetrics>,
+    /// What connections may hold.
+    pub budget: Rc<Budget>,
+    /// The devices.
+    flash: Vec<Option<FlashFile>>,
+    connections: RefCell<HashMap<u64, Rc<Info>>>,
+    next: Cell<u64>,
+}
+
+/// What is known of a connection from outside.
+pub struct Info {
+    /// Its number on its reactor.
+    pub id: u64,
+    /// Where it comes from.
+    pub peer: String,
+    /// Where it came to.
+    pub listener: Arc<str>,
+    /// When its last request came: seconds of [`super::store::Store::now`].
+    pub last_request: Cell<u64>,
+    /// Since when a write has been under way.
+    pub writing_since: Cell<Option<u64>>,
+    /// Since when it holds a part of a large request.
+    pub holding_since: Cell<Option<u64>>,
+    /// Its answers.
+    pub answers: Rc<Answers>,
+    /// Shuts the socket down: reading only, or both ways.
+    pub shut: Box<dyn Fn(rustix::net::Shutdown)>,
+}
+
+thread_local! {
+    /// The parts of all doors on this reactor (there may be several doors in tests).
+    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+}
+
+impl Here {
+    /// The part of `door` on the reactor that this is called on; made when it is first asked for.
+    pub fn of(door: &Arc<Door>) -> Rc<Self> {
+        PARTS
+            .with_borrow_mut(|parts| parts.entry(door.id).or_insert_with(|| Rc::new(Self::new(door))).clone())
+    }
+
+    fn new(door: &Arc<Door>) -> Self {
+        let devices = &door.devices;
+        let count = devices.infos().len();
+        let flash = (0..count).map(|n| FlashFile::new(devices.clone(), DeviceId(n as u16)));
+        Self {
+            metrics: door.config.metrics.door("memcache"),
+            counts: door.config.metrics.memcache(),
+            budget: Budget::new(door.config.buffers / door.reactors.count()),
+            flash: flash.collect(),
+            connections: RefCell::default(),
+            next: Cell::default(),
+            door: door.clone(),
+        }
+    }
+
+    /// Forgets this reactor's part: the door is closed.
+    pub fn forget(door: &Door) {
+        PARTS.with_borrow_mut(|parts| parts.remove(&door.id));
+    }
+
+    /// Numbers the next connection.
+    pub fn next_id(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// A connection is here now.
+    pub fn add(&self, info: &Rc<Info>) {
+        self.connections.borrow_mut().insert(info.id, info.clone());
+    }
+
+    /// A connection is gone.
+    pub fn remove(&self, id: u64) {
+        self.connections.borrow_mut().remove(&id);
+    }
+
+    /// All connections, as they are now.
+    pub fn connections(&self) -> Vec<Rc<Info>> {
+        self.connections.borrow().values().cloned().collect()
+    }
+
+    /// Reads from a device on this reactor's ring.
+    pub async fn read(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+        match self.flash.get(usize::from(device.0)).and_then(Option::as_ref) {
+            Some(file) => read_flash(file, offset, len).await,
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The memcache door: clients talk to it as if it were memcached.
+//!
+//! A [connection] hands what has come to the [decoder](afterglow_memcache::Decoder) and [performs](perform) the requests it finds on
+//! the [store]; answers leave [in order](answers), as many as are known in one write. What needs flash waits in a task of its own, so that
+//! neither other connections nor other keys of the same one wait with it.
+
+mod answers;
+mod budget;
+mod connection;
+mod flush;
+mod here;
+mod object;
+mod perform;
+mod recency;
+mod stats;
+mod store;
+mod tls;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use afterglow_engine::disk::DeviceSet;
+use afterglow_engine::{Cache, Durability, NamespaceOptions, OpenError};
+use afterglow_memcache::auth::Users;
+use parking_lot::RwLock;
+
+pub use tls::{Tls, TlsError};
+
+use self::connection::Ends;
+use self::here::Here;
+use self::store::Store;
+use super::sessions::Sessions;
+use crate::metrics::{Exposition, Kind, Metrics};
+use crate::reactor::{ListenError, Listener, Reactors};
+
+/// The namespace that objects live in.
+pub const NAMESPACE: &str = "memcache";
+/// The version of memcached that clients are told, which decides what some of them try.
+const MEMCACHED: &str = "1.6.18";
+/// A connection that stands still for so long is cut when others wait for the memory it holds.
+const STALL: u64 = 10;
+/// How often it is looked for connections that stand still.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What clients are told of the version.
+fn version() -> String {
+    format!("{MEMCACHED}-afterglow-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What a memcache door needs to know.
+pub struct MemcacheDoorConfig {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: Option<SocketAddr>,
+    /// Unix socket to listen on as well.
+    pub unix: Option<PathBuf>,
+    /// Certificates, when clients of `listen` are to speak TLS.
+    pub tls: Option<Tls>,
+    /// Who may come in; `None`: anybody.
+    pub users: Option<Users>,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// A connection on which nothing comes for so long is closed.
+    pub idle_timeout: Option<Duration>,
+    /// Bytes that an object may count: key, value and [`afterglow_memcache::ITEM_OVERHEAD`].
+    pub max_item: usize,
+    /// Bytes that requests and answers on their way may take, beside 64 KiB a connection.
+    pub buffers: usize,
+    /// When a store is acknowledged.
+    pub durability: Durability,
+    /// Where the schedule of `flush_all` is kept.
+    pub data_dir: PathBuf,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Why the door cannot open.
+#[derive(Debug, thiserror::Error)]
+pub enum MemcacheDoorError {
+    /// The namespace.
+    #[error(transparent)]
+    Namespace(#[from] OpenError),
+    /// An address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// What is kept in the data directory.
+    #[error("cannot read the schedule of flush_all: {0}")]
+    Flush(#[source] io::Error),
+}
+
+/// An address the door listens on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DoorAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for DoorAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoorAddress::Tcp(address) => write!(f, "tcp:{address}"),
+            DoorAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What all reactors of a door share.
+pub struct Door {
+    /// Tells doors of one process apart.
+    id: u64,
+    config: MemcacheDoorConfig,
+    reactors: Reactors,
+    cache: Arc<Cache>,
+    devices: Arc<dyn DeviceSet>,
+    store: Store,
+    addresses: RwLock<Vec<DoorAddress>>,
+    connections: AtomicUsize,
+    sessions: Arc<Sessions>,
+    closed: AtomicBool,
+}
+
+/// A running memcache door.
+pub struct MemcacheDoor {
+    door: Arc<Door>,
+    listeners: Vec<Listener>,
+    address: Option<SocketAddr>,
+}
+
+impl MemcacheDoor {
+    /// Opens the namespace and starts listening.
+    ///
+    /// # Errors
+    /// See [`MemcacheDoorError`].
+    pub fn start(
+        config: MemcacheDoorConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheDoorError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let options = NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
+        let objects = cache.namespace(NAMESPACE, options)?;
+        let store = Store::open(objects, &config.data_dir).map_err(MemcacheDoorError::Flush)?;
+        let door = Arc::new(Door {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            reactors: reactors.clone(),
+            cache: cache.clone(),
+            devices: cache.devices(),
+            store,
+            addresses: RwLock::default(),
+            connections: AtomicUsize::new(0),
+            sessions: Arc::default(),
+            closed: AtomicBool::new(false),
+            config,
+        });
+        let mut opened = MemcacheDoor { listeners: Vec::new(), address: None, door };
+        opened.listen()?;
+        opened.expose();
+        for reactor in 0..reactors.count() {
+            let door = opened.door.clone();
+            reactors.spawn_on(reactor, move || watch(door));
+        }
+        Ok(opened)
+    }
+
+    fn listen(&mut self) -> Result<(), ListenError> {
+        let reactors = &self.door.reactors;
+        if let Some(address) = self.door.config.listen {
+            let (door, tls) = (self.door.clone(), self.door.config.tls.is_some());
+            let shown: Arc<str> = DoorAddress::Tcp(address).to_string().into();
+            let listener = Listener::start(reactors, address, move |stream, peer, guard| {
+                let peer = DoorAddress::Tcp(peer).to_string();
+                connection::serve(door.clone(), stream, Ends { peer, listener: shown.clone(), tls }, guard)
+            })?;
+            self.address = Some(listener.address());
+            self.door.addresses.write().push(DoorAddress::Tcp(listener.address()));
+            self.listeners.push(listener);
+        }
+        if let Some(path) = &self.door.config.unix {
+            let door = self.door.clone();
+            let shown: Arc<str> = DoorAddress::Unix(path.clone()).to_string().into();
+            let listener = Listener::start_unix(reactors, path, move |stream, guard| {
+                let ends = Ends { peer: shown.to_string(), listener: shown.clone(), tls: false };
+                connection::serve(door.clone(), stream, ends, guard)
+            })?;
+            self.door.addresses.write().push(DoorAddress::Unix(path.clone()));
+            self.listeners.push(listener);
+        }
+        Ok(())
+    }
+
+    /// Adds to the metrics what is only known here, under the names of memcached's exporter.
+    fn expose(&self) {
+        let door = Arc::downgrade(&self.door);
+        self.door.config.metrics.add_source(move |out| {
+            if let Some(door) = door.upgrade() {
+                expose(&door, out);
+            }
+        });
+    }
+
+    /// Where it listens for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Every address it listens on.
+    pub fn addresses(&self) -> Vec<DoorAddress> {
+        self.door.addresses.read().clone()
+    }
+
+    /// Takes no more connections or requests, lets those under way be answered until `timeout` is over, and closes. Blocks; not to be
+    /// called on a reactor. False when some were cut off.
+    pub fn drain(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.listeners.iter().for_each(Listener::stop);
+        self.shut(rustix::net::Shutdown::Read);
+        let whole = self.door.sessions.wait_for_none(deadline);
+        self.door.closed.store(true, Ordering::Release);
+        self.shut(rustix::net::Shutdown::Both);
+        self.on_every_reactor(|door| Here::forget(door));
+        whole
+    }
+
+    fn shut(&self, how: rustix::net::Shutdown) {
+        self.on_every_reactor(move |door| {
+            Here::of(door).connections().iter().for_each(|info| (info.shut)(how));
+        });
+    }
+
+    fn on_every_reactor(&self, act: impl Fn(&Arc<Door>) + Clone + Send + 'static) {
+        for reactor in 0..self.door.reactors.count() {
+            let (door, act) = (self.door.clone(), act.clone());
+            // `None` when the reactors have ended: then there is nothing to act on either.
+            let _ = self.door.reactors.block_on(reactor, move || async move { act(&door) });
+        }
+    }
+}
+
+/// Cuts connections that are idle for too long, and those that stand still while others wait for what they hold.
+async fn watch(door: Arc<Door>) {
+    let here = Here::of(&door);
+    while !door.closed.load(Ordering::Acquire) {
+        compio::time::sleep(LOOK).await;
+        let now = door.store.now();
+        let short = here.budget.is_short();
+        for info in here.connections() {
+            let stands_still = [info.writing_since.get(), info.holding_since.get()];
+            let stalled = stands_still.into_iter().flatten().any(|since| now.saturating_sub(since) >= STALL);
+            let idle = door.config.idle_timeout.is_some_and(|timeout| {
+                info.answers.is_complete() && now.saturating_sub(info.last_request.get()) >= timeout.as_secs()
+            });
+            if short && stalled {
+                here.counts.stalled_connections.inc();
+                (info.shut)(rustix::net::Shutdown::Both);
+            } else if idle {
+                here.counts.idle_connections.inc();
+                (info.shut)(rustix::net::Shutdown::Both);
+            }
+        }
+    }
+}
+
+fn expose(door: &Door, out: &mut Exposition) {
+    let traffic = door.config.metrics.door_traffic("memcache");
+    let stats = door.cache.stats();
+    let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
+    gauge("memcached_up", "1: the memcache door is open.", 1);
+    gauge("memcached_uptime_seconds", "Seconds since the door was opened.", door.store.uptime());
+    gauge("memcached_time_seconds", "The door's clock, in seconds since 1970.", door.store.now());
+    let connections = traffic.opened.saturating_sub(traffic.closed);
+    gauge("memcached_current_connections", "Connections open now.", connections);
+    gauge("memcached_max_connections", "Connections at once, at most.", door.config.max_connections as u64);
+    gauge(
+        "memcached_current_items",
+        "Objects, about: those the index knows.",
+        stats.index_slots_used.max(stats.dram_objects),
+    );
+    let used = (stats.segments - stats.segments_free) * stats.segment_size + stats.dram_bytes;
+    gauge("memcached_current_bytes", "Bytes of flash and memory in use for objects.", used);
+    let limit = stats.segments * stats.segment_size + stats.dram_capacity;
+    gauge("memcached_limit_bytes", "Bytes of flash and memory for objects.", limit);
+    let mut counter = |name: &str, help: &str, value: u64| out.single(name, Kind::Counter, help, value);
+    counter("memcached_connections_total", "Connections ever taken.", traffic.opened);
+    counter("memcached_connections_rejected_total", "Connections turned away.", traffic.refused);
+    counter("memcached_read_bytes_total", "Bytes received from clients.", traffic.received);
+    counter("memcached_written_bytes_total", "Bytes sent to clients.", traffic.sent);
+    counter("memcached_items_total", "Objects ever stored.", door.store.total_items.load(Ordering::Relaxed));
+    counter("memcached_items_evicted_total", "Objects dropped to make room.", stats::evictions(&stats));
+    counter(
+        "memcached_items_reclaimed_total",
+        "Objects dropped because they had expired.",
+        stats::expired(&stats),
+    );
+    out.header("memcached_version", Kind::Gauge, "The version clients are told.");
+    out.sample("memcached_version", &[("version", &version())], 1);
+}

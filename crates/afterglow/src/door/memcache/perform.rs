@@ -1,0 +1,433 @@
+//! Carrying requests out: at once where the cache knows, in a task of its own where flash has to be read, answered in order
+//! either way.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PutOutcome};
+use afterglow_memcache::{
+    Action, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request, Store as Storing,
+    absolute,
+};
+
+use super::answers::{Answers, Slot};
+use super::here::Here;
+use super::store::{Store, Told, mode};
+use super::{stats, tls};
+use crate::metrics::Path;
+
+/// While the cache is still loading what it knew, a read-modify-write is tried again after this long.
+const LOADING_PAUSE: Duration = Duration::from_millis(2);
+/// So often; reads do not wait, they miss.
+const LOADING_TRIES: u32 = 2500;
+
+/// How far a request got.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Performed {
+    /// It is answered, or will be.
+    Done,
+    /// It has to wait for others of its connection, or for room.
+    Blocked,
+    /// Done, and the client is who it says it is.
+    Authenticated,
+    /// Done, and the connection ends.
+    Close,
+}
+
+/// What requests of one connection need.
+pub struct Session {
+    pub here: Rc<Here>,
+    pub answers: Rc<Answers>,
+    /// Keys of a retrieval that are done with already.
+    resume: usize,
+    scratch: Vec<u8>,
+    /// When what is being carried out was received.
+    pub received: Instant,
+}
+
+impl Session {
+    /// For a connection on this reactor.
+    pub fn new(here: Rc<Here>, answers: Rc<Answers>) -> Self {
+        Session { here, answers, resume: 0, scratch: Vec::new(), received: Instant::now() }
+    }
+
+    fn store(&self) -> &Store {
+        &self.here.door.store
+    }
+
+    /// Carries a request out.
+    pub fn perform(&mut self, request: Request<'_>) -> Performed {
+        if !self.answers.has_room(0) {
+            return Performed::Blocked;
+        }
+        match request {
+            Request::Retrieve { keys, get, reply } => return self.retrieve(keys, get, &reply),
+            Request::Operation(operation) => return self.operation(operation),
+            Request::TooLarge { key, remove, reply } => {
+                if self.answers.conflicts(&key, true) {
+                    return Performed::Blocked;
+                }
+                if remove {
+                    self.store().remove(&key);
+                }
+                self.here.counts.store_too_large.inc();
+                self.answers.push(|out| reply.outcome(&key, &Outcome::TooLarge, None, 0, out));
+            }
+            Request::Answer { bytes, close } => {
+                self.answers.push(|out| out.extend_from_slice(&bytes));
+                if close {
+                    return Performed::Close;
+                }
+            }
+            Request::Stats { argument, reply } => stats::answer(self, argument, &reply),
+            Request::Flush { delay, reply } => return self.flush(delay, &reply),
+            Request::Version(reply) => self.answers.push(|out| reply.version(&super::version(), out)),
+            Request::Authenticate { user, password, reply } => {
+                let users = self.here.door.config.users.as_ref();
+                let accepted = users.is_some_and(|users| users.knows(user, password));
+                self.here.counts.auth_cmds.inc();
+                if !accepted {
+                    self.here.counts.auth_errors.inc();
+                }
+                self.answers.push(|out| reply.authenticated(accepted, out));
+                if accepted {
+                    return Performed::Authenticated;
+                }
+            }
+            Request::RefreshCertificates => {
+                let line = tls::refresh(&self.here.door);
+                self.answers.push(|out| out.extend_from_slice(line.as_bytes()));
+            }
+        }
+        Performed::Done
+    }
+
+    fn flush(&mut self, delay: i64, reply: &Reply<'_>) -> Performed {
+        if !self.answers.is_complete() {
+            return Performed::Blocked;
+        }
+        self.here.counts.cmd_flush.inc();
+        match self.store().flush(delay) {
+            Ok(()) => self.answers.push(|out| reply.done(out)),
+            Err(error) => {
+                tracing::error!(%error, "a flush_all cannot be scheduled");
+                self.answers.push(|out| reply.outcome(&[], &Outcome::Failed, None, 0, out));
+            }
+        }
+        Performed::Done
+    }
+
+    fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
+        for (number, key) in keys.iter().enumerate().skip(self.resume) {
+            let performed = match get.is_plain() {
+                true => self.get(key, get, reply),
+                false => {
+                    let operation =
+                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    self.modify(operation)
+                }
+            };
+            if performed == Performed::Blocked {
+                self.resume = number;
+                return Performed::Blocked;
+            }
+        }
+        self.resume = 0;
+        self.answers.push(|out| out.extend_from_slice(Reply::END));
+        Performed::Done
+    }
+
+    fn operation(&mut self, operation: Operation<'_>) -> Performed {
+        if matches!(operation.reply, Reply::Meta(_)) {
+            self.here.counts.cmd_meta.inc();
+        }
+        match &operation.action {
+            Action::Get(get) if get.is_plain() => self.get(&operation.key, *get, &operation.reply),
+            Action::Store(Storing { mode: Mode::Set, .. }) => self.set(&operation),
+            Action::Store(_) | Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => {
+                self.modify(operation)
+            }
+        }
+    }
+
+    fn set(&mut self, operation: &Operation<'_>) -> Performed {
+        let Action::Store(store) = &operation.action else { unreachable!("the caller looked") };
+        if self.answers.conflicts(&operation.key, true) {
+            return Performed::Blocked;
+        }
+        let shared = &self.here.door.store;
+        let new = NewItem {
+            value: NewValue::Parts([&store.value, &[]]),
+            flags: store.flags,
+            expiry: absolute(store.ttl, shared.now()),
+            cas: NewCas::from(store.new_cas),
+            stale: false,
+            token_sent: false,
+            binary_key: store.binary_key,
+        };
+        let cas = new.cas;
+        let ack = shared.put(&operation.key, &new, &mut self.scratch);
+        if self.scratch.capacity() > super::budget::FREE {
+            self.scratch = Vec::new();
+        }
+        let size = store.value.len();
+        match ack {
+            Ack::Done(put) => {
+                let here = &self.here;
+                self.answers.push(|out| answer_set(here, operation, put, (cas, size), out));
+            }
+            Ack::Later(pending) => {
+                let slot = self.answers.reserve(&operation.key, true, 0);
+                let (here, operation) = (self.here.clone(), operation.clone().into_owned());
+                compio::runtime::spawn(async move {
+                    let put = pending.await;
+                    let mut out = Vec::new();
+                    answer_set(&here, &operation, put, (cas, size), &mut out);
+                    slot.give(out);
+                })
+                .detach();
+            }
+        }
+        Performed::Done
+    }
+
+    /// A read that changes nothing.
+    fn get(&mut self, key: &[u8], get: Get, reply: &Reply<'_>) -> Performed {
+        if self.answers.conflicts(key, false) || !self.answers.has_room(0) {
+            return Performed::Blocked;
+        }
+        match self.store().objects.get(key) {
+            Lookup::Hit(hit) => {
+                if !self.answers.has_room(hit.value.len()) {
+                    return Performed::Blocked;
+                }
+                if matches!(reply, Reply::Meta(_)) && !get.debug && Store::read_changes(&hit) {
+                    let operation =
+                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    return self.modify(operation);
+                }
+                let tier = hit.tier.into();
+                if get_answer(&self.here, key, get, Found::Hit(&hit), reply, |write| self.answers.push(write))
+                {
+                    self.here.metrics.hits.inc(tier);
+                }
+                Performed::Done
+            }
+            Lookup::Miss(reason) => {
+                get_answer(&self.here, key, get, Found::Miss(reason), reply, |write| {
+                    self.answers.push(write)
+                });
+                Performed::Done
+            }
+            Lookup::Flash(read) => {
+                if !self.answers.has_room(read.len() as usize) {
+                    // Looked up again when there is room.
+                    let _ = read.busy();
+                    return Performed::Blocked;
+                }
+                let slot = self.answers.reserve(key, false, read.len() as usize);
+                let task = ReadTask {
+                    here: self.here.clone(),
+                    key: key.into(),
+                    get,
+                    reply: reply.clone().into_owned(),
+                    received: self.received,
+                };
+                compio::runtime::spawn(task.run(Lookup::Flash(read), slot)).detach();
+                Performed::Done
+            }
+        }
+    }
+
+    /// A read-modify-write.
+    fn modify(&mut self, operation: Operation<'_>) -> Performed {
+        if self.answers.conflicts(&operation.key, true) {
+            return Performed::Blocked;
+        }
+        let shared = Rc::new(operation.into_owned());
+        let modify = begin(&self.here, &shared);
+        if let Modify::Done(Ok(modified)) = &modify {
+            let here = &self.here;
+            self.answers.push(|out| finish(here, &shared, modified, out));
+            return Performed::Done;
+        }
+        let expected = match &modify {
+            Modify::Flash(read) => read.len() as usize,
+            Modify::Done(_) | Modify::Later(_) => 0,
+        };
+        let slot = self.answers.reserve(&shared.key, true, expected);
+        let (here, received) = (self.here.clone(), self.received);
+        compio::runtime::spawn(change(here, shared, modify, slot, received)).detach();
+        Performed::Done
+    }
+}
+
+/// Answers a store that did not look at what was there.
+fn answer_set(
+    here: &Here,
+    operation: &Operation<'_>,
+    put: PutOutcome,
+    (cas, size): (NewCas, usize),
+    out: &mut Vec<u8>,
+) {
+    let store = &here.door.store;
+    let outcome = store.stored(&operation.key, put, Outcome::Stored { cas: 0, size }, cas);
+    here.counts.count(&operation.action, &outcome);
+    operation.reply.outcome(&operation.key, &outcome, Some(Mode::Set), 0, out);
+}
+
+/// What a read came to.
+enum Found<'a> {
+    Hit(&'a Hit),
+    Miss(MissReason),
+}
+
+/// Answers a read and counts it; whether it was a hit.
+fn get_answer(
+    here: &Here,
+    key: &[u8],
+    get: Get,
+    found: Found<'_>,
+    reply: &Reply<'_>,
+    push: impl FnOnce(&mut dyn FnMut(&mut Vec<u8>)),
+) -> bool {
+    let store = &here.door.store;
+    let mut is_hit = false;
+    push(&mut |out| {
+        is_hit = match found {
+            Found::Hit(hit) => store.answer_hit(key, hit, reply, get.silent, out),
+            Found::Miss(_) => false,
+        };
+        if !is_hit {
+            reply.outcome(key, &Outcome::Missing, None, 0, out);
+        }
+    });
+    if get.debug {
+        return is_hit;
+    }
+    here.counts.cmd_get.inc();
+    if is_hit {
+        here.counts.get_hits.inc();
+    } else {
+        let reason = match found {
+            Found::Miss(reason) => reason,
+            Found::Hit(_) => MissReason::Corrupt,
+        };
+        here.counts.missed(reason);
+        here.metrics.misses.inc(reason.into());
+    }
+    is_hit
+}
+
+/// A read that waits for flash.
+struct ReadTask {
+    here: Rc<Here>,
+    key: Box<[u8]>,
+    get: Get,
+    reply: Reply<'static>,
+    received: Instant,
+}
+
+impl ReadTask {
+    async fn run(self, mut lookup: Lookup, slot: Slot) {
+        let found = loop {
+            match lookup {
+                Lookup::Flash(read) => {
+                    let bytes = self.here.read(read.device(), read.offset(), read.len()).await;
+                    lookup = read.finish(bytes);
+                }
+                Lookup::Hit(hit) => break Ok(hit),
+                Lookup::Miss(reason) => break Err(reason),
+            }
+        };
+        let Self { here, key, get, reply, received } = self;
+        if let Ok(hit) = &found
+            && matches!(reply, Reply::Meta(_))
+            && !get.debug
+            && Store::read_changes(hit)
+        {
+            let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
+            let operation = Rc::new(operation);
+            let modify = begin(&here, &operation);
+            return change(here, operation, modify, slot, received).await;
+        }
+        let mut out = Vec::new();
+        let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
+        if get_answer(&here, &key, get, what, &reply, |write| write(&mut out))
+            && let Ok(hit) = &found
+        {
+            here.metrics.hits.inc(hit.tier.into());
+        }
+        here.metrics.latency.of(Path::Flash).record(received.elapsed());
+        slot.give(out);
+    }
+}
+
+/// Begins a read-modify-write.
+fn begin(
+    here: &Rc<Here>,
+    operation: &Rc<Operation<'static>>,
+) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told) + use<>, Told> {
+    let (door, shared) = (here.door.clone(), operation.clone());
+    let change = move |found: Option<&Hit>| door.store.change(&shared.key, &shared.action, found);
+    here.door.store.objects.modify(&operation.key, change)
+}
+
+/// Goes on with a read-modify-write until it is done.
+async fn change<F>(
+    here: Rc<Here>,
+    operation: Rc<Operation<'static>>,
+    modify: Modify<F, Told>,
+    slot: Slot,
+    received: Instant,
+) where
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told),
+{
+    let mut outcome = drive(&here, modify).await;
+    for _ in 0..LOADING_TRIES {
+        if !matches!(outcome, Err(MissReason::Loading | MissReason::Moved | MissReason::Busy)) {
+            break;
+        }
+        compio::time::sleep(LOADING_PAUSE).await;
+        outcome = drive(&here, begin(&here, &operation)).await;
+    }
+    let mut out = Vec::new();
+    match outcome {
+        Ok(modified) => finish(&here, &operation, &modified, &mut out),
+        Err(reason) => {
+            tracing::debug!(?reason, "an object could not be looked at to be changed");
+            let failed = match operation.action {
+                // A read misses, as any read of what cannot be read does.
+                Action::Get(_) => Outcome::Missing,
+                _ => Outcome::Failed,
+            };
+            here.counts.count(&operation.action, &failed);
+            operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, &mut out);
+        }
+    }
+    here.metrics.latency.of(Path::Write).record(received.elapsed());
+    slot.give(out);
+}
+
+async fn drive<F>(here: &Here, mut modify: Modify<F, Told>) -> Result<Modified<Told>, MissReason>
+where
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told),
+{
+    loop {
+        modify = match modify {
+            Modify::Done(outcome) => return outcome,
+            Modify::Later(pending) => return Ok(pending.await),
+            Modify::Flash(read) => {
+                let bytes = here.read(read.device(), read.offset(), read.len()).await;
+                read.finish(bytes)
+            }
+        };
+    }
+}
+
+/// Answers a read-modify-write whose change is made.
+fn finish(here: &Here, operation: &Operation<'_>, modified: &Modified<Told>, out: &mut Vec<u8>) {
+    let Operation { key, action, reply } = operation;
+    let count = |outcome: &Outcome<'_>| here.counts.count(action, outcome);
+    here.door.store.answer_change(key, action, modified, reply, count, out);
+}
