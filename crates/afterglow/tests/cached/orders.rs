@@ -159,6 +159,28 @@ fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
 }
 
 #[test]
+fn a_lightweight_transaction_of_unknown_outcome_is_settled_by_a_serial_read() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "old");
+    for (text, known) in [
+        ("UPDATE ks.t SET v = 'new' WHERE k = 'a' IF v = 'old'", ["old", "new"]),
+        ("INSERT INTO ks.t (k, v) VALUES ('a', 'again') IF NOT EXISTS", ["old", "new"]),
+    ] {
+        client.value("a");
+        house.database.set_faults(Faults { write_timeouts: 1.0, ..Faults::default() });
+        assert!(client.try_run(text).is_err());
+        house.database.set_faults(Faults::default());
+        wait_until("it is cached again, long before the hold of plain writes is over", || {
+            let hits = house.node.hits();
+            assert!(known.contains(&client.value("a").unwrap().as_str()));
+            house.node.hits() > hits
+        });
+    }
+    assert_eq!(house.node.count(&["afterglow_quarantined_partitions"]), 0);
+}
+
+#[test]
 fn a_hold_ends() {
     let house = House::with("ks.*=exclusive", |setup| setup.hold = std::time::Duration::from_millis(50));
     let mut client = house.node.client(Version::V5);

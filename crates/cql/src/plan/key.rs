@@ -201,6 +201,13 @@ impl RowKey {
         self.bytes.get(PREFIX..self.clustering_start()).unwrap_or_default()
     }
 
+    /// The table and the partition key of a row's engine key; `None` for other bytes.
+    pub fn partition_of(engine_key: &[u8]) -> Option<(Uuid, &[u8])> {
+        let (prefix, rest) = engine_key.split_first_chunk::<PREFIX>()?;
+        let length = u16::from_be_bytes([prefix[16], prefix[17]]);
+        Some((Uuid::from_slice(&prefix[..16]).ok()?, rest.get(..usize::from(length))?))
+    }
+
     fn clustering_start(&self) -> usize {
         match self.bytes.get(16..PREFIX) {
             Some(length) => PREFIX + usize::from(u16::from_be_bytes([length[0], length[1]])),
@@ -210,15 +217,17 @@ impl RowKey {
 
     /// Values of the key columns in table order, partition key first.
     pub fn columns(&self) -> impl Iterator<Item = &[u8]> {
-        let partition = self.partition_key();
-        let single = (self.partition_columns == 1).then_some(partition);
-        let composite = if self.partition_columns > 1 { partition } else { &[] };
         let clustering = self.bytes.get(self.clustering_start()..).unwrap_or_default();
-        single
-            .into_iter()
-            .chain(Fields { rest: composite, trailer: 1 })
+        partition_columns(self.partition_key(), self.partition_columns.into())
             .chain(Fields { rest: clustering, trailer: 0 })
     }
+}
+
+/// The values of a partition key of so many columns, as Cassandra serialises it.
+pub fn partition_columns(key: &[u8], columns: usize) -> impl Iterator<Item = &[u8]> {
+    let single = (columns == 1).then_some(key);
+    let composite = if columns > 1 { key } else { &[] };
+    single.into_iter().chain(Fields { rest: composite, trailer: 1 })
 }
 
 /// Length-prefixed values, each followed by `trailer` bytes.

@@ -18,7 +18,7 @@ pub(crate) mod types;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
-pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot};
+pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot, partition_columns};
 pub use read::{PassReason, Projected, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, SchemaView, TableSchema};
 pub use write::{Target, WriteKind, WritePlan};

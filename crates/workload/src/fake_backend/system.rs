@@ -76,6 +76,7 @@ const TABLES: Columns = &[
     ("comment", "text"),
     ("default_time_to_live", "int"),
     ("flags", "frozen<set<text>>"),
+    ("gc_grace_seconds", "int"),
     ("id", "uuid"),
 ];
 const COLUMNS: Columns = &[
@@ -206,6 +207,7 @@ fn tables(store: &Store) -> Vec<Values> {
                 text(""),
                 int(0),
                 Some(collection(1, &["compound"])),
+                int(864_000),
                 Some(table.id.to_vec()),
             ]
         })

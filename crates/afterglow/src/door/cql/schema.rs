@@ -21,6 +21,8 @@ pub struct Schema {
     keyspaces: HashMap<Uuid, String>,
     /// `replication` of every keyspace.
     replication: HashMap<String, BTreeMap<String, String>>,
+    /// `gc_grace_seconds` of every table, by its id.
+    grace: HashMap<Uuid, u32>,
 }
 
 impl SchemaView for Schema {
@@ -38,6 +40,11 @@ impl Schema {
     /// The keyspace of a table.
     pub fn keyspace_of(&self, table: Uuid) -> Option<&str> {
         self.keyspaces.get(&table).map(String::as_str)
+    }
+
+    /// How many seconds the database keeps tombstones of a table, and what it knows of its lightweight transactions.
+    pub fn grace(&self, table: Uuid) -> Option<u32> {
+        self.grace.get(&table).copied()
     }
 
     /// All tables and views.
@@ -95,7 +102,7 @@ impl SchemaStore {
 /// The queries whose answers make a snapshot, in the order of [`Sources`].
 pub const QUERIES: [&str; 7] = [
     "SELECT keyspace_name, replication FROM system_schema.keyspaces",
-    "SELECT keyspace_name, table_name, id, flags, default_time_to_live FROM system_schema.tables",
+    "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds FROM system_schema.tables",
     "SELECT keyspace_name, view_name, id FROM system_schema.views",
     "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
     "SELECT keyspace_name, table_name FROM system_schema.indexes",
@@ -140,6 +147,8 @@ pub fn build(sources: &Sources) -> Schema {
         table.compact = !has("compound") || has("dense") || has("super");
         table.default_ttl =
             row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        let grace = row.int("gc_grace_seconds").and_then(|grace| u32::try_from(grace).ok());
+        schema.grace.extend(grace.map(|grace| (table.id, grace)));
         // Both came with Cassandra 5.0.
         table.element_times = sources.masks.is_some();
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
@@ -264,12 +273,12 @@ mod tests {
         Sources {
             keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
             tables: fetched(
-                &["keyspace_name", "table_name", "id", "flags", "default_time_to_live"],
+                &["keyspace_name", "table_name", "id", "flags", "default_time_to_live", "gc_grace_seconds"],
                 &[
-                    &[b"ks", b"t", &id, &plain, &ttl],
-                    &[b"ks", b"old", &id, &dense, &none],
-                    &[b"ks", b"c", &id, &counting, &none],
-                    &[b"system_auth", b"roles", &id, &plain, &none],
+                    &[b"ks", b"t", &id, &plain, &ttl, &int(99)],
+                    &[b"ks", b"old", &[8; 16], &dense, &none, &none],
+                    &[b"ks", b"c", &[9; 16], &counting, &none, &none],
+                    &[b"system_auth", b"roles", &[1; 16], &plain, &none, &none],
                 ],
             ),
             views: fetched(&["keyspace_name", "view_name", "id"], &[&[b"ks", b"v", &id]]),
@@ -305,7 +314,7 @@ mod tests {
         assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
         assert_eq!(table.regulars.iter().map(|c| c.dropped_at).collect::<Vec<_>>(), [77, 0]);
         assert!(table.indexed && !table.compact && !table.system && !table.view);
-        assert_eq!(table.default_ttl, 60);
+        assert_eq!((table.default_ttl, schema.grace(table.id)), (60, Some(99)));
         assert!(schema.table("ks", "old").unwrap().compact);
         assert!(schema.table("ks", "c").unwrap().counter);
         assert!(schema.table("ks", "v").unwrap().view);

@@ -288,6 +288,7 @@ impl Keeper {
         }
         if !self.prepared {
             self.prepare(&backend).await?;
+            self.learn_of_paxos(&backend).await;
         }
         Some(backend)
     }
@@ -304,6 +305,16 @@ impl Keeper {
         }
         self.prepared = true;
         Some(())
+    }
+
+    /// How this database runs lightweight transactions, as far as it tells: older ones do not.
+    async fn learn_of_paxos(&self, backend: &Backend) {
+        let setting = async |name: &str| {
+            let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
+            query(backend, &text, Consistency::One).await?.rows().next()?.text("value")
+        };
+        let (variant, purging) = (setting("paxos_variant").await, setting("paxos_state_purging").await);
+        self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
     }
 
     async fn end(&mut self, release: bool) {

@@ -12,6 +12,7 @@ mod keeper;
 mod read;
 mod router;
 mod scope;
+mod serial;
 mod setup;
 mod tables;
 mod write;
@@ -29,7 +30,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 
 use self::clock::Clock;
-use self::scope::{gate_of, group_of, token_of};
+use self::scope::{NEVER, Nature, gate_of, group_of, token_of};
 use crate::config::{LivePolicies, TablePolicy};
 use crate::metrics::{FillOutcome, MissReason, PassReason, Tier};
 
@@ -43,7 +44,7 @@ pub type Waiter = oneshot::Sender<FillResult>;
 
 /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
 const WEAK_LIFE: Duration = Duration::from_secs(60);
-/// The hold of a lightweight transaction of unknown outcome: any later one may complete it, however late.
+/// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
 /// `claim u64 | filled_at u32 (seconds since boot)`, little endian, before the stored row.
 const PREFIX: usize = 12;
@@ -111,6 +112,8 @@ pub struct RowCache {
     suspended: AtomicBool,
     /// Writes under way that may touch anything, and have dropped nothing.
     doubts: AtomicUsize,
+    /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells it.
+    unresolved: AtomicUsize,
     hold: Duration,
     clock: Clock,
 }
@@ -119,14 +122,13 @@ impl RowCache {
     /// Takes over from the last run: what it left unsettled is held.
     fn new(parts: Parts) -> Arc<RowCache> {
         let gates = Gates::new();
-        let until = parts.clock.now() + parts.hold.as_millis() as Millis;
         let ledger = write::Ledger::new(parts.intents);
         if parts.unsettled.iter().any(|(_, word)| scope::scope_of_intent(*word).1.undropped) {
             parts.rows.clear();
         }
         for (id, word) in parts.unsettled {
             let (scope, nature) = scope::scope_of_intent(word);
-            let until = if nature.conditional { FOREVER } else { until };
+            let until = hold_of(nature, &parts.clock, parts.hold);
             gates.hold(&scope, until);
             ledger.keep_dropped((id, word), until);
         }
@@ -140,6 +142,7 @@ impl RowCache {
             claim_generation: AtomicU64::new(0),
             suspended: AtomicBool::new(true),
             doubts: AtomicUsize::new(0),
+            unresolved: AtomicUsize::new(0),
             hold: parts.hold,
             clock: parts.clock,
         })
@@ -171,7 +174,7 @@ impl RowCache {
 
     /// Partitions and tables held because of unknown outcomes.
     pub fn held(&self) -> usize {
-        self.gates.held(self.clock.now())
+        self.gates.held(self.clock.now()) + self.unresolved.load(Ordering::Acquire)
     }
 
     /// Under what rows of `table` may be served and filled now.
@@ -300,6 +303,20 @@ impl RowCache {
             Ack::Done(PutOutcome::Stored { .. }) | Ack::Later(_) => FillOutcome::Installed,
             Ack::Done(PutOutcome::Refused(_)) => FillOutcome::Refused,
         }
+    }
+}
+
+/// Until when a write whose outcome is not known keeps its gates closed.
+fn hold_of(nature: Nature, clock: &Clock, hold: Duration) -> Millis {
+    let plain = clock.now() + hold.as_millis() as Millis;
+    match nature {
+        Nature { conditional: true, dead_after: NEVER, .. } => FOREVER,
+        Nature { conditional: true, dead_after, .. } => {
+            let dead_after = u64::from(dead_after) * 60;
+            let left = dead_after.saturating_sub(clock.moment().unix.into()).saturating_mul(1_000);
+            plain.max(clock.now() + left)
+        }
+        Nature { .. } => plain,
     }
 }
 

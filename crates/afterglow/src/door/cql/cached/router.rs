@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 use super::super::{Asked, ControlState, Later, Request, Router, SchemaStore, pass_path};
 use super::fill::FillStatements;
 use super::scope::{Doomed, Tables, Touched};
+use super::serial::Paxos;
 use super::tables::Newest;
 use super::{RowCache, read, write};
 use crate::metrics::{DoorMetrics, PassReason, Path};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) statements: FillStatements,
     pub(super) newest: Newest,
     pub(super) flash: Vec<FlashFile>,
+    /// What is known of the database's lightweight transactions.
+    pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
     pub(super) data_center: RwLock<Option<String>>,
     /// Name of the cluster that we talk to.
@@ -51,6 +54,7 @@ impl CachedRouter {
             statements: FillStatements::default(),
             newest: Newest::default(),
             flash,
+            paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
@@ -117,7 +121,8 @@ impl Router for CachedRouter {
 
     fn control(&self, state: ControlState) {
         match state {
-            ControlState::Connected { cluster, data_center, schema_version, .. } => {
+            ControlState::Connected { cluster, data_center, schema_version, release } => {
+                self.shared.paxos.set_release(&release);
                 *self.shared.cluster.write() = Some(cluster);
                 *self.shared.data_center.write() = data_center;
                 let before =

@@ -250,6 +250,7 @@ const KIND_EVERYTHING: u64 = 3;
 /// A lightweight transaction: once its outcome is unknown it may be completed by any later one, however late.
 const CONDITIONAL: u64 = 1 << 63;
 
+const MINUTE_SHIFT: u32 = 35;
 /// Its rows are not dropped yet.
 const UNDROPPED: u64 = 1 << 62;
 
@@ -263,12 +264,20 @@ pub struct Nature {
     pub conditional: bool,
     /// The rows that it may touch have not been dropped: that waits for the database's answer.
     pub undropped: bool,
+    /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any more; 0 where that is not known,
+    /// [`NEVER`] if it always can. Below 2^27.
+    pub dead_after: u32,
 }
+
+/// The last minute that an intent can name.
+pub const NEVER: u32 = (1 << 27) - 1;
 
 /// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
 pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
     let flag = |on, flag| if on { flag } else { 0 };
-    let flag = flag(nature.conditional, CONDITIONAL) | flag(nature.undropped, UNDROPPED);
+    let flag = flag(nature.conditional, CONDITIONAL)
+        | flag(nature.undropped, UNDROPPED)
+        | u64::from(nature.dead_after.min(NEVER)) << MINUTE_SHIFT;
     let word = |kind: u64, value: u32| flag | (kind << KIND_SHIFT) | u64::from(value);
     let mut words = Vec::new();
     for scope in scopes {
@@ -284,12 +293,17 @@ pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
 /// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts as everything.
 pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
     let value = word as u32;
-    let scope = match (word & !CONDITIONAL & !UNDROPPED) >> KIND_SHIFT {
+    let scope = match (word >> KIND_SHIFT) & 7 {
         KIND_SLOT if value < SLOTS => Scope::Slots(vec![value]),
         KIND_TABLE => Scope::Table(value),
         _ => Scope::Everything,
     };
-    (scope, Nature { conditional: word & CONDITIONAL != 0, undropped: word & UNDROPPED != 0 })
+    let nature = Nature {
+        conditional: word & CONDITIONAL != 0,
+        undropped: word & UNDROPPED != 0,
+        dead_after: (word >> MINUTE_SHIFT) as u32 & NEVER,
+    };
+    (scope, nature)
 }
 
 #[cfg(test)]
@@ -357,8 +371,10 @@ mod tests {
     #[test]
     fn intents_say_after_a_crash_what_they_said_before() {
         let scopes = [Scope::Slots(vec![0, SLOTS - 1]), Scope::Table(u32::MAX), Scope::Everything];
-        for (conditional, undropped) in [(false, false), (true, false), (false, true), (true, true)] {
-            let nature = Nature { conditional, undropped };
+        for (conditional, undropped, dead_after) in
+            [(false, false, 0), (true, false, 29_700_000), (false, true, 0), (true, true, NEVER)]
+        {
+            let nature = Nature { conditional, undropped, dead_after };
             let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
             let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
@@ -367,7 +383,7 @@ mod tests {
         assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
         assert_eq!(
             scope_of_intent(ANYTHING),
-            (Scope::Everything, Nature { conditional: false, undropped: true })
+            (Scope::Everything, Nature { undropped: true, ..Nature::default() })
         );
     }
 }

@@ -30,6 +30,17 @@ impl Index {
         self.schema.generation
     }
 
+    /// The table with this id.
+    pub fn table(&self, id: Uuid) -> Option<&Arc<TableSchema>> {
+        self.by_id.get(&id).map(|(_, table)| table)
+    }
+
+    /// The longest `gc_grace_seconds` of these tables; `None` where one is not known.
+    pub fn grace(&self, tables: &[Uuid]) -> Option<u32> {
+        let all = tables.iter().map(|id| self.schema.grace(*id)).collect::<Option<Vec<_>>>()?;
+        all.into_iter().max()
+    }
+
     /// Whether a write at this level to any of these tables may be missed by a read at LOCAL_QUORUM in `data_center`:
     /// `W + R <= RF` there. In doubt yes.
     pub fn is_weak(&self, tables: &[Uuid], consistency: Consistency, data_center: Option<&str>) -> bool {

@@ -2,7 +2,7 @@
 //! client is told.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use super::super::{CallError, Later, Request, error_code, parsed};
 use super::router::{Shared, metrics, scope_label, touched_by};
 use super::scope::Tables;
 use super::scope::{Doomed, Nature, Touched, intents_of, scope_of_intent};
-use super::{FOREVER, RowCache};
+use super::{RowCache, hold_of, serial};
 use crate::metrics::{Path, QuarantineReason};
 
 /// Intents of writes in flight, and of those whose outcome stays unknown until a time.
@@ -26,8 +26,8 @@ pub(super) struct Ledger {
     intents: IntentTable,
     /// To be settled when their time has come, earliest first.
     kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId)>>>,
-    /// Words that are noted for ever: one note of each will do, or they would fill the table in time.
-    forever: Mutex<HashSet<u64>>,
+    /// Lightweight transactions among them, by scope: one note of each, that which ends last, or they would fill the table in time.
+    conditional: Mutex<HashMap<u64, (Millis, IntentId)>>,
 }
 
 /// An intent and where it is noted.
@@ -35,7 +35,7 @@ type Noted = (IntentId, u64);
 
 impl Ledger {
     pub(super) fn new(intents: IntentTable) -> Ledger {
-        Ledger { intents, kept: Mutex::default(), forever: Mutex::default() }
+        Ledger { intents, kept: Mutex::default(), conditional: Mutex::default() }
     }
 
     /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
@@ -52,10 +52,17 @@ impl Ledger {
 
     /// Keeps an intent whose outcome is not known, to be found again if this run ends before `until`.
     pub(super) fn keep_until(&self, (id, word): Noted, until: Millis) {
-        if until < FOREVER {
-            self.kept.lock().push(Reverse((until, id)));
-        } else if !self.forever.lock().insert(word) {
-            self.intents.settle(id);
+        let (scope, nature) = scope_of_intent(word);
+        if !nature.conditional {
+            return self.kept.lock().push(Reverse((until, id)));
+        }
+        let mut conditional = self.conditional.lock();
+        for scope in intents_of(&[scope], Nature::default()) {
+            match conditional.get_mut(&scope) {
+                Some((latest, _)) if *latest >= until => self.intents.settle(id),
+                Some(noted) => self.intents.settle(std::mem::replace(noted, (until, id)).1),
+                None => drop(conditional.insert(scope, (until, id))),
+            }
         }
     }
 
@@ -77,6 +84,13 @@ impl Ledger {
     }
 
     fn settle_due(&self, now: Millis) {
+        self.conditional.lock().retain(|_, (until, id)| {
+            let kept = *until > now;
+            if !kept {
+                self.intents.settle(*id);
+            }
+            kept
+        });
         let mut kept = self.kept.lock();
         while let Some(Reverse((until, id))) = kept.peek().copied() {
             if until > now {
@@ -143,7 +157,7 @@ pub struct WriteInFlight {
     cache: Arc<RowCache>,
     gates: Vec<Scope>,
     intents: Vec<Noted>,
-    conditional: bool,
+    nature: Nature,
     /// Its consistency level does not make sure that a quorum read sees it.
     weak: bool,
     /// What is to be dropped unless it is refused; nothing is served until that is known.
@@ -152,7 +166,7 @@ pub struct WriteInFlight {
 }
 
 impl RowCache {
-    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`.
+    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`. `dead_after`: see [`Nature`].
     ///
     /// `is_current` is asked once the gates are closed; when it says no, the write was planned for a schema that is gone,
     /// and may touch anything.
@@ -160,9 +174,9 @@ impl RowCache {
         self: &Arc<Self>,
         touched: &Touched,
         weak: bool,
+        dead_after: u32,
         is_current: impl FnOnce() -> bool,
     ) -> WriteInFlight {
-        let conditional = touched.conditional;
         let undropped = touched.may_be_nothing().then(|| touched.doomed().to_vec());
         if undropped.is_some() {
             self.doubts.fetch_add(1, Ordering::AcqRel);
@@ -171,7 +185,7 @@ impl RowCache {
             cache: self.clone(),
             gates: Vec::new(),
             intents: Vec::new(),
-            conditional,
+            nature: Nature { conditional: touched.conditional, undropped: undropped.is_some(), dead_after },
             weak,
             undropped,
             settled: false,
@@ -205,13 +219,13 @@ impl RowCache {
     /// Drops rows for a reason that is no write of ours: a schema change, a lost control connection. Fills on their way
     /// are overtaken.
     pub fn forget(self: &Arc<Self>, touched: &Touched) {
-        self.begin_write(touched, false, || true).settle(Answered::Definite);
+        self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
     }
 
     /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
     pub fn forget_and_hold(self: &Arc<Self>, touched: &Touched) {
         let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);
-        self.begin_write(touched, false, || true).settle(unseen);
+        self.begin_write(touched, false, 0, || true).settle(unseen);
     }
 
     /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
@@ -227,8 +241,7 @@ impl RowCache {
 
 impl WriteInFlight {
     fn close(&mut self, gates: Vec<Scope>) {
-        let nature = Nature { conditional: self.conditional, undropped: self.undropped.is_some() };
-        self.intents.extend(self.cache.ledger.begin(&gates, nature));
+        self.intents.extend(self.cache.ledger.begin(&gates, self.nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
         self.gates.extend(gates);
     }
@@ -255,13 +268,24 @@ impl WriteInFlight {
         }
         let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
         let settled = match answered {
-            Answered::Unknown(_) if self.conditional => Settled::Unknown { hold_until: FOREVER },
-            Answered::Unknown(_) => Settled::Unknown { hold_until: until },
+            Answered::Unknown(_) => {
+                Settled::Unknown { hold_until: hold_of(self.nature, &self.cache.clock, self.cache.hold) }
+            }
             Answered::Definite if self.weak => Settled::Weak { until },
             Answered::Definite | Answered::Refused => Settled::Definite,
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
         self.cache.ledger.settle(&self.intents, settled);
+    }
+
+    /// It is a lightweight transaction, of which only the phases that are past can have an effect yet: what is left counts as a plain write.
+    pub fn decided(&mut self) {
+        self.nature.conditional = false;
+    }
+
+    /// What it was begun in.
+    pub fn cache(&self) -> &Arc<RowCache> {
+        &self.cache
     }
 }
 
@@ -291,11 +315,16 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         Some(level) => newest.is_weak(touched.planned(), level, shared.data_center.read().as_deref()),
         None => true,
     };
+    let dead_after = match touched.conditional {
+        true => shared.paxos.dead_after(newest.grace(touched.planned()), shared.cache.clock().moment()),
+        false => 0,
+    };
+    let transaction = touched.conditional.then(|| touched.clone());
     let begin = {
         let shared = shared.clone();
         move || {
             let is_current = || touched.is_current(&*shared.newest.of(&door.schema));
-            shared.cache.begin_write(&touched, weak, is_current)
+            shared.cache.begin_write(&touched, weak, dead_after, is_current)
         }
     };
     // At once where that is possible: reads behind it on its connection then find its gates closed.
@@ -313,7 +342,7 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             }
         };
         let answer = request.call().await;
-        let answered = Answered::by(&answer, write.conditional);
+        let answered = Answered::by(&answer, write.nature.conditional);
         if let Answered::Unknown(reason) = answered {
             metrics(&request).quarantines.inc(reason);
         }
@@ -321,7 +350,12 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             let newest = shared.newest.of(&request.client().here.door.schema);
             write.narrow(keyspace_of(keyspace, &*newest).doomed());
         }
-        write.settle(answered);
+        let inquiry = transaction
+            .and_then(|touched| serial::Inquiry::of(&shared, &request, &touched, answered, &newest));
+        match inquiry {
+            Some(inquiry) => compio::runtime::spawn(inquiry.run(write, answered)).detach(),
+            None => write.settle(answered),
+        }
         match answer {
             Ok(answer) => request.relay(answer, Path::Write).await,
             Err(error) => request.fail(&error),
@@ -353,12 +387,17 @@ mod tests {
         let (intents, _) = IntentTable::open(&dir.path().join("intents"), 4, u64::MAX, false).unwrap();
         let ledger = Ledger::new(intents);
         let scopes = [Scope::Slots(vec![7])];
-        for _ in 0..10 {
-            let noted = ledger.begin(&scopes, Nature { conditional: true, undropped: false });
-            ledger.settle(&noted, Settled::Unknown { hold_until: FOREVER });
-            ledger.settle_due(FOREVER - 1);
+        for until in [300, 400, 500, 400, 300] {
+            let noted =
+                ledger.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
+            ledger.settle(&noted, Settled::Unknown { hold_until: until });
+            ledger.settle_due(299);
             assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
         }
+        ledger.settle_due(500);
+        assert_eq!(ledger.intents.free(), 4, "it could not take effect any more");
+        let noted = ledger.begin(&scopes, Nature { conditional: true, ..Nature::default() });
+        ledger.settle(&noted, Settled::Unknown { hold_until: u64::MAX });
         let plain = ledger.begin(&scopes, Nature::default());
         ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
         ledger.settle_due(99);
