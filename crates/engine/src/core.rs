@@ -70,6 +70,7 @@ pub struct Core {
     pub(crate) kills_lock: RwLock<()>,
     pub(crate) time: AtomicU64,
     pub(crate) loading: AtomicBool,
+    pub(crate) checkpointing: AtomicBool,
     /// No puts any more.
     pub(crate) closed: AtomicBool,
     /// The clean marker is being written, or was.
@@ -322,6 +323,7 @@ impl Core {
             journal_capacity: self.journal.entries(),
             journal_poisoned: self.journal.is_poisoned(),
             loading: self.loading.load(Ordering::Acquire),
+            checkpointing: self.checkpointing.load(Ordering::Relaxed),
             ..Stats::default()
         };
         for slot in &self.shards {

@@ -231,4 +231,6 @@ pub struct Stats {
     pub journal_poisoned: bool,
     /// The index is still loading after opening.
     pub loading: bool,
+    /// A checkpoint is being written.
+    pub checkpointing: bool,
 }

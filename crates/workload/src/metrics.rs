@@ -61,7 +61,15 @@ pub fn get(address: &str, path: &str) -> io::Result<String> {
     Ok(body.to_owned())
 }
 
-fn parse(text: &str) -> CacheCounters {
+/// The sum of all samples of the metric `name` in the page `text`.
+pub fn sum(text: &str, name: &str) -> u64 {
+    let samples = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+    let own = samples.filter(|(labels, _)| labels.is_empty() || labels.starts_with('{'));
+    own.map(|(_, value)| value.parse::<f64>().unwrap_or(0.0)).sum::<f64>() as u64
+}
+
+/// The counters in the page `text`.
+pub fn parse(text: &str) -> CacheCounters {
     let mut counters = CacheCounters::default();
     for line in text.lines().filter(|l| l.contains("door=\"cql\"")) {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };
@@ -92,6 +100,7 @@ mod tests {
         let counters = parse(text);
         assert_eq!(counters, CacheCounters { dram_hits: 10, flash_hits: 25, misses: 5 });
         assert_eq!(counters.hit_ratio(), 0.875);
+        assert_eq!((sum(text, "afterglow_hits_total"), sum(text, "afterglow_hits")), (1035, 0));
         let earlier = CacheCounters { dram_hits: 4, flash_hits: 100, misses: 5 };
         assert_eq!(counters.since(&earlier), CacheCounters { dram_hits: 6, flash_hits: 25, misses: 0 });
     }

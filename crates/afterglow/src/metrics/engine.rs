@@ -117,6 +117,7 @@ fn levels(stats: &Stats, out: &mut Exposition) {
             "1 while the journal has lost an entry: a crash now means a cold start.",
             stats.journal_poisoned.into(),
         ),
+        ("checkpoint_running", "1 while a checkpoint is being written.", stats.checkpointing.into()),
         ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
     ] {
         out.single(&format!("afterglow_engine_{what}"), Kind::Gauge, help, value);

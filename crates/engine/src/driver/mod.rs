@@ -102,6 +102,7 @@ impl Driver {
         self.step_reclaim(out);
         self.step_load(out);
         self.step_checkpoint(now, out);
+        self.core.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
         self.step_close(now);
         self.step_writes(out);
         self.core.wake_for_room();

@@ -367,6 +367,7 @@ fn build(
         kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
+        checkpointing: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         marked: AtomicBool::new(false),
         spoiled: AtomicBool::new(false),

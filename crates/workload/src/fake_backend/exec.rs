@@ -23,6 +23,26 @@ pub struct Context<'a> {
     pub now: i64,
     /// Return what was there before the last write.
     pub lie: bool,
+    /// Hears of every row that is read by its whole key.
+    pub watch: Option<&'a Watch>,
+}
+
+/// Hears of reads, while the store is locked: what it is told is in the order in which it happened.
+pub type Watch = dyn Fn(&Served<'_>) + Send + Sync;
+
+/// A row that was read by its whole key, whether it was there or not.
+#[derive(Debug)]
+pub struct Served<'a> {
+    /// The keyspace of its table.
+    pub keyspace: &'a str,
+    /// Its table.
+    pub table: &'a str,
+    /// The columns of its key.
+    pub key: &'a [Vec<u8>],
+    /// The columns asked for; `None` when there is no such row.
+    pub cells: Option<&'a [Option<Vec<u8>>]>,
+    /// Asked for with write times, as a cache does that will keep it.
+    pub to_keep: bool,
 }
 
 /// An answer.
@@ -257,8 +277,9 @@ fn select(
     // The whole key is the common case: no scan.
     let mut whole: Vec<Option<Vec<u8>>> = vec![None; table.key_len];
     wanted.iter().filter(|(i, _)| *i < table.key_len).for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
-    let found: Vec<_> = match whole.into_iter().collect::<Option<Vec<_>>>() {
-        Some(key) => table.rows.get_key_value(&key).into_iter().filter(matches).take(limit).collect(),
+    let whole: Option<Vec<Vec<u8>>> = whole.into_iter().collect();
+    let found: Vec<_> = match &whole {
+        Some(key) => table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect(),
         None => table.rows.iter().filter(matches).take(limit).collect(),
     };
     let mut rows = Vec::new();
@@ -284,13 +305,14 @@ fn select(
             );
         }
     }
+    let keyspace = context.keyspace_of(name)?;
+    if let (Some(watch), Some(key)) = (context.watch, &whole) {
+        let to_keep = columns.iter().any(|(_, _, item)| matches!(item, Item::WriteTime(_)));
+        let cells = rows.first().map(Vec::as_slice);
+        watch(&Served { keyspace, table: &name.table, key, cells, to_keep });
+    }
     let columns = columns.into_iter().map(|(name, cql, _)| (name, cql)).collect();
-    Ok(Reply::Rows {
-        keyspace: context.keyspace_of(name)?.to_owned(),
-        table: name.table.clone(),
-        columns,
-        rows,
-    })
+    Ok(Reply::Rows { keyspace: keyspace.to_owned(), table: name.table.clone(), columns, rows })
 }
 
 /// A write with its key and cells as bytes.
@@ -400,7 +422,7 @@ fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Contex
         store.table_mut(keyspace, &modify.table.table).ok_or_else(|| no_table(&modify.table.table))?;
     if modify.kind == ModifyKind::Delete && modify.sets.is_empty() {
         // A later write of an older time may find no tombstone of a row that never was; tests do not go there.
-        let doomed = table.rows.iter_mut().filter(|(k, _)| k.starts_with(&key));
+        let doomed = table.rows.range_mut(key.clone()..).take_while(|(k, _)| k.starts_with(&key));
         doomed.for_each(|(_, row)| row.delete(timestamp));
         if key.len() == table.key_len {
             table.rows.entry(key).or_default().delete(timestamp);

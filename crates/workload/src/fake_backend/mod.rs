@@ -14,6 +14,7 @@ mod term;
 
 use std::time::Duration;
 
+pub use exec::Served;
 pub use server::{FakeBackend, Held};
 
 /// Statements whose answers can be kept back.

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
@@ -57,6 +57,7 @@ struct Shared {
     reads: AtomicU64,
     holding: Mutex<Holding>,
     held: Condvar,
+    watch: OnceLock<Box<exec::Watch>>,
 }
 
 /// Answers kept back.
@@ -125,6 +126,7 @@ impl FakeBackend {
             reads: AtomicU64::new(0),
             holding: Mutex::default(),
             held: Condvar::new(),
+            watch: OnceLock::new(),
         });
         let acceptor = {
             let shared = shared.clone();
@@ -141,6 +143,11 @@ impl FakeBackend {
     /// Changes what goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         *lock(&self.shared.faults) = faults;
+    }
+
+    /// Tells `watch` of every row that is read by its whole key from now on; once at most.
+    pub fn watch(&self, watch: impl Fn(&exec::Served<'_>) + Send + Sync + 'static) {
+        let _ = self.shared.watch.set(Box::new(watch));
     }
 
     /// Statements executed so far (not counting those of batches apart).
@@ -508,7 +515,8 @@ impl<'a> Session<'a> {
     ) -> Context<'c> {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
-        Context { identity: &self.shared.identity, keyspace, values, timestamp, now, lie }
+        let watch = self.shared.watch.get().map(|watch| &**watch);
+        Context { identity: &self.shared.identity, keyspace, values, timestamp, now, lie, watch }
     }
 
     fn batch(&mut self, batch: &message::Batch<'_>, version: Version) -> Result<Vec<u8>, Refusal> {

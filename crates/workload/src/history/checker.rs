@@ -116,12 +116,13 @@ pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
     Ok(verdict)
 }
 
-/// The writes that reads after all of these events may still return: a history can be judged in parts, each beginning with what this
-/// returns of the part before it. A write of unknown outcome that a read has returned comes back as known.
-pub fn residue(events: &[Event]) -> Result<Vec<Event>, HistoryError> {
+/// The writes that reads which start after `at` may still return: a history can be judged in parts, each beginning with what this
+/// returns of the part before it. A write of unknown outcome that a read has returned comes back as known. Events that end after
+/// `at` are yet to come, like the end of a value's time to live.
+pub fn residue(events: &[Event], at: u64) -> Result<Vec<Event>, HistoryError> {
     let mut rest = Vec::new();
     for (key, (writes, reads)) in by_key(events)? {
-        rest.extend(KeyHistory::new(key, &writes, &reads)?.residue());
+        rest.extend(KeyHistory::new(key, &writes, &reads)?.residue(at));
     }
     Ok(rest)
 }
@@ -210,8 +211,8 @@ impl<'a> KeyHistory<'a> {
         Ok(Self { writes, by_value })
     }
 
-    fn residue(&self) -> impl Iterator<Item = Event> {
-        let known = self.writes.iter().filter(|w| w.known != NEVER);
+    fn residue(&self, at: u64) -> impl Iterator<Item = Event> {
+        let known = self.writes.iter().filter(move |w| w.known <= at);
         let newest = known.map(|w| w.begin).max().unwrap_or(0);
         self.writes.iter().filter(move |w| w.finish >= newest).filter_map(|w| {
             let end = (w.known != NEVER).then_some(w.known);
@@ -395,7 +396,7 @@ mod tests {
             stamped(5, 26, None, 103),
             read(3, 40, 50),
         ];
-        let rest = residue(&part).unwrap();
+        let rest = residue(&part, 50).unwrap();
         let left: Vec<_> = rest.iter().map(|e| (e.value, e.end)).collect();
         assert_eq!(left, [(Some(3), Some(50)), (Some(5), None)], "1, 2 and 4 cannot come back");
         let next = |read: Event| faults(&[&rest[..], &[read]].concat());
@@ -410,12 +411,25 @@ mod tests {
         let all =
             [write(1, 0, 10), read(1, 12, 14), write(2, 20, None), write(None, 30, 40), read(None, 50, 60)];
         for cut in 0..all.len() {
-            let mut second = residue(&all[..cut]).unwrap();
+            let mut second = residue(&all[..cut], 60).unwrap();
             second.extend_from_slice(&all[cut..]);
             assert_eq!(faults(&second), [], "cut at {cut}");
             second.push(read(1, 70, 80));
             assert_eq!(check(&second).unwrap().violations.len(), 1, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_value_whose_end_is_yet_to_come_may_still_be_read_in_the_next_part() {
+        let end = Event { order: Some(101), ..write(None, 90, 110) };
+        let part = [stamped(1, 0, 10, 90), stamped(2, 20, 30, 100), end];
+        let rest = residue(&part, 50).unwrap();
+        let next = |read: Event| faults(&[&rest[..], &[read]].concat());
+        assert_eq!(next(read(2, 60, 70)), []);
+        assert_eq!(next(read(1, 60, 70)), [Fault::NeverWritten]);
+        assert_eq!(next(read(None, 60, 70)), [Fault::Stale], "it has not ended yet");
+        assert_eq!(next(read(None, 95, 100)), []);
+        assert_eq!(next(read(2, 120, 130)), [Fault::Stale], "it has ended");
     }
 
     /// A simulated register with a stale cache in front: honest runs are never accused, and the planted fault always is.

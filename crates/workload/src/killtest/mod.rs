@@ -1,88 +1,82 @@
-//! Kills the real binary with `kill -9` at random moments under a concurrent load, starts it again, and judges every read.
+//! Kills the real binary with `kill -9` at random moments under a concurrent load, starts it again, judges every read, and counts what
+//! the restart kept.
 //!
 //! ```text
-//!   history clients ---CQL---> afterglow ---CQL---> database (or the fake backend)
-//!        |                         ^
-//!        |                         | start, kill -9 (every n-th time SIGTERM), start ...
-//!        +--- events --> checker   +--- rounds
+//!   load ------CQL---> afterglow ---CQL---> database (or the fake backend, which tells what it was asked for)
+//!    |                     ^
+//!    |                     | start, fill a disk, stop, continue, SIGTERM, kill -9, start ...
+//!    +-- events --> checker +--- rounds, drawn from a seed
 //! ```
+//!
+//! A round goes on with what the round before left: it lives, something happens to it, some rows are read as a [sample](warmth), it is ended,
+//! the reads are judged, the flash is searched for the sample, it is started again, and the sample is read once more.
 
+mod clock;
+mod disk;
+mod ledger;
+mod load;
 mod process;
+mod report;
+mod round;
+mod rows;
+mod scan;
+mod schedule;
+mod site;
+mod warmth;
 
-use std::{
-    fs::File,
-    io::{self, BufWriter},
-    path::PathBuf,
-    process::ExitStatus,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
-use process::{Life, Server};
+pub use report::{KillReport, Round};
+pub use schedule::{Kind, Place};
+pub use warmth::Kept;
 
-use crate::{
-    cql::CqlError,
-    history::{Event, History, HistoryError, HistoryOptions, Verdict, check, residue, write_events},
-    metrics::{self, CacheCounters},
-    rng::Rng,
-};
+use self::clock::Lived;
+use crate::{cql::CqlError, fake_backend::Faults, history::HistoryError, rng::Rng};
 
 /// Settings.
 #[derive(Clone, Debug)]
 pub struct KillOptions {
     /// The `afterglow` binary.
     pub binary: PathBuf,
-    /// CQL address of the database.
-    pub backend: String,
-    /// Directory for the cache and the log; made if missing. The history is left there if something is wrong.
+    /// CQL address of the database; `None` for the in-memory one, which alone allows to judge warmth.
+    pub backend: Option<String>,
+    /// What goes wrong in the in-memory database, in every round.
+    pub faults: Faults,
+    /// Directory for caches and logs; made if missing. The history is left there if something is wrong.
     pub directory: PathBuf,
-    /// Lives of the server.
+    /// Lives of the server that are ended.
     pub rounds: u32,
+    /// Only these places; all that can be had if empty.
+    pub places: Vec<Place>,
     /// Length of a life: from, to.
     pub life: (Duration, Duration),
-    /// Every so many rounds SIGTERM instead of SIGKILL; 0 for never.
-    pub clean_every: u32,
-    /// `--flash-size` of the server.
-    pub flash_size: String,
-    /// `--memory` of the server.
-    pub memory: String,
+    /// Keys of the largest place; about 11 KiB each. Sizes of flash and memory follow from it.
+    pub keys: u64,
+    /// Rows read before and after each end.
+    pub sample: u64,
+    /// Clients that read.
+    pub readers: usize,
+    /// Clients that write.
+    pub writers: usize,
+    /// Pause of each client between its operations.
+    pub pause: Duration,
     /// `--unknown-outcome-hold` of the server: longer than the database needs to give up a write.
     pub hold: String,
-    /// The load; its hosts are set by the test.
-    pub history: HistoryOptions,
-    /// Seed of the moments.
+    /// Keyspace of the table `rows`, which is created and emptied.
+    pub keyspace: String,
+    /// Seed of kinds and moments.
     pub seed: u64,
+    /// A lie, to see that it is found.
+    pub lie: Option<Lie>,
 }
 
-/// What came out.
-#[derive(Debug, serde::Serialize)]
-pub struct KillReport {
-    /// Times the server was killed.
-    pub kills: u32,
-    /// Times it was stopped with SIGTERM.
-    pub stops: u32,
-    /// Milliseconds from each start to the first answer.
-    pub starts_ms: Vec<u64>,
-    /// Starts that had to be repeated: the kernel takes the sockets and locks of a killed process that used io_uring away only some
-    /// milliseconds after the process is gone, so its successor may find its port or its files in use.
-    pub refused_starts: u32,
-    /// Where reads were answered, over all lives (as far as the counters could be read before the end of each).
-    pub cache: CacheCounters,
-    /// Hits within each life's first second, after the first life: what a restart kept warm.
-    pub warm_hits: u64,
-    /// Reads that failed while the server was away.
-    pub read_errors: u64,
-    /// The judgement.
-    pub verdict: Verdict,
-    /// Where the events were written, if there are violations.
-    pub history_file: Option<PathBuf>,
-}
-
-impl KillReport {
-    /// Whether all reads were right and some of them came from the cache: without hits the test proves nothing.
-    pub fn passed(&self) -> bool {
-        self.verdict.violations.is_empty() && self.cache.dram_hits + self.cache.flash_hits > 0
-    }
+/// What is done to a cache between two lives that must make the test fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lie {
+    /// The data directory is emptied: nothing is warm.
+    Emptied,
+    /// The journal is put back to what it was in the middle of the life: removals are forgotten.
+    RolledBack,
 }
 
 /// Why the test could not be done.
@@ -137,173 +131,47 @@ pub enum KillError {
     History(#[from] HistoryError),
 }
 
-/// Operations after which a part of the history is judged: about 100 bytes each are held until then.
-const JUDGE_AT: u64 = 2_000_000;
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
-const RETRY_STARTS: Duration = Duration::from_secs(5);
-const FIRST_SECOND: Duration = Duration::from_secs(1);
-
 /// Runs the test; `progress` hears a line per round.
 pub fn run(options: &KillOptions, mut progress: impl FnMut(&str)) -> Result<KillReport, KillError> {
-    let log = options.directory.join("afterglow.log");
-    process::prepare(&options.directory, &log)
-        .map_err(|source| KillError::Files { path: options.directory.clone(), source })?;
-    // Not from the seed of the moments: two tests with one seed may run side by side.
-    let mut ports = Rng::new(u64::from(std::process::id()));
-    let server = Server {
-        binary: options.binary.clone(),
-        backend: options.backend.clone(),
-        data_dir: options.directory.join("data"),
-        log,
-        cql: process::free_port(&mut ports)?,
-        admin: process::free_port(&mut ports)?,
-        flash_size: options.flash_size.clone(),
-        memory: options.memory.clone(),
-        policy: format!("{}.*=exclusive", options.history.keyspace),
-        hold: options.hold.clone(),
-    };
-    let test = Test {
-        options,
-        rng: Rng::new(options.seed),
-        report: KillReport {
-            kills: 0,
-            stops: 0,
-            starts_ms: Vec::new(),
-            refused_starts: 0,
-            cache: CacheCounters::default(),
-            warm_hits: 0,
-            read_errors: 0,
-            verdict: Verdict::default(),
-            history_file: None,
-        },
-        server,
-    };
-    test.run(&mut progress)
-}
-
-struct Test<'a> {
-    options: &'a KillOptions,
-    server: Server,
-    rng: Rng,
-    report: KillReport,
-}
-
-impl Test<'_> {
-    fn run(mut self, progress: &mut impl FnMut(&str)) -> Result<KillReport, KillError> {
-        let mut life = self.start()?;
-        let hosts = vec![self.server.cql.clone()];
-        let load = HistoryOptions { hosts, ..self.options.history.clone() };
-        load.create_table()?;
-        let origin = Instant::now();
-        let mut history = History::start(load.clone());
-        let mut judged = 0;
-        for round in 1..=self.options.rounds {
-            let clean = self.options.clean_every > 0 && round % self.options.clean_every == 0;
-            life = self.round(life, round, clean)?;
-            let cache = &self.report.cache;
-            progress(&format!(
-                "round {round:>3} of {}: {}, up again in {} ms; {} operations, {} hits from DRAM, {} from flash, {} warm",
-                self.options.rounds,
-                if clean { "SIGTERM" } else { "kill -9" },
-                self.report.starts_ms.last().unwrap_or(&0),
-                judged + history.answered(),
-                cache.dram_hits,
-                cache.flash_hits,
-                self.report.warm_hits,
-            ));
-            if history.answered() > JUDGE_AT {
-                judged += history.answered();
-                let rest = self.judge(history)?;
-                if !self.report.verdict.violations.is_empty() {
-                    return Ok(self.report);
-                }
-                history = History::resume(load.clone(), origin, rest);
-            }
+    let places = places(options, &mut progress);
+    let (lived, _ticker) = Lived::start();
+    let mut report = KillReport::default();
+    let mut rng = Rng::new(options.seed);
+    for (place, mut kinds) in schedule::plan(options.rounds, &places, options.seed) {
+        if options.backend.is_some() {
+            // Only the in-memory database lets writes time out on demand.
+            kinds.iter_mut().filter(|kind| **kind == Kind::Doubt).for_each(|kind| *kind = Kind::Kill);
         }
-        self.judge(history)?;
-        drop(life);
-        Ok(self.report)
-    }
-
-    /// Ends a part of the history and judges it. Returns what the next part needs of it.
-    fn judge(&mut self, history: History) -> Result<Vec<Event>, KillError> {
-        self.report.read_errors += history.read_errors();
-        let carried = history.carried();
-        let events = history.finish()?;
-        let part = check(&events)?;
-        let verdict = &mut self.report.verdict;
-        verdict.reads += part.reads;
-        verdict.acknowledged += part.acknowledged.saturating_sub(carried.0);
-        verdict.unknown += part.unknown.saturating_sub(carried.1);
-        if !part.violations.is_empty() {
-            verdict.violations = part.violations;
-            let path = self.options.directory.join("history.jsonl");
-            let write = |path: &PathBuf| write_events(&events, BufWriter::new(File::create(path)?));
-            write(&path).map_err(|source| KillError::Files { path: path.clone(), source })?;
-            self.report.history_file = Some(path);
-        }
-        Ok(residue(&events)?)
-    }
-
-    /// Starts the server as a supervisor would: again, if it ends at once, for five seconds.
-    fn start(&mut self) -> Result<Life, KillError> {
-        let began = Instant::now();
-        loop {
-            match self.server.start(START_LIMIT) {
-                Ok(life) => {
-                    self.report.starts_ms.push(began.elapsed().as_millis() as u64);
-                    return Ok(life);
-                }
-                Err(KillError::Ended { .. }) if began.elapsed() < RETRY_STARTS => {
-                    self.report.refused_starts += 1;
-                    thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Lets the server live, ends it, and starts the next life.
-    fn round(&mut self, mut life: Life, round: u32, clean: bool) -> Result<Life, KillError> {
-        let (from, to) = self.options.life;
-        let length = from + to.saturating_sub(from).mul_f64(self.rng.next_f64());
-        let started = Instant::now();
-        let mut first = None;
-        let mut counters = CacheCounters::default();
-        // The counters die with the server: read them often, up to just before its end.
-        while started.elapsed() < length {
-            let step = length.saturating_sub(started.elapsed()).min(Duration::from_millis(100));
-            thread::sleep(step);
-            if life.has_ended().is_some() {
-                // Not our doing: starting it again tells why.
+        let mut stage = round::Stage::begin(place, options, &lived, &mut rng)?;
+        for kind in kinds {
+            let round = stage.round(kind, report.rounds.len() as u32 + 1)?;
+            progress(&round.line(options.rounds));
+            let over = !round.passed();
+            report.rounds.push(round);
+            if over {
                 break;
             }
-            if let Ok(now) = metrics::scrape(&self.server.admin) {
-                counters = now;
-            }
-            if started.elapsed() >= FIRST_SECOND {
-                first.get_or_insert(counters);
-            }
         }
-        let total = &mut self.report.cache;
-        total.dram_hits += counters.dram_hits;
-        total.flash_hits += counters.flash_hits;
-        total.misses += counters.misses;
-        if round > 1 {
-            let first = first.unwrap_or(counters);
-            self.report.warm_hits += first.dram_hits + first.flash_hits;
+        stage.end(&mut report)?;
+        if !report.passed() {
+            break;
         }
-        if let Some(status) = life.has_ended() {
-            return Err(KillError::Ended { status, log: self.server.tail() });
-        }
-        if clean {
-            life.stop(STOP_LIMIT)?;
-            self.report.stops += 1;
-        } else {
-            life.kill()?;
-            self.report.kills += 1;
-        }
-        self.start()
     }
+    Ok(report)
+}
+
+/// The places that can be had.
+fn places(options: &KillOptions, progress: &mut impl FnMut(&str)) -> Vec<Place> {
+    let wanted = if options.places.is_empty() { &Place::ALL[..] } else { &options.places };
+    let mut places = wanted.to_vec();
+    if let Some(why) = disk::cannot_mount() {
+        places.retain(|place| {
+            let left_out = matches!(place, Place::Disk | Place::Device);
+            if left_out {
+                progress(&format!("LEFT OUT: {} ({why})", place.label()));
+            }
+            !left_out
+        });
+    }
+    places
 }

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::KillError;
 use crate::{
     cql::{ConnectOptions, Connection},
@@ -25,10 +27,12 @@ pub(super) struct Server {
     pub(super) log: PathBuf,
     pub(super) cql: String,
     pub(super) admin: String,
-    pub(super) flash_size: String,
     pub(super) memory: String,
-    pub(super) policy: String,
-    pub(super) hold: String,
+    /// Where the flash is.
+    pub(super) flash_options: Vec<String>,
+    /// Everything else.
+    pub(super) options: Vec<String>,
+    pub(super) environment: Vec<(String, PathBuf)>,
 }
 
 /// One life of the server. Killed when dropped.
@@ -37,23 +41,30 @@ pub(super) struct Life {
 }
 
 impl Server {
-    /// Starts it and waits until its CQL door answers.
-    pub(super) fn start(&self, limit: Duration) -> Result<Life, KillError> {
+    /// Starts it, without waiting for anything.
+    pub(super) fn spawn(&self) -> Result<Life, KillError> {
         let log = |e: io::Error| KillError::Files { path: self.log.clone(), source: e };
         let out = OpenOptions::new().create(true).append(true).open(&self.log).map_err(log)?;
-        let started = Instant::now();
         let child = Command::new(&self.binary)
             .args(["serve", "--cql", &self.cql, "--backend", &self.backend, "--admin", &self.admin])
-            .args(["--flash-size", &self.flash_size, "--memory", &self.memory])
-            .args(["--table-policy", &self.policy, "--unknown-outcome-hold", &self.hold])
+            .args(["--memory", &self.memory])
+            .args(&self.flash_options)
+            .args(&self.options)
             .arg("--data-dir")
             .arg(&self.data_dir)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(log)?)
             .stderr(out)
             .spawn()
             .map_err(|source| KillError::Start { binary: self.binary.clone(), source })?;
-        let mut life = Life { child };
+        Ok(Life { child })
+    }
+
+    /// Starts it and waits until its CQL door answers.
+    pub(super) fn start(&self, limit: Duration) -> Result<Life, KillError> {
+        let started = Instant::now();
+        let mut life = self.spawn()?;
         let options = ConnectOptions { timeout: Duration::from_secs(1), ..ConnectOptions::default() };
         loop {
             if let Ok(mut connection) = Connection::open(&self.cql, &options)
@@ -67,13 +78,14 @@ impl Server {
             if started.elapsed() > limit {
                 return Err(KillError::Silent { seconds: limit.as_secs(), log: self.tail() });
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// The last lines of its log.
     pub(super) fn tail(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(1 << 16)..]);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
@@ -90,18 +102,31 @@ impl Life {
         self.child.wait().map(drop)
     }
 
+    fn signal(&self, signal: Signal) {
+        // An error means that it has ended already, which the next look finds out.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// SIGSTOP, or SIGCONT.
+    pub(super) fn pause(&self, stopped: bool) {
+        self.signal(if stopped { Signal::STOP } else { Signal::CONT });
+    }
+
+    /// SIGTERM.
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// SIGTERM, and wait until it has ended.
     pub(super) fn stop(mut self, limit: Duration) -> Result<(), KillError> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        // An error means that it has ended already, which the wait finds out.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        self.terminate();
         let started = Instant::now();
         loop {
             match self.has_ended() {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(KillError::Unclean(status)),
                 None if started.elapsed() > limit => return Err(KillError::Undying(limit.as_secs())),
-                None => thread::sleep(Duration::from_millis(10)),
+                None => thread::sleep(Duration::from_millis(5)),
             }
         }
     }

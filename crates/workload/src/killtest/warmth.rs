@@ -1,0 +1,197 @@
+//! What a crash may cost (G3), judged from outside.
+//!
+//! Just before the end of a life some hundreds of rows are read: what the cache serves then is the *sample*. When the process is
+//! dead, the flash is searched for the values of the sample: what stands there, byte by byte, *had reached flash*, and must be served after the
+//! start. What does not may be missing if it is new. Whether the cache served a read is seen by the database, which was not asked.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::Path,
+    sync::Mutex,
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use super::{
+    ledger::{Asked, Ledger},
+    load::Load,
+    rows::{self, Rows},
+    scan,
+};
+use crate::rng::Rng;
+
+/// How many of the hottest rows that nobody writes are in every sample.
+pub(super) const HOT: u64 = 100;
+/// Objects that are newer may be missing.
+pub(super) const WINDOW: Duration = Duration::from_secs(10);
+/// So many bytes of new objects may be missing.
+pub(super) const WINDOW_BYTES: u64 = 64 << 20;
+
+/// A row that the cache served just before the end of a life.
+struct Sampled {
+    key: u64,
+    number: u64,
+    writes: u32,
+    asked: Asked,
+    hot: bool,
+}
+
+/// What the cache served just before the end of a life, and what of it is on flash.
+pub(super) struct Sample {
+    rows: Vec<Sampled>,
+    on_flash: HashSet<(u64, u64)>,
+    ended: Duration,
+    window: Duration,
+    reads: Vec<u32>,
+    bytes: u64,
+}
+
+/// What a restart kept of a sample.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Kept {
+    /// Rows of the sample that nobody wrote meanwhile.
+    pub sampled: u64,
+    /// Those of them that had reached flash.
+    pub on_flash: u64,
+    /// Those of them that were served.
+    pub on_flash_served: u64,
+    /// Rows that had not reached flash and were not served.
+    pub new_missing: u64,
+    /// Age of the oldest of them, in milliseconds.
+    pub missing_age_ms: u64,
+    /// Bytes that came into the cache after the oldest of them: what may be missing in all.
+    pub missing_bytes: u64,
+    /// Rows that had not reached flash, were not served, and were older than the window or had more than its bytes after them.
+    pub too_old: u64,
+    /// The hottest rows of the sample older than the window.
+    pub hot: u64,
+    /// Those of them that were served.
+    pub hot_served: u64,
+}
+
+impl Kept {
+    /// Adds another round.
+    pub fn add(&mut self, other: &Kept) {
+        self.sampled += other.sampled;
+        self.on_flash += other.on_flash;
+        self.on_flash_served += other.on_flash_served;
+        self.new_missing += other.new_missing;
+        self.missing_age_ms = self.missing_age_ms.max(other.missing_age_ms);
+        self.missing_bytes = self.missing_bytes.max(other.missing_bytes);
+        self.too_old += other.too_old;
+        self.hot += other.hot;
+        self.hot_served += other.hot_served;
+    }
+
+    /// Share of what had reached flash that was served; 1 where there was nothing.
+    pub fn share(&self) -> f64 {
+        if self.on_flash == 0 { 1.0 } else { self.on_flash_served as f64 / self.on_flash as f64 }
+    }
+
+    /// Whether the bounds hold. One row may always be missing: samples are small.
+    pub fn holds(&self) -> bool {
+        let allowed = |of: u64| (of / 1_000).max(1);
+        self.on_flash - self.on_flash_served <= allowed(self.on_flash)
+            && self.too_old <= allowed(self.sampled)
+            && self.hot - self.hot_served <= allowed(self.hot)
+    }
+}
+
+impl Sample {
+    /// Draws the rows of a sample, the hottest first.
+    pub(super) fn draw(rows: Rows, size: u64, rng: &mut Rng) -> Vec<u64> {
+        let hot = (0..rows.keys).filter(|key| Rows::is_still(*key)).take(HOT as usize);
+        let mut keys: Vec<u64> = hot.collect();
+        let mut seen: HashSet<u64> = keys.iter().copied().collect();
+        while (keys.len() as u64) < size.min(rows.keys / 2) {
+            let key = rng.below(rows.keys);
+            if seen.insert(key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// Reads `keys` and keeps those that the cache served.
+    pub(super) fn read(load: &Load, ledger: &Ledger, keys: &[u64]) -> Sample {
+        let found = Mutex::new(HashMap::new());
+        let shared = load.shared();
+        load.for_all(keys, |client, key| {
+            let (writes, before) = (shared.begun(key), ledger.row(key));
+            let value = client.read(key)?;
+            let asked = ledger.row(key);
+            let lasting = value.filter(|number| !rows::expires(*number));
+            let served = asked.reads == before.reads && asked.number == value;
+            if let Some(number) = lasting.filter(|_| served) {
+                let sampled = Sampled { key, number, writes, asked, hot: false };
+                found.lock().expect("no client panics").insert(key, sampled);
+            }
+            Ok(())
+        });
+        let mut rows: Vec<Sampled> = found.into_inner().expect("no client panics").into_values().collect();
+        let hot: HashSet<u64> = keys.iter().take(HOT as usize).copied().collect();
+        rows.iter_mut().for_each(|row| row.hot = hot.contains(&row.key));
+        let (ended, window) = (Duration::ZERO, WINDOW);
+        Sample { rows, on_flash: HashSet::new(), ended, window, reads: Vec::new(), bytes: 0 }
+    }
+
+    /// The life has ended at `ended`, clean or not: what of the sample is in the file `flash`?
+    pub(super) fn search(
+        &mut self,
+        flash: &Path,
+        rows: Rows,
+        ledger: &Ledger,
+        (ended, clean): (Duration, bool),
+    ) -> io::Result<()> {
+        self.ended = ended;
+        self.window = if clean { Duration::ZERO } else { WINDOW };
+        (self.reads, self.bytes) = ledger.reads();
+        // What was read to be kept more than once may stand there from the first time, and have been dropped since.
+        let once = self.rows.iter().filter(|row| row.asked.times == 1);
+        let wanted = once.map(|row| (row.key, row.number)).collect();
+        self.on_flash = scan::find(flash, &wanted, rows.largest)?;
+        Ok(())
+    }
+
+    /// Reads the sample again in the next life, beside the load.
+    pub(super) fn judge(&self, load: &Load, ledger: &Ledger) -> Kept {
+        let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
+        let keys: Vec<u64> = self.rows.iter().map(|row| row.key).collect();
+        let shared = load.shared();
+        let kept = Mutex::new(Kept::default());
+        load.for_all(&keys, |client, key| {
+            let row = order[&key];
+            if shared.begun(key) != row.writes {
+                return Ok(());
+            }
+            let value = client.read(key)?;
+            let served = ledger.row(key).reads == self.reads[key as usize] && value == Some(row.number);
+            if shared.begun(key) == row.writes && (served || value == Some(row.number)) {
+                self.note(row, served, &mut kept.lock().expect("no client panics"));
+            }
+            Ok(())
+        });
+        kept.into_inner().expect("no client panics")
+    }
+
+    fn note(&self, row: &Sampled, served: bool, kept: &mut Kept) {
+        let age = self.ended.saturating_sub(row.asked.kept_at);
+        let after = self.bytes - row.asked.bytes;
+        kept.sampled += 1;
+        if self.on_flash.contains(&(row.key, row.number)) {
+            kept.on_flash += 1;
+            kept.on_flash_served += u64::from(served);
+        } else if !served {
+            kept.new_missing += 1;
+            kept.missing_age_ms = kept.missing_age_ms.max(age.as_millis() as u64);
+            kept.missing_bytes = kept.missing_bytes.max(after);
+            kept.too_old += u64::from(age > self.window || after > WINDOW_BYTES);
+        }
+        if row.hot && age > self.window {
+            kept.hot += 1;
+            kept.hot_served += u64::from(served);
+        }
+    }
+}
