@@ -2,10 +2,10 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FlockOperation, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::MetaStore;
@@ -84,8 +84,9 @@ impl DirLock {
             }
             Err(e) => return Err(fail(e.into())),
         }
-        file.set_len(0).map_err(fail)?;
-        writeln!(file, "{}", std::process::id()).map_err(fail)?;
+        // Over what is there: on a full disk a block given back may not be had again.
+        let pid = format!("{}\n", std::process::id());
+        file.write_all_at(pid.as_bytes(), 0).and_then(|()| file.set_len(pid.len() as u64)).map_err(fail)?;
         Ok(Self { dir: dir.to_path_buf(), _file: file })
     }
 
@@ -121,7 +122,7 @@ pub fn boot_id() -> io::Result<BootId> {
     Ok(BootId(id.into_bytes()))
 }
 
-/// Metadata files in a directory, replaced by write, fsync, rename and fsync of the directory.
+/// Metadata files in a directory, each replaced durably by [`replace_file`].
 #[derive(Debug)]
 pub struct FileMetaStore {
     dir: PathBuf,
@@ -132,6 +133,37 @@ impl FileMetaStore {
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_path_buf() }
+    }
+}
+
+/// Replaces a file as a whole, in two steps of which the second is atomic: written beside it as `NAME.new`, then renamed. With
+/// `durable`, also against power loss.
+///
+/// The old file is kept as the next `NAME.new`, with its blocks: once a file has been written twice, replacing it by about as many
+/// bytes needs no space, and a full disk does not prevent it (but for file systems that never write in place).
+///
+/// # Errors
+/// What the kernel said; the old content stays, or in the worst case the new is there but not yet durable.
+pub fn replace_file(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+    let mut spare = path.as_os_str().to_owned();
+    spare.push(".new");
+    let spare = PathBuf::from(spare);
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(false).mode(0o600).open(&spare)?;
+    file.write_all(content)?;
+    file.set_len(content.len() as u64)?;
+    if durable {
+        file.sync_all()?;
+    }
+    match renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => {}
+        // There is no old file yet, or the file system cannot exchange.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(&spare, path)?,
+        Err(e) => return Err(e.into()),
+    }
+    match path.parent().filter(|_| durable) {
+        Some(dir) => sync_dir(dir),
+        None => Ok(()),
     }
 }
 
@@ -150,13 +182,7 @@ impl MetaStore for FileMetaStore {
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let (temporary, path) = (self.dir.join(format!("{name}.new")), self.dir.join(name));
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        sync_dir(&self.dir)
+        replace_file(&self.dir.join(name), content, true)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

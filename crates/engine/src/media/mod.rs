@@ -8,7 +8,7 @@ mod sim;
 use std::io;
 
 pub use files::{MediaError, MmapMedia, PwriteMedia};
-pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id};
+pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id, replace_file};
 pub(crate) use sim::SimArea;
 pub use sim::{SimMedia, SimMetaStore};
 

@@ -169,3 +169,30 @@ fn a_data_directory_that_is_a_file_is_an_error() {
 fn one_boot_has_one_id() {
     assert_eq!(boot_id().expect("a kernel with /proc"), boot_id().expect("a kernel with /proc"));
 }
+
+#[test]
+fn a_file_that_was_written_twice_is_replaced_without_a_new_one() {
+    let dir = TempDir::new();
+    let path = dir.path().join("state");
+    let inodes = || {
+        let entries = std::fs::read_dir(dir.path()).expect("listed");
+        let mut inodes: Vec<u64> = entries.map(|e| e.expect("listed").metadata().expect("there").ino()).collect();
+        inodes.sort_unstable();
+        inodes
+    };
+    for content in ["first", "second"] {
+        replace_file(&path, content.as_bytes(), true).expect("replaced");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), content);
+    }
+    let before = inodes();
+    assert_eq!(before.len(), 2);
+    // Longer, shorter, and as after a crash that left half of a longer one.
+    for (content, durable) in [("the third one", true), ("4", false), ("fifth", true)] {
+        replace_file(&path, content.as_bytes(), durable).expect("replaced");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), content);
+        assert_eq!(inodes(), before, "a full disk has no room for another file");
+    }
+    std::fs::write(dir.path().join("state.new"), "left behind by a crash").expect("written");
+    replace_file(&path, b"sixth", true).expect("replaced");
+    assert_eq!(std::fs::read_to_string(&path).expect("read"), "sixth");
+}

@@ -61,8 +61,8 @@ fn sizes(place: Place, keys: u64) -> Sizes {
     let whole = |bytes: u64| bytes.next_multiple_of(MIB);
     let (keys, flash) = match place {
         Place::Roomy => (keys, whole(keys * 32 * 1024).max(96 * MIB)),
-        Place::Tight => (keys, whole(keys * 3 * 1024).max(16 * MIB)),
-        _ => ((keys / 4).max(1000), whole(keys * 8 * 1024).max(64 * MIB)),
+        Place::Tight => (keys.max(10_000), whole(keys * 4 * 1024).max(64 * MIB)),
+        _ => (keys, whole(keys * 20 * 1024).max(64 * MIB)),
     };
     // What an object may have at most, in a cache of that much flash.
     let segment = 1u64 << (flash / 256).max(64 * 1024).ilog2();

@@ -4,14 +4,13 @@
 //! A new claim makes all of them misses at once, without touching them. It is written to disk before the first row
 //! carries it, and never used again once left, so no damage or loss of the file can bring old rows back.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use afterglow_cql::freshness::gate::Millis;
 use afterglow_cql::freshness::lease::KnownEpochs;
+use afterglow_engine::media::replace_file;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -185,11 +184,7 @@ impl Instance {
     /// but the identity counts.
     fn write(&self) -> io::Result<()> {
         let text = toml::to_string(&self.stored).map_err(io::Error::other)?;
-        let temporary = self.path.with_extension("toml.new");
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&temporary, &self.path)
+        replace_file(&self.path, text.as_bytes(), false)
     }
 }
 
