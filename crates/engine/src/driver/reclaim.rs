@@ -57,6 +57,9 @@ impl Driver {
         };
         if self.reclaim.as_ref().is_some_and(over) {
             let reclaim = self.reclaim.take().expect("just looked at");
+            let place = self.core.table.place(reclaim.segment);
+            // Before somebody may open it again.
+            tracing::debug!(device = place.device.0, offset = place.offset, "segment reclaimed");
             self.core.table.set_free(reclaim.segment);
             self.core.totals.segments_reclaimed.inc();
         }

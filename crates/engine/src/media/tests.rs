@@ -176,7 +176,8 @@ fn a_file_that_was_written_twice_is_replaced_without_a_new_one() {
     let path = dir.path().join("state");
     let inodes = || {
         let entries = std::fs::read_dir(dir.path()).expect("listed");
-        let mut inodes: Vec<u64> = entries.map(|e| e.expect("listed").metadata().expect("there").ino()).collect();
+        let mut inodes: Vec<u64> =
+            entries.map(|e| e.expect("listed").metadata().expect("there").ino()).collect();
         inodes.sort_unstable();
         inodes
     };

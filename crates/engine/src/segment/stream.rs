@@ -237,6 +237,8 @@ impl Streams {
         // Recovery looks for the records of a segment without footer only if it knows that it was opened.
         self.journal.append(Event::Open { segment: id }, generation);
         self.table.open(id, generation, journal_position);
+        let place = self.table.place(id);
+        tracing::debug!(device = place.device.0, offset = place.offset, "segment opened");
         let mut chunk = self.chunk_for(0, footer::HEADER + padded);
         let name = SegmentId { uuid: self.uuid, segment: id, generation };
         footer::encode_header(&mut chunk, &name);

@@ -21,6 +21,7 @@ mod round;
 mod rows;
 mod scan;
 mod schedule;
+mod segments;
 mod site;
 mod warmth;
 

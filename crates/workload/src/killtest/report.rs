@@ -79,7 +79,7 @@ impl Round {
     pub fn passed(&self) -> bool {
         self.stale + self.wrong == 0
             && self.complaints.is_empty()
-            && self.kept.is_none_or(|kept| kept.holds())
+            && self.kept.as_ref().is_none_or(Kept::holds)
     }
 
     /// The round in a line.
@@ -177,7 +177,7 @@ impl KillReport {
             }));
             let complaints = round.complaints.iter().take(5);
             lines.extend(complaints.map(|c| format!("  one of {}: {c}", round.complaints.len())));
-            if let Some(kept) = round.kept.filter(|kept| !kept.holds()) {
+            if let Some(kept) = round.kept.as_ref().filter(|kept| !kept.holds()) {
                 lines.push(format!("  too much was missing after the restart: {kept:?}"));
             }
         }

@@ -87,12 +87,22 @@ impl<'a> Stage<'a> {
         self.judge(&mut round)?;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
             let clean = kind == Kind::Clean;
-            let searched = sample.search(&self.site.flash, self.site.rows, ledger, (ended, clean));
+            let searched = sample.search(
+                &self.site.flash,
+                self.site.rows,
+                ledger,
+                &mut self.site.segments,
+                (ended, clean),
+            );
             searched.map_err(|source| KillError::Files { path: self.site.flash.clone(), source })?;
         }
         self.between(kind, copy, &mut round)?;
         self.start_again(kind, &mut round)?;
-        let kept = sample.as_ref().zip(self.site.ledger.as_ref()).map(|(s, l)| s.judge(&self.site.load, l));
+        self.site.load.release();
+        let mut kept = None;
+        if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
+            kept = Some(sample.judge(&self.site.load, ledger, &mut self.site.segments)?);
+        }
         self.after(kind)?;
         round.kept = kept.filter(|_| kind.keeps_flash() && self.lived.lost() - stalled < STALLED);
         round.stalled = self.lived.lost() - stalled >= STALLED;
@@ -303,7 +313,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Starts the server, sees that it answers reads, and lets the load go on.
+    /// Starts the server and sees that it answers reads.
     fn start_again(&mut self, kind: Kind, round: &mut Round) -> Result<(), KillError> {
         let (life, ready) = self.site.start()?;
         self.life = Some(life);
@@ -316,7 +326,6 @@ impl<'a> Stage<'a> {
         self.site.load.for_all(&[NOBODY, NOBODY + 8, NOBODY + 16], |client, key| client.read(key).map(drop));
         round.warm_up_ms = since.elapsed().as_millis() as u64;
         self.site.load.shared().expect(true);
-        self.site.load.release();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Which values stand on flash, found by their own bytes: nothing here knows how the engine lays them out.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read},
     path::Path,
@@ -11,19 +11,19 @@ use memchr::memmem::Finder;
 
 use super::rows;
 
+/// Where values stand, by key and number.
+pub(super) type Found = HashMap<(u64, u64), Vec<u64>>;
+
 const STEP: usize = 8 << 20;
 
 /// The (key, number) pairs of `wanted` whose whole value stands somewhere in the file or device, of which values of `largest` bytes
-/// at most are expected. Nobody may be writing to it.
-pub(super) fn find(
-    path: &Path,
-    wanted: &HashSet<(u64, u64)>,
-    largest: u64,
-) -> io::Result<HashSet<(u64, u64)>> {
+/// at most are expected, with the offsets of all places. Nobody may be writing to it.
+pub(super) fn find(path: &Path, wanted: &HashSet<(u64, u64)>, largest: u64) -> io::Result<Found> {
     let mut file = File::open(path)?;
     // What was written past the page cache must not be read from it.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-    let mut found = HashSet::new();
+    let mut found = Found::new();
+    let mut start = 0;
     let finder = Finder::new(&rows::MAGIC);
     let mut buffer = Vec::with_capacity(STEP + largest as usize);
     loop {
@@ -38,13 +38,14 @@ pub(super) fn find(
             let Some((key, number, len)) = rows::head(&buffer[next..]) else { continue };
             let value = buffer.get(next..next.saturating_add(len.min(largest) as usize));
             if wanted.contains(&(key, number)) && value.and_then(|v| rows::number(key, v)) == Some(number) {
-                found.insert((key, number));
+                found.entry((key, number)).or_default().push(start + next as u64);
             }
         }
         if last {
             return Ok(found);
         }
         buffer.drain(..end);
+        start += end as u64;
     }
 }
 
@@ -67,6 +68,7 @@ mod tests {
         let wanted = HashSet::from([(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)]);
         let found = find(&path, &wanted, 5_000).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(found, HashSet::from([(1, 10), (2, 20), (5, 50)]));
+        assert_eq!(found[&(1, 10)], [1000]);
+        assert_eq!(found.into_keys().collect::<HashSet<_>>(), HashSet::from([(1, 10), (2, 20), (5, 50)]));
     }
 }

@@ -16,6 +16,7 @@ use super::{
     process::{self, Life, Server},
     rows::Rows,
     schedule::Place,
+    segments::{self, Segments},
 };
 use crate::{cql::ConnectOptions, fake_backend::FakeBackend, rng::Rng};
 
@@ -39,6 +40,7 @@ pub(super) struct Site {
     pub(super) load: Load,
     pub(super) server: Server,
     pub(super) ledger: Option<Arc<Ledger>>,
+    pub(super) segments: Segments,
     pub(super) fake: Option<FakeBackend>,
     pub(super) rows: Rows,
     /// The file or device that holds the values.
@@ -103,7 +105,7 @@ impl Site {
             binary: options.binary.clone(),
             backend: backend.or_else(|| options.backend.clone()).unwrap_or_default(),
             flash_options: Vec::new(),
-            log,
+            log: log.clone(),
             cql: process::free_port(&mut ports)?,
             admin: process::free_port(&mut ports)?,
             memory: format!("{}B", sizes.memory),
@@ -122,6 +124,7 @@ impl Site {
             load,
             server,
             ledger,
+            segments: Segments::new(log),
             fake,
             rows: sizes.rows,
             flash,
@@ -172,6 +175,7 @@ fn common_options(options: &KillOptions) -> Vec<String> {
         ("--table-policy", policy.as_str()),
         ("--unknown-outcome-hold", &options.hold),
         ("--restart-grace", "4h"),
+        ("--log-level", segments::LOG_LEVEL),
     ];
     given.iter().flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()]).collect()
 }

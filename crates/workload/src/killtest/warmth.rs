@@ -1,8 +1,8 @@
 //! What a crash may cost (G3), judged from outside.
 //!
 //! Just before the end of a life some hundreds of rows are read: what the cache serves then is the *sample*. When the process is
-//! dead, the flash is searched for the values of the sample: what stands there, byte by byte, *had reached flash*, and must be served after the
-//! start. What does not may be missing if it is new. Whether the cache served a read is seen by the database, which was not asked.
+//! dead, the flash is searched for the values of the sample: what stands there, byte by byte, in a segment that the cache has not given up
+//! for others, *had reached flash*, and must be served after the start. What does not may be missing if it is new. Whether the cache served a read is seen by the database, which was not asked.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,6 +19,7 @@ use super::{
     load::Load,
     rows::{self, Rows},
     scan,
+    segments::Segments,
 };
 use crate::rng::Rng;
 
@@ -26,8 +27,6 @@ use crate::rng::Rng;
 pub(super) const HOT: u64 = 100;
 /// Objects that are newer may be missing.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
-/// So many bytes of new objects may be missing.
-pub(super) const WINDOW_BYTES: u64 = 64 << 20;
 
 /// A row that the cache served just before the end of a life.
 struct Sampled {
@@ -41,15 +40,26 @@ struct Sampled {
 /// What the cache served just before the end of a life, and what of it is on flash.
 pub(super) struct Sample {
     rows: Vec<Sampled>,
-    on_flash: HashSet<(u64, u64)>,
+    on_flash: scan::Found,
     ended: Duration,
     window: Duration,
     reads: Vec<u32>,
     bytes: u64,
 }
 
+/// A row that had reached flash and was not served.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Lost {
+    /// Its key.
+    pub key: u64,
+    /// Age at the end of the life in milliseconds.
+    pub age_ms: u64,
+    /// Offset of its value in the flash file.
+    pub at: u64,
+}
+
 /// What a restart kept of a sample.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Kept {
     /// Rows of the sample that nobody wrote meanwhile.
     pub sampled: u64,
@@ -63,12 +73,14 @@ pub struct Kept {
     pub missing_age_ms: u64,
     /// Bytes that came into the cache after the oldest of them: what may be missing in all.
     pub missing_bytes: u64,
-    /// Rows that had not reached flash, were not served, and were older than the window or had more than its bytes after them.
+    /// Rows that had not reached flash, were not served, and were older than the window.
     pub too_old: u64,
     /// The hottest rows of the sample older than the window.
     pub hot: u64,
     /// Those of them that were served.
     pub hot_served: u64,
+    /// What had reached flash and was not served.
+    pub lost: Vec<Lost>,
 }
 
 impl Kept {
@@ -83,6 +95,7 @@ impl Kept {
         self.too_old += other.too_old;
         self.hot += other.hot;
         self.hot_served += other.hot_served;
+        self.lost.extend(&other.lost);
     }
 
     /// Share of what had reached flash that was served; 1 where there was nothing.
@@ -134,7 +147,7 @@ impl Sample {
         let hot: HashSet<u64> = keys.iter().take(HOT as usize).copied().collect();
         rows.iter_mut().for_each(|row| row.hot = hot.contains(&row.key));
         let (ended, window) = (Duration::ZERO, WINDOW);
-        Sample { rows, on_flash: HashSet::new(), ended, window, reads: Vec::new(), bytes: 0 }
+        Sample { rows, on_flash: scan::Found::new(), ended, window, reads: Vec::new(), bytes: 0 }
     }
 
     /// The life has ended at `ended`, clean or not: what of the sample is in the file `flash`?
@@ -143,6 +156,7 @@ impl Sample {
         flash: &Path,
         rows: Rows,
         ledger: &Ledger,
+        segments: &mut Segments,
         (ended, clean): (Duration, bool),
     ) -> io::Result<()> {
         self.ended = ended;
@@ -152,15 +166,33 @@ impl Sample {
         let once = self.rows.iter().filter(|row| row.asked.times == 1);
         let wanted = once.map(|row| (row.key, row.number)).collect();
         self.on_flash = scan::find(flash, &wanted, rows.largest)?;
+        self.forget_given_up(segments)
+    }
+
+    /// Flash that was given up holds values that nobody promises.
+    fn forget_given_up(&mut self, segments: &mut Segments) -> io::Result<()> {
+        segments.update()?;
+        self.on_flash.retain(|_, places| {
+            places.retain(|at| !segments.is_given_up(*at));
+            !places.is_empty()
+        });
         Ok(())
     }
 
     /// Reads the sample again in the next life, beside the load.
-    pub(super) fn judge(&self, load: &Load, ledger: &Ledger) -> Kept {
+    pub(super) fn judge(
+        &mut self,
+        load: &Load,
+        ledger: &Ledger,
+        segments: &mut Segments,
+    ) -> io::Result<Kept> {
         let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
-        let keys: Vec<u64> = self.rows.iter().map(|row| row.key).collect();
+        // What must be there first: every miss brings something new into the cache, for which something else may have to go.
+        let (first, then): (Vec<_>, Vec<_>) =
+            self.rows.iter().partition(|row| self.on_flash.contains_key(&(row.key, row.number)));
+        let keys: Vec<u64> = first.iter().chain(&then).map(|row| row.key).collect();
         let shared = load.shared();
-        let kept = Mutex::new(Kept::default());
+        let answers = Mutex::new(Vec::new());
         load.for_all(&keys, |client, key| {
             let row = order[&key];
             if shared.begun(key) != row.writes {
@@ -169,25 +201,42 @@ impl Sample {
             let value = client.read(key)?;
             let served = ledger.row(key).reads == self.reads[key as usize] && value == Some(row.number);
             if shared.begun(key) == row.writes && (served || value == Some(row.number)) {
-                self.note(row, served, &mut kept.lock().expect("no client panics"));
+                answers.lock().expect("no client panics").push((key, served));
             }
             Ok(())
         });
-        kept.into_inner().expect("no client panics")
+        let mut kept = Kept::default();
+        let had_reached: HashSet<_> = self.on_flash.keys().copied().collect();
+        // The load may have driven something out before it was looked at.
+        self.forget_given_up(segments)?;
+        let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
+        for (key, served) in answers.into_inner().expect("no client panics") {
+            let row = order[&key];
+            let name = (row.key, row.number);
+            let driven_out = !served && had_reached.contains(&name) && !self.on_flash.contains_key(&name);
+            if !driven_out {
+                self.note(row, served, &mut kept);
+            }
+        }
+        Ok(kept)
     }
 
     fn note(&self, row: &Sampled, served: bool, kept: &mut Kept) {
         let age = self.ended.saturating_sub(row.asked.kept_at);
         let after = self.bytes - row.asked.bytes;
         kept.sampled += 1;
-        if self.on_flash.contains(&(row.key, row.number)) {
+        if let Some(at) = self.on_flash.get(&(row.key, row.number)) {
             kept.on_flash += 1;
             kept.on_flash_served += u64::from(served);
+            if !served {
+                let (key, age_ms, at) = (row.key, age.as_millis() as u64, at[0]);
+                kept.lost.push(Lost { key, age_ms, at });
+            }
         } else if !served {
             kept.new_missing += 1;
             kept.missing_age_ms = kept.missing_age_ms.max(age.as_millis() as u64);
             kept.missing_bytes = kept.missing_bytes.max(after);
-            kept.too_old += u64::from(age > self.window || after > WINDOW_BYTES);
+            kept.too_old += u64::from(age > self.window);
         }
         if row.hot && age > self.window {
             kept.hot += 1;
