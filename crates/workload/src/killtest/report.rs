@@ -79,7 +79,11 @@ impl Round {
     pub fn passed(&self) -> bool {
         self.stale + self.wrong == 0
             && self.complaints.is_empty()
-            && self.kept.as_ref().is_none_or(Kept::holds)
+            && self.kept.as_ref().is_none_or(|kept| self.holds(kept))
+    }
+
+    fn holds(&self, kept: &Kept) -> bool {
+        kept.flash_holds() && (!self.place.has_room() || kept.window_holds())
     }
 
     /// The round in a line.
@@ -109,7 +113,7 @@ impl Round {
                     kept.missing_age_ms as f64 / 1e3,
                     mebibytes(kept.missing_bytes)
                 );
-                if kept.too_old > 0 {
+                if kept.too_old > 0 && self.place.has_room() {
                     let _ = write!(line, ", {} TOO OLD TO BE MISSING", kept.too_old);
                 }
             }
@@ -160,7 +164,9 @@ impl KillReport {
     /// Whether every bound held in every round and in all, and some reads came from the cache: without hits the test proves nothing.
     pub fn passed(&self) -> bool {
         let total = self.sum(|_| true);
-        self.rounds.iter().all(Round::passed) && total.kept.holds() && total.dram_hits + total.flash_hits > 0
+        let with_room = self.sum(|round| round.place.has_room());
+        let warm = total.kept.flash_holds() && with_room.kept.window_holds();
+        self.rounds.iter().all(Round::passed) && warm && total.dram_hits + total.flash_hits > 0
     }
 
     /// What was wrong, the first few of each kind.
@@ -177,7 +183,7 @@ impl KillReport {
             }));
             let complaints = round.complaints.iter().take(5);
             lines.extend(complaints.map(|c| format!("  one of {}: {c}", round.complaints.len())));
-            if let Some(kept) = round.kept.as_ref().filter(|kept| !kept.holds()) {
+            if let Some(kept) = round.kept.as_ref().filter(|kept| !round.holds(kept)) {
                 lines.push(format!("  too much was missing after the restart: {kept:?}"));
             }
         }

@@ -78,6 +78,7 @@ impl<'a> Stage<'a> {
         let mut counters = Counters::default();
         self.live(kind, &mut life, &mut counters, &mut round)?;
         let stalled = self.lived.lost();
+        self.site.segments.mark()?;
         let mut sample = self.sample();
         self.look(&mut counters);
         let copy = self.copy_journal()?;
@@ -195,9 +196,9 @@ impl<'a> Stage<'a> {
                 device.heal()?;
             }
             (Kind::IoErrors, Medium::Shim(shim)) => {
-                let share = |rng: &mut Rng| -> f64 { [0.0, 0.01, 0.2, 1.0][rng.below(4) as usize] };
+                let share = |rng: &mut Rng| -> f64 { [0.0, 0.05, 0.3, 1.0][rng.below(4) as usize] };
                 let (reads, writes, syncs) =
-                    (share(&mut self.rng), share(&mut self.rng).max(0.01), share(&mut self.rng));
+                    (share(&mut self.rng), share(&mut self.rng).max(0.3), share(&mut self.rng));
                 let full = self.rng.below(2) == 0;
                 let before = shim.failed()?;
                 shim.set(Faults { reads, writes, syncs, full })?;

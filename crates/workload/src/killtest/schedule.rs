@@ -102,6 +102,11 @@ impl Place {
         }
     }
 
+    /// Whether all that is cached fits its flash. Where it does not, what is less asked for than what would have to go is not written.
+    pub fn has_room(self) -> bool {
+        self != Place::Tight
+    }
+
     /// What can happen there.
     fn kinds(self) -> &'static [Kind] {
         use Kind::*;

@@ -1,7 +1,7 @@
 //! Which parts of the flash the cache has given up to write there again: it says so in its log.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::PathBuf,
@@ -17,11 +17,13 @@ pub(super) struct Segments {
     read_to: u64,
     /// Whether each is given up.
     given_up: BTreeMap<u64, bool>,
+    /// Those that were given up since the mark, opened again or not.
+    lately: HashSet<u64>,
 }
 
 impl Segments {
     pub(super) fn new(log: PathBuf) -> Segments {
-        Segments { log, read_to: 0, given_up: BTreeMap::new() }
+        Segments { log, read_to: 0, given_up: BTreeMap::new(), lately: HashSet::new() }
     }
 
     /// Reads on in the log.
@@ -44,12 +46,23 @@ impl Segments {
         let offset = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("offset="));
         if let Some(offset) = offset.and_then(|offset| offset.parse().ok()) {
             self.given_up.insert(offset, given_up);
+            if given_up {
+                self.lately.insert(offset);
+            }
         }
     }
 
-    /// Whether what stands at `offset` is in a segment that was given up.
+    /// From now on it is remembered what was given up.
+    pub(super) fn mark(&mut self) -> io::Result<()> {
+        self.update()?;
+        self.lately.clear();
+        Ok(())
+    }
+
+    /// Whether what stands at `offset` is in a segment that is given up, or was since the mark.
     pub(super) fn is_given_up(&self, offset: u64) -> bool {
-        self.given_up.range(..=offset).next_back().is_some_and(|(_, given_up)| *given_up)
+        let segment = self.given_up.range(..=offset).next_back();
+        segment.is_some_and(|(start, given_up)| *given_up || self.lately.contains(start))
     }
 }
 
@@ -78,6 +91,15 @@ mod tests {
         .unwrap();
         segments.update().unwrap();
         assert!(segments.is_given_up(1500) && !segments.is_given_up(2500) && !segments.is_given_up(10));
+        std::fs::write(
+            &log,
+            std::fs::read_to_string(&log).unwrap() + "aimed\nx segment opened device=0 offset=1000\n",
+        )
+        .unwrap();
+        segments.update().unwrap();
+        assert!(segments.is_given_up(1500), "what is there now came after the mark");
+        segments.mark().unwrap();
+        assert!(!segments.is_given_up(1500));
         std::fs::remove_file(&log).unwrap();
     }
 }
