@@ -1,19 +1,43 @@
-"""The kill -9 campaign of `afterglow-workload`, short, against a real Cassandra: no stale and no wrong value."""
+"""The kill -9 campaign of `afterglow-workload`, short: no stale and no wrong value, warm after every kind of end, and planted lies are found."""
 
 import json
 import subprocess
 
+import pytest
 from afterglow_e2e.afterglow import binary
 
-ROUNDS = 6
+
+def campaign(directory, *options, timeout=240):
+    command = [binary("afterglow-workload"), "killtest", "--afterglow", binary(), "--dir", directory, "--json", *options]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
 
 
-def test_no_stale_read_across_kills_of_the_real_binary(cassandra, tmp_path):
-    command = [
-        *(binary("afterglow-workload"), "killtest", "--afterglow", binary(), "--backend", cassandra.contact),
-        *("--rounds", ROUNDS, "--life-max", "3s", "--dir", tmp_path / "killtest", "--json"),
-    ]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
-    assert report["kills"] + report["stops"] == ROUNDS and report["kills"] >= ROUNDS - 2
+def test_every_kind_of_end_leaves_the_cache_right_and_warm(tmp_path):
+    """All kinds there are, against a database in memory that tells what it was asked for."""
+    done = campaign(tmp_path / "killtest", "--rounds", 16, "--keys", 3000, "--sample", 400, "--life-max", "1500ms")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    rounds = json.loads(done.stdout)["rounds"]
+    kinds = {"kill", "recovery", "stop", "clean", "checkpoint", "memory", "pause", "doubt", "io-errors"}
+    assert kinds <= {done["kind"] for done in rounds}
+    assert sum(done["kept"]["on_flash"] for done in rounds if done["kept"]) > 1000
+
+
+def test_no_stale_read_across_kills_before_a_real_database(cassandra, tmp_path):
+    options = ["--rounds", 6, "--place", "roomy", "--keys", 1000, "--backend", cassandra.contact]
+    done = campaign(tmp_path / "killtest", *options)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert len(json.loads(done.stdout)["rounds"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        (["--stale-reads", 0.2], "Stale"),
+        (["--lie", "rolled-back"], "Stale"),
+        (["--lie", "emptied"], "too much was missing after the restart"),
+    ],
+)
+def test_a_planted_lie_is_found(lie, found, tmp_path):
+    options = ["--rounds", 4, "--place", "roomy", "--keys", 2000, "--sample", 400, "--life-max", "1500ms"]
+    done = campaign(tmp_path / "killtest", *options, *lie)
+    assert done.returncode == 1 and found in done.stderr, done.stdout[-2000:] + done.stderr

@@ -32,7 +32,7 @@ fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
             std::thread::yield_now();
         }
         let events = history.finish().unwrap();
-        carried = residue(&events).unwrap();
+        carried = residue(&events, origin.elapsed().as_nanos() as u64).unwrap();
         recorded.push(events);
     }
     recorded

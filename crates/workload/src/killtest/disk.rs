@@ -31,7 +31,7 @@ pub(super) fn cannot_mount() -> Option<&'static str> {
     let tools = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
     let found = |name: &&str| tools.iter().any(|dir| Path::new(dir).join(name).exists());
     let needed = ["losetup", "mkfs.ext4", "mount"];
-    (!needed.iter().all(|name| found(name)) || !Path::new("/dev/loop-control").exists())
+    (!needed.iter().all(found) || !Path::new("/dev/loop-control").exists())
         .then_some("losetup, mkfs.ext4, mount and /dev/loop-control are needed")
 }
 

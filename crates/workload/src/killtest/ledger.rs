@@ -53,7 +53,7 @@ impl Ledger {
             return;
         }
         let value = served.cells.and_then(|cells| cells.get(2)?.as_deref());
-        let number = value.and_then(|value| rows::head(value)).map(|(_, number, _)| number);
+        let number = value.and_then(rows::head).map(|(_, number, _)| number);
         *bytes += value.map_or(0, |value| value.len() as u64);
         row.times = if number == row.number { row.times + 1 } else { 1 };
         (row.number, row.kept_at, row.bytes) = (number, now, *bytes);
