@@ -107,7 +107,9 @@ def answers_cql(address, port, timeout=2.0):
 class Cassandra:
     """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address and ports."""
 
-    def __init__(self, folder=None, address=None, port=None, heap="1G", auth=False, settings=None, detached=False):
+    def __init__(
+        self, folder=None, address=None, port=None, heap="1G", auth=False, settings=None, detached=False, seed=None
+    ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,6 +117,10 @@ class Cassandra:
         self.address = address or f"127.0.0.{random.randint(10, 250)}"
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
+        self.joins = seed is not None
+        # A node of the cluster that this other node is in, or of one of its own.
+        self.storage_port = free_port(self.address)
+        self.seed = seed.seed if seed else f"{self.address}:{self.storage_port}"
         self.log = self.folder / "cassandra.log"
         self.child = None
         self._write_configuration()
@@ -137,13 +143,13 @@ class Cassandra:
             "seed_provider": [
                 {
                     "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
-                    "parameters": [{"seeds": self.address}],
+                    "parameters": [{"seeds": self.seed}],
                 }
             ],
             "listen_address": self.address,
             "rpc_address": self.address,
             "native_transport_port": self.port,
-            "storage_port": free_port(self.address),
+            "storage_port": self.storage_port,
             "ssl_storage_port": free_port(self.address),
             "start_native_transport": True,
             "auto_bootstrap": False,
@@ -199,7 +205,8 @@ class Cassandra:
             "-Dcassandra-foreground=yes",
             # A single node has nobody to wait for.
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",
-            "-Dcassandra.ring_delay_ms=100",
+            # Twice this long is waited for the first word of the others.
+            f"-Dcassandra.ring_delay_ms={5000 if self.joins else 100}",
             "-Dcassandra.superuser_setup_delay_ms=0",
             "-cp",
             os.pathsep.join([str(self.folder), *map(str, jars)]),
