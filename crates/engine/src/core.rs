@@ -71,6 +71,9 @@ pub struct Core {
     pub(crate) time: AtomicU64,
     pub(crate) loading: AtomicBool,
     pub(crate) checkpointing: AtomicBool,
+    /// Segments and blocks of index lines to be loaded after opening, and those already loaded.
+    pub(crate) load_parts: AtomicU64,
+    pub(crate) load_parts_done: AtomicU64,
     /// No puts any more.
     pub(crate) closed: AtomicBool,
     /// The clean marker is being written, or was.
@@ -324,6 +327,8 @@ impl Core {
             journal_poisoned: self.journal.is_poisoned(),
             loading: self.loading.load(Ordering::Acquire),
             checkpointing: self.checkpointing.load(Ordering::Relaxed),
+            load_parts: self.load_parts.load(Ordering::Relaxed),
+            load_parts_done: self.load_parts_done.load(Ordering::Relaxed),
             ..Stats::default()
         };
         for slot in &self.shards {

@@ -5,14 +5,15 @@
 //! fails, *poisons* the journal: its namespaces would be cold if the process died now. A later checkpoint that covers the
 //! moment lifts the poison.
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use std::{io, iter, thread};
 
 use crate::sync::Mutex;
-
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::format::journal::{self as format, Entry, Event};
 use crate::media::Media;
+use crate::recovery::threads_for;
 
 /// Bytes loaded at a time while scanning.
 const SCAN: usize = 1 << 18;
@@ -32,17 +33,73 @@ pub struct Journal {
     bare: AtomicBool,
 }
 
-/// What recovery found in a journal.
+/// A put or remove of a single object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kill {
+    /// Hash of namespace and key.
+    pub hash: u64,
+    /// Its version: lower ones are dead.
+    pub version: u64,
+    /// Namespace id.
+    pub ns: u16,
+}
+
+/// What recovery found in a journal: every whole entry from the position asked for on, in no order.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Every whole entry from the position asked for on, in no order.
-    pub entries: Vec<Entry>,
+    /// Puts and removes of single objects, as each thread found them.
+    kills: Vec<Vec<Kill>>,
+    /// All other entries.
+    pub others: Vec<Entry>,
     /// One past the highest position found.
     pub head: u64,
     /// An entry had been lost, or the journal could not be read.
     pub poisoned: bool,
     /// Highest Unix time seen.
     pub time: u64,
+    /// Below this position entries were lost that only a checkpoint can make up for.
+    pub sound_from: u64,
+}
+
+impl Scan {
+    /// Puts and removes of single objects.
+    pub fn kills(&self) -> impl Iterator<Item = &Kill> {
+        self.kills.iter().flatten()
+    }
+}
+
+/// What one thread found.
+struct Part {
+    kills: Vec<Kill>,
+    others: Vec<Entry>,
+    head: u64,
+}
+
+impl Part {
+    fn scan(media: &dyn Media, seed: u64, capacity: u64, needed: u64, slots: Range<u64>) -> io::Result<Self> {
+        let mut part = Self { kills: Vec::new(), others: Vec::new(), head: 0 };
+        let mut buf = vec![0; SCAN];
+        let mut slot = slots.start;
+        while slot < slots.end {
+            let n = (slots.end - slot).min(SCAN as u64 / format::ENTRY);
+            let bytes = &mut buf[..(n * format::ENTRY) as usize];
+            media.load(format::HEADER + slot * format::ENTRY, bytes)?;
+            for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
+                let Some(entry) = Entry::decode(raw, seed) else { continue };
+                let position = u64::from(entry.lap) * capacity + slot + i;
+                part.head = part.head.max(position + 1);
+                if position < needed {
+                    continue;
+                }
+                match entry.event {
+                    Event::Kill { hash, ns } => part.kills.push(Kill { hash, version: entry.version, ns }),
+                    _ => part.others.push(entry),
+                }
+            }
+            slot += n;
+        }
+        Ok(part)
+    }
 }
 
 impl Journal {
@@ -59,6 +116,7 @@ impl Journal {
         media.store(0, &format::encode_header(uuid))?;
         media.store(format::POISON_AT, &0u64.to_le_bytes())?;
         media.store(format::TIME_AT, &time.to_le_bytes())?;
+        media.store(format::SOUND_FROM_AT, &0u64.to_le_bytes())?;
         media.sync()?;
         Ok(Self::resume(media, uuid, epoch, 0, 0))
     }
@@ -99,27 +157,33 @@ impl Journal {
         if !format::is_header(&header, uuid) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not the journal of this cache"));
         }
-        let (mut poison, mut time) = ([0; 8], [0; 8]);
+        let (mut poison, mut time, mut sound_from) = ([0; 8], [0; 8], [0; 8]);
         media.load(format::POISON_AT, &mut poison)?;
         media.load(format::TIME_AT, &mut time)?;
-        let mut scan = Scan { poisoned: poison != [0; 8], time: u64::from_le_bytes(time), ..Scan::default() };
+        media.load(format::SOUND_FROM_AT, &mut sound_from)?;
+        let mut scan = Scan {
+            poisoned: poison != [0; 8],
+            time: u64::from_le_bytes(time),
+            sound_from: u64::from_le_bytes(sound_from),
+            ..Scan::default()
+        };
         let (seed, capacity) = (format::seed(uuid, epoch), Self::capacity(media));
-        let mut buf = vec![0; SCAN];
-        let mut slot = 0;
-        while slot < capacity {
-            let n = (capacity - slot).min(SCAN as u64 / format::ENTRY);
-            let bytes = &mut buf[..(n * format::ENTRY) as usize];
-            media.load(format::HEADER + slot * format::ENTRY, bytes)?;
-            for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
-                if let Some(entry) = Entry::decode(raw, seed) {
-                    let position = u64::from(entry.lap) * capacity + slot + i;
-                    scan.head = scan.head.max(position + 1);
-                    if position >= needed {
-                        scan.entries.push(entry);
-                    }
-                }
-            }
-            slot += n;
+        let threads = threads_for(capacity as usize) as u64;
+        let part = |n: u64| {
+            let slots = n * capacity / threads..(n + 1) * capacity / threads;
+            Part::scan(media, seed, capacity, needed, slots)
+        };
+        let parts = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || part(n))).collect();
+            let first = part(0);
+            let join =
+                |t: thread::ScopedJoinHandle<'_, _>| t.join().unwrap_or(Err(io::ErrorKind::Other.into()));
+            iter::once(first).chain(others.into_iter().map(join)).collect::<io::Result<Vec<_>>>()
+        })?;
+        for part in parts {
+            scan.head = scan.head.max(part.head);
+            scan.kills.push(part.kills);
+            scan.others.extend(part.others);
         }
         Ok(scan)
     }
@@ -206,9 +270,15 @@ impl Journal {
         }
         self.bare.store(false, Ordering::Release);
         let mut poison = self.poison.lock();
-        if poison.is_some_and(|below| position >= below) {
-            // Everything the lost entries said is in the checkpoint.
-            if self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok() {
+        if let Some(below) = poison.filter(|below| position >= *below) {
+            // Everything the lost entries said is in the checkpoint. Should that become unreadable, the journal must not pass for
+            // whole: its word that it is not comes first.
+            let lifted = self
+                .media
+                .store(format::SOUND_FROM_AT, &below.to_le_bytes())
+                .and_then(|()| self.media.sync())
+                .and_then(|()| self.media.store(format::POISON_AT, &0u64.to_le_bytes()));
+            if lifted.is_ok() {
                 reached!(PoisonLifted);
                 *poison = None;
             }

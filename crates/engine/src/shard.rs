@@ -1,12 +1,12 @@
 //! A shard: the part of the key space whose changes go through one mutex.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::sync::{Mutex, MutexGuard};
 
 use crate::dram::{DramTier, Entry, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};
+use crate::recovery::KillMap;
 use crate::segment::SegmentTable;
 
 /// What a shard's mutex guards.
@@ -19,7 +19,7 @@ pub struct Shard {
     pub sketch: FrequencySketch,
     /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded from a checkpoint can
     /// be older than what the journal or this process knows.
-    pub kills: Option<HashMap<u64, u64>>,
+    pub kills: Option<KillMap>,
     /// Whether changes still add to `kills`: until the last index line is loaded.
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
@@ -63,10 +63,13 @@ impl Shard {
         }
     }
 
-    /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`.
-    pub fn distrust_below(&mut self, hash: u64, version: u64) {
-        let kill = self.kills.get_or_insert_default().entry(hash).or_default();
+    /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`. False when it is itself
+    /// below what is known.
+    pub fn distrust_below(&mut self, hash: u64, version: u64) -> bool {
+        let kill = self.kills.get_or_insert_default().entry(hash).or_insert(version);
+        let newest = *kill <= version;
         *kill = (*kill).max(version);
+        newest
     }
 
     /// Clears the slot of `hash` if it points at `location`.

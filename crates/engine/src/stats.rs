@@ -233,4 +233,8 @@ pub struct Stats {
     pub loading: bool,
     /// A checkpoint is being written.
     pub checkpointing: bool,
+    /// Segments and blocks of index lines to be loaded after opening.
+    pub load_parts: u64,
+    /// How many of them are loaded.
+    pub load_parts_done: u64,
 }

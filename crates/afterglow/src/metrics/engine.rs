@@ -119,6 +119,8 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ),
         ("checkpoint_running", "1 while a checkpoint is being written.", stats.checkpointing.into()),
         ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
+        ("load_parts", "Segments and index blocks to be loaded after the start.", stats.load_parts),
+        ("load_parts_done", "How many of them are loaded.", stats.load_parts_done),
     ] {
         out.single(&format!("afterglow_engine_{what}"), Kind::Gauge, help, value);
     }

@@ -1,4 +1,5 @@
-//! Loading index lines behind a cache that serves already, and sweeping what the journal contradicts.
+//! Loading behind a cache that serves already: first the segments written since the checkpoint, record by record, then its index
+//! lines; and sweeping what the journal contradicts.
 //!
 //! While this runs, lookups compare versions with the shard's kill map, and every put and remove adds to it. A slot from the
 //! checkpoint is entered only if nothing was entered for its tag meanwhile. When all lines are there, each hash in the map
@@ -19,7 +20,7 @@ use crate::disk::{DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, decode_block, stride};
 use crate::format::footer::{self, Entry};
 use crate::index::{IndexWriter, Location, Slot, UNIT};
-use crate::recovery::LoadPlan;
+use crate::recovery::{self, LoadPlan, Reader};
 use crate::segment::SegmentState;
 
 /// Reads in flight.
@@ -38,9 +39,13 @@ pub enum Part {
 
 /// The state of loading.
 pub struct Load {
-    header: Header,
-    area: u32,
+    /// Where lines come from, if there are any.
+    checkpoint: Option<(Header, u32)>,
     generations: Vec<u64>,
+    /// Segments not yet read exactly, and the generations they were opened with.
+    exact: VecDeque<(u32, u64)>,
+    /// Which namespaces (by id) may be believed.
+    warm: Vec<bool>,
     /// Blocks not yet asked for.
     blocks: VecDeque<(u32, u64)>,
     /// Footers not yet asked for; only when rebuilding.
@@ -51,34 +56,70 @@ pub struct Load {
     /// Hashes to sweep, collected shard by shard.
     sweep: Vec<u64>,
     swept_shards: usize,
+    /// Segments and blocks there were at first.
+    parts: usize,
+    /// Quarters the log knows of.
+    said: usize,
+    /// When loading began, in milliseconds.
+    begin: u64,
 }
 
 impl Load {
-    pub(super) fn new(core: &Core, plan: LoadPlan) -> Option<Self> {
-        let (header, area) = plan.checkpoint?;
-        let same = header.shards as usize == core.shards.len()
-            && header.lines == core.shards[0].index.lines() as u64;
-        let blocks =
-            (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| (s, b))).collect();
-        let (mut old, mut footers) = (None, VecDeque::new());
-        if !same {
-            reached!(Rebuilt);
-            tracing::info!("the index has another size than before: it is rebuilt in the background");
-            old = Some((0..header.shards).map(|_| IndexWriter::with_lines(header.lines as usize)).collect());
-            footers = (0..).zip(&plan.generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
+    pub(super) fn new(core: &Core, plan: LoadPlan) -> Self {
+        let LoadPlan { checkpoint, generations, exact, warm } = plan;
+        let (mut blocks, mut footers, mut old) = (VecDeque::new(), VecDeque::new(), None);
+        if let Some((header, _)) = checkpoint {
+            let of_shard = |s| (0..header.blocks_per_shard()).map(move |b| (s, b));
+            blocks = (0..header.shards).flat_map(of_shard).collect();
+            let same = header.shards as usize == core.shards.len()
+                && header.lines == core.shards[0].index.lines() as u64;
+            if !same {
+                reached!(Rebuilt);
+                tracing::info!("the index has another size than before: it is rebuilt in the background");
+                let shape = |_| IndexWriter::with_lines(header.lines as usize);
+                old = Some((0..header.shards).map(shape).collect());
+                footers = (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
+            }
         }
-        let generations = plan.generations;
-        Some(Self {
-            header,
-            area,
+        let mut load = Self {
+            checkpoint,
             generations,
+            exact: exact.into(),
+            warm,
             blocks,
             footers,
             old,
             reading: 0,
             sweep: Vec::new(),
             swept_shards: 0,
-        })
+            parts: 0,
+            said: 0,
+            begin: core.clock.millis(),
+        };
+        load.parts = load.left();
+        core.load_parts.store(load.parts as u64, Ordering::Relaxed);
+        load
+    }
+
+    /// Segments and blocks not yet entered.
+    fn left(&self) -> usize {
+        self.exact.len() + self.blocks.len() + self.footers.len() + self.reading
+    }
+
+    /// Notes how far loading has come, in the log at every quarter.
+    fn tell(&mut self, core: &Core) {
+        let done = self.parts.saturating_sub(self.left());
+        core.load_parts_done.store(done as u64, Ordering::Relaxed);
+        let quarter = done * 4 / self.parts.max(1);
+        if quarter > self.said && quarter < 4 {
+            self.said = quarter;
+            tracing::info!(percent = quarter * 25, "loading the index");
+        }
+    }
+
+    /// Whether segments wait to be read: until then nobody knows what is free.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.exact.is_empty()
     }
 
     /// Whether slots into a segment can only come from the checkpoint: it is still in the use it was in then.
@@ -95,8 +136,12 @@ impl Load {
 
 impl Driver {
     pub(super) fn step_load(&mut self, out: &mut Vec<Io>) {
+        if self.read_exact() {
+            return;
+        }
         self.read_blocks(out);
-        let Some(load) = &self.load else { return };
+        let Some(load) = &mut self.load else { return };
+        load.tell(&self.core);
         if !load.blocks.is_empty() || load.reading > 0 {
             return;
         }
@@ -104,10 +149,23 @@ impl Driver {
             return self.read_footers(out);
         }
         if self.sweep_some() {
-            self.load = None;
+            let begin = self.load.take().map_or(0, |load| load.begin);
+            let ms = self.core.clock.millis().saturating_sub(begin);
             self.core.loading.store(false, Ordering::Release);
-            tracing::info!("index loaded");
+            let objects: usize = self.core.shards.iter().map(|slot| slot.index.len()).sum();
+            tracing::info!(objects, ms, "index loaded");
         }
+    }
+
+    /// Reads one of the segments written since the checkpoint, on this thread: they come before anything else, and there is little to
+    /// write yet. Says whether there was one.
+    fn read_exact(&mut self) -> bool {
+        let Some(load) = &mut self.load else { return false };
+        let Some((segment, generation)) = load.exact.pop_front() else { return false };
+        let found = Reader::new(&self.core, load.warm.len()).exact(segment, generation);
+        recovery::enter(&self.core, &found, &load.warm);
+        load.tell(&self.core);
+        true
     }
 
     fn read_blocks(&mut self, out: &mut Vec<Io>) {
@@ -118,8 +176,9 @@ impl Driver {
             }
             let Some((shard, block)) = load.blocks.pop_front() else { return };
             load.reading += 1;
-            let offset = self.core.areas[load.area as usize] + load.header.block_at(shard, block);
-            let kind = IoKind::Read { len: stride(load.header.lines) as u32 };
+            let (header, area) = load.checkpoint.expect("blocks are those of a checkpoint");
+            let offset = self.core.areas[area as usize] + header.block_at(shard, block);
+            let kind = IoKind::Read { len: stride(header.lines) as u32 };
             self.submit(out, Purpose::Load(Part::Block { shard, block }), DeviceId(0), offset, kind);
         }
     }
@@ -152,8 +211,9 @@ impl Driver {
         match part {
             Part::Block { shard, block } => {
                 let first = block * BLOCK_LINES;
+                let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
                 let lines =
-                    read.and_then(|b| decode_block(&b, &self.core.uuid, load.header.sequence, shard, first));
+                    read.and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
                 match lines {
                     Some(lines) => load.enter_lines(&self.core, shard, first, &lines),
                     None => self.core.totals.lost_index_blocks.inc(),
@@ -180,7 +240,10 @@ impl Driver {
         if shard.collecting {
             // All lines are there: from now on who changes a key clears its only slot, and the map does not grow.
             shard.collecting = false;
-            load.sweep = shard.kills.iter().flatten().map(|(&hash, _)| hash).collect();
+            // Older kills cannot contradict lines, they only concern records of segments that were open at the checkpoint.
+            let floor = load.checkpoint.map_or(u64::MAX, |(header, _)| header.version_floor);
+            let contradicting = shard.kills.iter().flatten().filter(|(_, version)| **version >= floor);
+            load.sweep = contradicting.map(|(&hash, _)| hash).collect();
         }
         let from = load.sweep.len().saturating_sub(SWEEP);
         for hash in load.sweep.split_off(from) {

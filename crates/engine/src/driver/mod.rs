@@ -66,10 +66,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(core: Arc<Core>, plan: LoadPlan, config: &Config, areas: [u64; 3]) -> Self {
-        let checkpoint =
-            checkpoint::Checkpoints::new(areas, plan.checkpoint.map(|(h, which)| (h.sequence, which)));
-        let load = load::Load::new(&core, plan);
+    pub(crate) fn new(core: Arc<Core>, plan: Option<LoadPlan>, config: &Config, areas: [u64; 3]) -> Self {
+        let last = plan.as_ref().and_then(|p| p.checkpoint).map(|(h, which)| (h.sequence, which));
+        let checkpoint = checkpoint::Checkpoints::new(areas, last);
+        let load = plan.map(|plan| load::Load::new(&core, plan));
         let now = core.clock.millis();
         Self {
             core,

@@ -43,7 +43,7 @@ impl Driver {
         if self.reclaim.is_none() {
             let free = self.core.table.free_count();
             // While the index loads it is not known what is alive: wait as long as that is possible.
-            let can_wait = self.load.is_some() && free > 0;
+            let can_wait = self.load.as_ref().is_some_and(|load| free > 0 || load.has_unread());
             if free > self.core.free_target || can_wait || self.close.is_sealing() {
                 return;
             }

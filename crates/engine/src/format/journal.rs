@@ -17,7 +17,8 @@
 //! +-------+----------+------+-------+--------+---------+------+------------+
 //! ```
 //! Header: magic 8, format u32, reserved u32, uuid 16, checksum u64 (fixed at creation); at 64 the poison flag (u64, 0 when
-//! sound), at 72 the highest Unix time seen (u64). These two are single words, stored whole.
+//! sound), at 72 the highest Unix time seen (u64), at 80 the position below which entries may be missing although the poison was lifted,
+//! because a checkpoint made up for them (u64). These are single words, stored whole.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,6 +31,8 @@ pub const HEADER: u64 = 4096;
 pub const ENTRY: u64 = 32;
 /// Where the poison flag lives.
 pub const POISON_AT: u64 = 64;
+/// Where the position lives below which entries may be missing: a checkpoint has made up for them.
+pub const SOUND_FROM_AT: u64 = 80;
 /// Where the highest Unix time seen lives.
 pub const TIME_AT: u64 = 72;
 

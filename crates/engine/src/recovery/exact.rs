@@ -1,8 +1,8 @@
 //! Exact segments: all their records are known with versions.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, Entry};
 use crate::format::record::{self, Meta};
@@ -42,7 +42,19 @@ pub struct Exact {
     pub torn: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// For the segments of an open cache.
+    pub fn new(core: &'a Core, namespaces: usize) -> Self {
+        Self {
+            set: &core.set,
+            table: &core.table,
+            uuid: core.uuid,
+            hash_seed: core.hash_seed,
+            namespaces: namespaces as u16,
+            version_limit: core.versions.peek(),
+        }
+    }
+
     fn read(&self, segment: u32, offset: u32, len: u32) -> Option<AlignedBuf> {
         let place = self.table.place(segment);
         self.set.read_at(place.device, place.offset + u64::from(offset), len).ok()
@@ -125,23 +137,27 @@ pub fn meta_of(entry: &Entry) -> Meta {
     }
 }
 
-/// The newest live record of each hash: its version, generation, place and length.
-pub type Live = HashMap<u64, (u64, u64, Location, u32)>;
-
-/// Adds the records of a segment that `kills` leaves alive and that are `wanted`: a dead one must not keep out a living one
-/// from an index line.
-pub fn add_live(live: &mut Live, exact: &Exact, kills: &HashMap<u64, u64>, wanted: impl Fn(&Entry) -> bool) {
+/// Registers a segment and enters those of its records that no kill version contradicts and whose namespaces are warm.
+///
+/// Segments are entered in the order of their generations, each record leaving its version behind as a kill version: so of
+/// several copies of an object the newest stays, also in namespaces whose puts are not journalled.
+pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
+    core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
+    if exact.torn && !exact.entries.is_empty() {
+        core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
+    }
+    let namespaces = core.namespaces.read().clone();
     for e in &exact.entries {
-        let (hash, version) = (e.hash.get(), e.version.get());
-        if kills.get(&hash).is_some_and(|&kill| version < kill) || !wanted(e) {
+        let ns = usize::from(e.ns.get());
+        // A dead one must not keep out a living one from an index line.
+        if !warm.get(ns).is_some_and(|w| *w) || core.dead(&namespaces[ns], &meta_of(e)).is_some() {
             continue;
         }
-        let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
-        let new = (version, exact.generation, at, e.len.get());
-        let best = live.entry(hash).or_insert(new);
-        // Of two copies of one version the later written one is where the index pointed last.
-        if (best.0, best.1) < (new.0, new.1) {
-            *best = new;
+        let (hash, version) = (e.hash.get(), e.version.get());
+        let mut shard = core.shard(hash).lock();
+        if shard.distrust_below(hash, version) {
+            let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
+            core.publish(&mut shard, hash, at, e.len.get());
         }
     }
 }

@@ -13,35 +13,31 @@
 //!
 //! 1. The journal is scanned into kill versions. Kills at or above the floor can contradict index lines; older ones
 //!    cannot, they only concern records of segments that were open then.
-//! 2. Segments opened since the floor, or open at it, are *exact*: their footers (or, for those that were open when the
-//!    process died, their data) tell hash and version of every record, so just the live ones are entered in the index.
-//! 3. The cache serves. The driver loads index lines behind ([`crate::driver`]), leaving out slots into exact segments,
-//!    and compares what it finds with the kill versions of 1 until all lines are there and the contradicted are swept.
+//! 2. The cache serves: whatever lookups find is compared with the kill versions until loading is over.
+//! 3. Segments opened since the floor, or open at it, are *exact*: their footers (or, for those that were open when the
+//!    process died, their data) tell hash and version of every record. The driver reads them first ([`crate::driver`]) and
+//!    enters just the live ones in the index.
+//! 4. Then it loads index lines, leaving out slots into exact segments, and when all are there sweeps those that 1 contradicts.
 
 mod exact;
+mod kills;
 mod open;
 
-pub use exact::meta_of;
+pub use exact::{Reader, enter, meta_of};
+pub use kills::{KillMap, threads_for};
 pub use open::{Env, Opened, STATE, open};
-
-use std::collections::HashMap;
 
 use crate::format::checkpoint::Header;
 
 /// What the driver has to load after opening.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LoadPlan {
     /// The checkpoint and its area, when there is one to load lines from.
     pub checkpoint: Option<(Header, u32)>,
     /// Generation of each segment that lines may point into; 0 for all others (exact ones among them).
     pub generations: Vec<u64>,
-}
-
-/// Kill versions found in the journal.
-#[derive(Debug, Default)]
-pub struct Kills {
-    /// By hash: lower versions are dead, wherever they are.
-    pub all: HashMap<u64, u64>,
-    /// The same from entries at or above the checkpoint's floor only: these contradict index lines.
-    pub lines: HashMap<u64, u64>,
+    /// Segments to be read exactly, and the generations they were opened with, in their order.
+    pub exact: Vec<(u32, u64)>,
+    /// Which namespaces (by id) may be believed.
+    pub warm: Vec<bool>,
 }

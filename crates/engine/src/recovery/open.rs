@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::sync::{Mutex, RwLock};
 
 use super::exact::{self, Reader};
-use super::{Kills, LoadPlan};
+use super::{LoadPlan, kills};
 use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 use crate::core::Core;
@@ -16,7 +16,6 @@ use crate::disk::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
 use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
-use crate::format::footer::Entry;
 use crate::format::journal::Event;
 use crate::format::state::{NamespaceRecord, State, StateError};
 use crate::format::superblock::{Found, RESERVED, Superblock};
@@ -99,9 +98,10 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
     let (state, journal, versions) = begin_life(&past, &env, &warm, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
-    let plan = restore(&core, past, &warm);
+    let warm_count = warm.iter().filter(|w| **w).count();
+    let plan = restore(&core, past, warm);
     let area = core.areas;
-    tracing::info!(segments = core.table.len(), warm = warm.iter().filter(|w| **w).count(), "cache opened");
+    tracing::info!(segments = core.table.len(), warm = warm_count, "cache opened");
     let driver = Driver::new(core.clone(), plan, config, area);
     Ok(Opened { core, driver })
 }
@@ -191,7 +191,7 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
             .as_ref()
             .map_or((state.journal_epoch, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
         let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
-        !scan.poisoned && reaches_back
+        !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
     Past { state, blocks, end, scan, checkpoint, journal_ok }
 }
@@ -368,6 +368,8 @@ fn build(
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
         checkpointing: AtomicBool::new(false),
+        load_parts: AtomicU64::new(0),
+        load_parts_done: AtomicU64::new(0),
         closed: AtomicBool::new(false),
         marked: AtomicBool::new(false),
         spoiled: AtomicBool::new(false),
@@ -401,27 +403,27 @@ fn warm_namespaces(past: &Past) -> Vec<bool> {
     past.state.namespaces.iter().map(|n| warm(&n.options)).collect()
 }
 
-/// Enters what is known exactly and says what the driver has to load.
-fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
+/// Puts what the journal says into force and tells the driver what to load; `None` when there is nothing to believe.
+fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
     if !warm.iter().any(|w| *w) {
         core.table.finish_restore();
-        return LoadPlan::default();
+        return None;
     }
     // Without a checkpoint that goes with a whole journal, footers alone must do (Immutable namespaces).
     let rebuild = past.checkpoint.is_none() && !past.journal_ok;
     let floor = past.checkpoint.as_ref().map_or(0, |(h, ..)| h.version_floor);
     let scan = past.scan.unwrap_or_default();
-    let kills = apply_journal(core, &scan, floor);
-    let mut plan = LoadPlan { generations: vec![0; core.table.len() as usize], ..LoadPlan::default() };
-    // Segments to be read exactly, with the generation they were opened with.
-    let mut exact: Vec<(u32, u64)> = Vec::new();
+    kills::distribute(&scan, &core.shards);
+    apply_kills_of_many(core, &scan);
+    let (generations, checkpoint) = (vec![0; core.table.len() as usize], None);
+    let mut plan = LoadPlan { checkpoint, generations, exact: Vec::new(), warm };
     if let Some((header, area, tables)) = past.checkpoint {
         for kills in &tables.namespaces {
             restore_kills(core, kills);
         }
         for (id, entry) in (0..).zip(&tables.segments).filter(|(id, _)| core.table.contains(*id)) {
             match entry.state {
-                1 => exact.push((id, entry.generation)),
+                1 => plan.exact.push((id, entry.generation)),
                 2 => {
                     core.table.restore(id, entry);
                     plan.generations[id as usize] = entry.generation;
@@ -433,42 +435,60 @@ fn restore(core: &Arc<Core>, past: Past, warm: &[bool]) -> LoadPlan {
     }
     if !past.journal_ok {
         reached!(OpenedDoubtful);
-        carry_over(core, &scan, warm);
+        carry_over(core, &scan, &plan.warm);
     }
-    for entry in &scan.entries {
+    for entry in &scan.others {
         let Event::Open { segment } = entry.event else { continue };
         if entry.version >= floor && core.table.contains(segment) {
-            exact.push((segment, entry.version));
+            plan.exact.push((segment, entry.version));
         }
     }
-    let live = read_exact(core, exact, rebuild, &kills, warm, &mut plan);
-    enter(core, live);
+    if rebuild {
+        rebuild_from_footers(core, &plan.warm);
+        plan.exact.clear();
+    }
+    plan_exact(core, &mut plan);
     core.table.finish_restore();
-    if plan.checkpoint.is_some() {
-        for (hash, version) in kills.lines {
-            core.shard(hash).lock().distrust_below(hash, version);
-        }
-        core.loading.store(true, Ordering::Release);
-        for slot in &core.shards {
-            let mut shard = slot.lock();
-            shard.kills.get_or_insert_default();
-            shard.collecting = true;
-        }
+    core.loading.store(true, Ordering::Release);
+    for slot in &core.shards {
+        slot.lock().collecting = true;
     }
-    plan
+    Some(plan)
+}
+
+/// The newest generation of each segment is the one to be read, in the order in which they were opened.
+fn plan_exact(core: &Core, plan: &mut LoadPlan) {
+    plan.exact.sort_unstable_by_key(|&(id, generation)| (id, std::cmp::Reverse(generation)));
+    plan.exact.dedup_by_key(|(id, _)| *id);
+    plan.exact.sort_unstable_by_key(|&(_, generation)| generation);
+    for &(segment, generation) in &plan.exact {
+        plan.generations[segment as usize] = 0;
+        core.table.set_unread(segment, generation);
+    }
+}
+
+/// Every footer there is.
+fn rebuild_from_footers(core: &Core, warm: &[bool]) {
+    reached!(OpenedFromFooters);
+    let reader = Reader::new(core, warm.len());
+    let mut found: Vec<_> = (0..core.table.len()).filter_map(|s| reader.footer(s)).collect();
+    found.sort_unstable_by_key(|exact| exact.generation);
+    for exact in &found {
+        exact::enter(core, exact, warm);
+    }
 }
 
 /// A new journal was begun, but namespaces that are warm all the same have removals in the old one.
 fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
-    for entry in &scan.entries {
-        let (Event::Kill { ns, .. }
-        | Event::Group { ns, .. }
-        | Event::Epoch { ns, .. }
-        | Event::Clear { ns }) = entry.event
-        else {
+    let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
+    for kill in scan.kills().filter(|kill| is_warm(kill.ns)) {
+        core.journal.append(Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version);
+    }
+    for entry in &scan.others {
+        let (Event::Group { ns, .. } | Event::Epoch { ns, .. } | Event::Clear { ns }) = entry.event else {
             continue;
         };
-        if warm.get(usize::from(ns)).is_some_and(|w| *w) {
+        if is_warm(ns) {
             reached!(CarriedOver);
             core.journal.append(entry.event, entry.version);
         }
@@ -481,83 +501,19 @@ fn restore_kills(core: &Core, kills: &NamespaceKills) {
     }
 }
 
-/// Puts kills of many objects into force and collects those of single ones.
-fn apply_journal(core: &Core, scan: &Scan, floor: u64) -> Kills {
-    let mut kills = Kills::default();
-    for entry in &scan.entries {
+/// Puts kills of many objects into force.
+fn apply_kills_of_many(core: &Core, scan: &Scan) {
+    for entry in &scan.others {
         let with = |id: u16, f: &dyn Fn(&NamespaceState)| {
             if let Some(ns) = core.namespace_by_id(id) {
                 f(&ns);
             }
         };
         match entry.event {
-            Event::Kill { hash, .. } => {
-                let mut maps = vec![&mut kills.all];
-                if entry.version >= floor {
-                    maps.push(&mut kills.lines);
-                }
-                for map in maps {
-                    let kill = map.entry(hash).or_default();
-                    *kill = (*kill).max(entry.version);
-                }
-            }
             Event::Group { ns, group } => with(ns, &|n| n.kill_group(group, entry.version)),
             Event::Epoch { ns, slot } => with(ns, &|n| n.kill_epoch(slot, entry.version)),
             Event::Clear { ns } => with(ns, &|n| n.kill_all(entry.version)),
-            Event::Open { .. } => {}
+            Event::Kill { .. } | Event::Open { .. } => {}
         }
-    }
-    kills
-}
-
-/// Reads the exact segments, newest generation of each, and registers them.
-fn read_exact(
-    core: &Arc<Core>,
-    mut exact: Vec<(u32, u64)>,
-    rebuild: bool,
-    kills: &Kills,
-    warm: &[bool],
-    plan: &mut LoadPlan,
-) -> exact::Live {
-    let reader = Reader {
-        set: &core.set,
-        table: &core.table,
-        uuid: core.uuid,
-        hash_seed: core.hash_seed,
-        namespaces: warm.len() as u16,
-        version_limit: core.versions.peek(),
-    };
-    exact.sort_unstable_by_key(|&(id, generation)| (id, std::cmp::Reverse(generation)));
-    exact.dedup_by_key(|(id, _)| *id);
-    let found: Vec<_> = if rebuild {
-        reached!(OpenedFromFooters);
-        (0..core.table.len()).filter_map(|s| reader.footer(s)).collect()
-    } else {
-        exact.into_iter().map(|(segment, generation)| reader.exact(segment, generation)).collect()
-    };
-    let namespaces = core.namespaces.read().clone();
-    let wanted = |e: &Entry| {
-        let ns = usize::from(e.ns.get());
-        warm.get(ns).is_some_and(|w| *w) && core.dead(&namespaces[ns], &exact::meta_of(e)).is_none()
-    };
-    let mut live = exact::Live::new();
-    for exact in &found {
-        plan.generations[exact.segment as usize] = 0;
-        core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
-        if exact.torn && !exact.entries.is_empty() {
-            core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
-        }
-        exact::add_live(&mut live, exact, &kills.all, wanted);
-    }
-    live
-}
-
-fn enter(core: &Core, live: exact::Live) {
-    // In order, so that a simulated opening is the same every time.
-    let mut live: Vec<_> = live.into_iter().collect();
-    live.sort_unstable_by_key(|(hash, _)| *hash);
-    for (hash, (_, _, at, len)) in live {
-        let mut shard = core.shard(hash).lock();
-        core.publish(&mut shard, hash, at, len);
     }
 }

@@ -320,6 +320,12 @@ impl SegmentTable {
         self.set(segment, SegmentState::Sealed);
     }
 
+    /// Recovery: its records are still to be read. Neither free nor reclaimed until [`SegmentTable::restore_exact`].
+    pub fn set_unread(&self, segment: u32, generation: u64) {
+        self.at(segment).generation.store(generation, Ordering::Release);
+        self.set(segment, SegmentState::Sealing);
+    }
+
     /// Recovery: a segment holds just these records; with none it is free.
     pub fn restore_exact(&self, segment: u32, generation: u64, records: &[Entry]) {
         let expiry = |e: &Entry| if e.expiry.get() == 0 { u32::MAX } else { e.expiry.get() };
@@ -335,6 +341,7 @@ impl SegmentTable {
         self.restore(segment, &entry);
         if records.is_empty() {
             self.set(segment, SegmentState::Free);
+            self.free.lock().push_back(segment);
         }
     }
 
