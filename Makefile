@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: demo demo-stop test unit e2e lint killtest soak fuzz build release tools
+.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak fuzz build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -43,3 +43,7 @@ release:
 
 tools:
 	@tools/setup
+
+# What the disk can do, whether fio agrees, and what the engine leaves of it; reports in target/bench. BENCH_DIR is on the disk to measure.
+bench-engine: release
+	tools/bench-engine

@@ -112,9 +112,11 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     // Open chunks of the streams, closed ones on their way, footers and what checkpoints and loading hold.
     let chunks = (config.memory / 16 / chunk).clamp(4, 64);
     let buffers = (chunks + 3 + 2) * chunk;
+    // What open segments remember of their records, footers on their way, and the process itself.
+    let rest = u64::from(segment_size).min(config.memory / 16);
     // Four bytes for each object the DRAM tier could hold.
     let sketch = config.memory / 64;
-    let fixed = index + buffers + sketch;
+    let fixed = index + buffers + sketch + rest;
     let Some(dram) = config.memory.checked_sub(fixed).filter(|d| *d >= shards * 4096) else {
         let why = format!(
             "{} bytes of memory are too few: index, buffers and sketch take {fixed} bytes; configure more memory or less \

@@ -9,14 +9,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::{io, iter, thread};
 
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::format::journal::{self as format, Entry, Event};
 use crate::media::Media;
 use crate::recovery::threads_for;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes loaded at a time while scanning.
 const SCAN: usize = 1 << 18;
+
+/// Parts in which kills are kept: the maps made of them then fit a processor's caches.
+const PARTS: usize = 64;
+/// Bytes of entries after which the mapping of those written is given back.
+const RELEASE: u64 = 1 << 20;
 
 /// Tries to store the poison flag at once.
 const POISON_TRIES: u32 = 16;
@@ -47,11 +52,11 @@ pub struct Kill {
 /// What recovery found in a journal: every whole entry from the position asked for on, in no order.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Puts and removes of single objects, as each thread found them.
-    kills: Vec<Vec<Kill>>,
+    /// Puts and removes of single objects, as each thread found them, by the lowest bits of their hashes.
+    kills: Vec<[Vec<Kill>; PARTS]>,
     /// All other entries.
     pub others: Vec<Entry>,
-    /// One past the highest position found.
+    /// One past the highest position found; at least the position asked for.
     pub head: u64,
     /// An entry had been lost, or the journal could not be read.
     pub poisoned: bool,
@@ -64,20 +69,28 @@ pub struct Scan {
 impl Scan {
     /// Puts and removes of single objects.
     pub fn kills(&self) -> impl Iterator<Item = &Kill> {
-        self.kills.iter().flatten()
+        self.kills.iter().flatten().flatten()
+    }
+
+    /// Those of one of `shards` shards (a power of two).
+    pub fn kills_of(&self, shard: usize, shards: usize) -> impl Iterator<Item = &Kill> {
+        let mask = shards.min(PARTS) - 1;
+        let parts = (0..PARTS).filter(move |part| part & mask == shard & mask);
+        let kills = parts.flat_map(|part| self.kills.iter().flat_map(move |thread| &thread[part]));
+        kills.filter(move |kill| kill.hash as usize & (shards - 1) == shard)
     }
 }
 
 /// What one thread found.
 struct Part {
-    kills: Vec<Kill>,
+    kills: [Vec<Kill>; PARTS],
     others: Vec<Entry>,
     head: u64,
 }
 
 impl Part {
     fn scan(media: &dyn Media, seed: u64, capacity: u64, needed: u64, slots: Range<u64>) -> io::Result<Self> {
-        let mut part = Self { kills: Vec::new(), others: Vec::new(), head: 0 };
+        let mut part = Self { kills: [const { Vec::new() }; PARTS], others: Vec::new(), head: 0 };
         let mut buf = vec![0; SCAN];
         let mut slot = slots.start;
         while slot < slots.end {
@@ -85,14 +98,14 @@ impl Part {
             let bytes = &mut buf[..(n * format::ENTRY) as usize];
             media.load(format::HEADER + slot * format::ENTRY, bytes)?;
             for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
+                let claimed = format::claimed_lap(raw).map(|lap| u64::from(lap) * capacity + slot + i);
+                let Some(position) = claimed.filter(|position| *position >= needed) else { continue };
                 let Some(entry) = Entry::decode(raw, seed) else { continue };
-                let position = u64::from(entry.lap) * capacity + slot + i;
                 part.head = part.head.max(position + 1);
-                if position < needed {
-                    continue;
-                }
                 match entry.event {
-                    Event::Kill { hash, ns } => part.kills.push(Kill { hash, version: entry.version, ns }),
+                    Event::Kill { hash, ns } => {
+                        part.kills[hash as usize % PARTS].push(Kill { hash, version: entry.version, ns });
+                    }
                     _ => part.others.push(entry),
                 }
             }
@@ -180,6 +193,9 @@ impl Journal {
                 |t: thread::ScopedJoinHandle<'_, _>| t.join().unwrap_or(Err(io::ErrorKind::Other.into()));
             iter::once(first).chain(others.into_iter().map(join)).collect::<io::Result<Vec<_>>>()
         })?;
+        // What was only looked at shall not count as this process's memory.
+        media.release(0, media.len());
+        scan.head = needed;
         for part in parts {
             scan.head = scan.head.max(part.head);
             scan.kills.push(part.kills);
@@ -203,6 +219,10 @@ impl Journal {
         let at = format::HEADER + position % self.capacity * format::ENTRY;
         if self.media.store(at, &bytes).is_err() {
             self.poison(position + 1);
+        }
+        if (at + format::ENTRY).is_multiple_of(RELEASE) && at >= 2 * RELEASE {
+            // Two steps behind, so that nobody is likely to be storing there still; it would only cost him a page fault.
+            self.media.release(at + format::ENTRY - 2 * RELEASE, RELEASE);
         }
     }
 

@@ -43,7 +43,7 @@ impl AsFd for FlashFile {
 /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
 pub async fn read_flash(device: &FlashFile, offset: u64, len: u32) -> io::Result<AlignedBuf> {
     let len = len as usize;
-    let target = Target { buf: AlignedBuf::zeroed(len), filled: 0 };
+    let target = Target { buf: AlignedBuf::for_read(len), filled: 0 };
     let BufResult(result, op) = compio::runtime::submit(ReadAt::new(device.clone(), offset, target)).await;
     if result? < len {
         return Err(io::ErrorKind::UnexpectedEof.into());

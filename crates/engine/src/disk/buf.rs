@@ -1,15 +1,79 @@
 //! Buffers the kernel can read into and write from directly.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Alignment of every [`AlignedBuf`] in memory, enough for `O_DIRECT` on every device the engine opens.
 pub const BUF_ALIGN: usize = 4096;
+
+/// Sizes of buffers kept for the next read, in steps of [`BUF_ALIGN`]: up to 16 KiB.
+const KEPT_SIZES: usize = 4;
+/// Buffers of each size that a thread keeps: as many as a queue has reads in flight.
+const KEPT_COUNT: usize = 64;
+
+/// What a thread keeps, by size. Freed with the thread.
+#[derive(Default)]
+struct Kept([Vec<AlignedBuf>; KEPT_SIZES]);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for buf in self.0.iter_mut().flat_map(std::mem::take) {
+            let buf = std::mem::ManuallyDrop::new(buf);
+            // SAFETY: as in the `Drop` of `AlignedBuf`, which is not run: it would keep the buffer again.
+            unsafe { free(buf.ptr, buf.capacity) }
+        }
+    }
+}
+
+/// From here on buffers are mappings of their own: chunks are made by one thread and dropped by another, which leaves holes in the heap
+/// that the memory budget does not see. (Miri knows no mappings.)
+const MAPPED_FROM: usize = if cfg!(miri) { usize::MAX } else { 128 << 10 };
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, BUF_ALIGN).expect("buffer length overflows")
+}
+
+/// Zeroed memory; `capacity` is a multiple of [`BUF_ALIGN`], not zero.
+fn allocate(capacity: usize) -> NonNull<u8> {
+    if capacity >= MAPPED_FROM {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, access, flags) };
+        return mapped
+            .ok()
+            .and_then(|p| NonNull::new(p.cast()))
+            .unwrap_or_else(|| handle_alloc_error(layout(capacity)));
+    }
+    // SAFETY: the layout's size is not zero.
+    let raw = unsafe { alloc_zeroed(layout(capacity)) };
+    NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout(capacity)))
+}
+
+/// Gives back what [`allocate`] gave.
+///
+/// # Safety
+/// `ptr` came from `allocate(capacity)` and is not used any more.
+unsafe fn free(ptr: NonNull<u8>, capacity: usize) {
+    if capacity >= MAPPED_FROM {
+        // SAFETY: it is a whole mapping of this length, by the caller's word.
+        let unmapped = unsafe { munmap(ptr.as_ptr().cast(), capacity) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        return;
+    }
+    // SAFETY: allocated with this layout, by the caller's word.
+    unsafe { dealloc(ptr.as_ptr(), layout(capacity)) }
+}
+
+thread_local! {
+    static KEPT: RefCell<Kept> = RefCell::default();
+}
 
 /// A heap buffer aligned to [`BUF_ALIGN`], its capacity a multiple of it.
 ///
@@ -34,11 +98,27 @@ impl AlignedBuf {
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let capacity = len.max(1).checked_next_multiple_of(BUF_ALIGN).expect("buffer length overflows");
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is at least BUF_ALIGN, never zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let ptr = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { ptr, len, capacity }
+        Self { ptr: allocate(capacity), len, capacity }
+    }
+
+    /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary: short buffers that this thread has dropped
+    /// come back as they were, since allocating and clearing them costs a good part of what the engine adds to a read.
+    ///
+    /// # Panics
+    /// As [`AlignedBuf::zeroed`].
+    #[must_use]
+    pub fn for_read(len: usize) -> Self {
+        let kept = Self::kept_at(len.max(1).div_ceil(BUF_ALIGN) * BUF_ALIGN);
+        let again = kept.and_then(|at| KEPT.try_with(|kept| kept.borrow_mut().0[at].pop()).ok().flatten());
+        let mut buf = again.unwrap_or_else(|| Self::zeroed(len));
+        buf.len = len;
+        buf
+    }
+
+    /// Where buffers of this capacity are kept, if they are.
+    fn kept_at(capacity: usize) -> Option<usize> {
+        let at = capacity / BUF_ALIGN - 1;
+        (at < KEPT_SIZES).then_some(at)
     }
 
     /// A copy of `bytes`.
@@ -70,16 +150,27 @@ impl AlignedBuf {
     pub(crate) fn as_raw(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
-
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, BUF_ALIGN).expect("buffer length overflows")
-    }
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: `ptr` was allocated in `zeroed` with exactly this layout and is freed once.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        if let Some(at) = Self::kept_at(self.capacity) {
+            // Not while the thread ends.
+            let _ = KEPT.try_with(|kept| {
+                let Ok(mut kept) = kept.try_borrow_mut() else { return };
+                let kept = &mut kept.0[at];
+                if kept.len() < KEPT_COUNT {
+                    let (len, capacity) = (self.len, std::mem::take(&mut self.capacity));
+                    kept.push(Self { ptr: self.ptr, len, capacity });
+                }
+            });
+        }
+        if self.capacity == 0 {
+            // Another value owns the memory now.
+            return;
+        }
+        // SAFETY: `ptr` was allocated in `zeroed` with exactly this capacity and is freed once.
+        unsafe { free(self.ptr, self.capacity) }
     }
 }
 
@@ -184,6 +275,24 @@ mod tests {
             buf.fill(7);
             assert!(buf.iter().all(|&b| b == 7));
         }
+    }
+
+    #[test]
+    fn a_buffer_for_reads_comes_back_whole_whatever_its_last_length_was() {
+        for len in [1, 512, 4096, 5000, 16 << 10, 17 << 10] {
+            let mut buf = AlignedBuf::for_read(len);
+            buf.fill(7);
+            buf.set_len(1);
+            let (at, capacity) = (buf.as_ptr(), buf.capacity());
+            drop(buf);
+            let again = AlignedBuf::for_read(len);
+            assert_eq!((again.len(), again.capacity()), (len, capacity));
+            assert!(again.as_ptr() == at || len > 16 << 10, "{len}");
+            assert!(AlignedBuf::zeroed(len).iter().all(|&b| b == 0));
+        }
+        let many: Vec<AlignedBuf> = (0..2 * KEPT_COUNT).map(|_| AlignedBuf::for_read(4096)).collect();
+        drop(many);
+        KEPT.with(|kept| assert_eq!(kept.borrow().0[0].len(), KEPT_COUNT));
     }
 
     #[test]

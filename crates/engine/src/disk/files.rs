@@ -166,7 +166,7 @@ impl DeviceSet for Files {
 
     fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
         check(&self.infos, device, offset, u64::from(len))?;
-        let mut buf = AlignedBuf::zeroed(len as usize);
+        let mut buf = AlignedBuf::for_read(len as usize);
         read_full(self.file(device), &mut buf, offset, self.infos[usize::from(device.0)].alignment)?;
         Ok(buf)
     }

@@ -139,7 +139,7 @@ fn carry_out(files: &Files, io: Io) -> io::Result<IoOutput> {
     let file = files.file(io.device);
     match io.kind {
         IoKind::Read { len } => {
-            let mut buf = AlignedBuf::zeroed(len as usize);
+            let mut buf = AlignedBuf::for_read(len as usize);
             read_full(file, &mut buf, io.offset, alignment)?;
             Ok(IoOutput::Read(buf))
         }

@@ -236,7 +236,7 @@ impl Disk for UringDisk {
             return;
         }
         let transfer = match io.kind {
-            IoKind::Read { len } => Transfer::Read(AlignedBuf::zeroed(len as usize)),
+            IoKind::Read { len } => Transfer::Read(AlignedBuf::for_read(len as usize)),
             IoKind::Write { data } => Transfer::Write(data),
             IoKind::Sync => Transfer::Sync,
         };

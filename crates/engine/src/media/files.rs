@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use rustix::mm::Advice;
 
 use super::lock::sync_dir;
 use super::{Media, check};
@@ -204,6 +205,19 @@ impl Media for MmapMedia {
             *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         Ok(())
+    }
+
+    fn release(&self, offset: u64, len: u64) {
+        let (from, to) = (offset.next_multiple_of(PAGE), (offset + len).min(self.len()) / PAGE * PAGE);
+        if from < to {
+            let start = self.map.as_mut_ptr().wrapping_add(from as usize);
+            // SAFETY: the pages are within the mapping, which is shared with its file: the kernel keeps their content in the page
+            // cache and maps them again at the next access. All access goes through atomics, to which that is invisible.
+            let released =
+                unsafe { rustix::mm::madvise(start.cast(), (to - from) as usize, Advice::LinuxDontNeed) };
+            // Refused, they stay resident, as they would without the advice.
+            debug_assert!(released.is_ok(), "{released:?}");
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

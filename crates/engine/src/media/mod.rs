@@ -38,6 +38,9 @@ pub trait Media: Send + Sync {
     /// As [`Media::store`].
     fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
+    /// Says that a range will not be used for a while: what it takes of this process's memory may be given back. Its content stays.
+    fn release(&self, _offset: u64, _len: u64) {}
+
     /// Makes everything stored before the call survive power loss.
     ///
     /// # Errors

@@ -41,29 +41,24 @@ pub fn threads_for(entries: usize) -> usize {
 
 /// Gives each shard the map of its hashes.
 pub fn distribute(scan: &Scan, shards: &[ShardSlot]) {
-    let count = scan.kills().count();
-    let threads = threads_for(count).min(shards.len());
+    let threads = threads_for(scan.kills().count()).min(shards.len());
+    let fill_from =
+        |first| (first..shards.len()).step_by(threads).for_each(|shard| fill(scan, shards, shard));
     thread::scope(|scope| {
         for first in 1..threads {
-            scope.spawn(move || fill(scan, shards, first, threads, count));
+            scope.spawn(move || fill_from(first));
         }
-        fill(scan, shards, 0, threads, count);
+        fill_from(0);
     });
 }
 
-/// Fills the maps of every `step`-th shard from `first` on.
-fn fill(scan: &Scan, shards: &[ShardSlot], first: usize, step: usize, count: usize) {
-    let room = count / shards.len() * 9 / 8;
-    let map = |_| KillMap::with_capacity_and_hasher(room, BuildHasherDefault::default());
-    let mut maps: Vec<KillMap> = (first..shards.len()).step_by(step).map(map).collect();
-    for kill in scan.kills() {
-        let shard = kill.hash as usize & (shards.len() - 1);
-        if shard % step == first {
-            let version = maps[shard / step].entry(kill.hash).or_default();
-            *version = (*version).max(kill.version);
-        }
+/// One shard after the other: a map of all hashes would be far larger than a processor's caches.
+fn fill(scan: &Scan, shards: &[ShardSlot], shard: usize) {
+    let count = scan.kills_of(shard, shards.len()).count();
+    let mut map = KillMap::with_capacity_and_hasher(count, BuildHasherDefault::default());
+    for kill in scan.kills_of(shard, shards.len()) {
+        let version = map.entry(kill.hash).or_default();
+        *version = (*version).max(kill.version);
     }
-    for (n, map) in maps.into_iter().enumerate() {
-        shards[first + n * step].lock().kills = Some(map);
-    }
+    shards[shard].lock().kills = Some(map);
 }

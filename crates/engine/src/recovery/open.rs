@@ -482,6 +482,7 @@ fn rebuild_from_footers(core: &Core, warm: &[bool]) {
 fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
     let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
     for kill in scan.kills().filter(|kill| is_warm(kill.ns)) {
+        reached!(CarriedOver);
         core.journal.append(Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version);
     }
     for entry in &scan.others {

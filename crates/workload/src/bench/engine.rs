@@ -239,7 +239,7 @@ impl Subject {
             while going && ring.has_room() {
                 let id = rng.below(self.objects);
                 if let Lookup::Flash(read) = self.ns.get(&key(id)) {
-                    let (offset, buf) = (read.offset(), AlignedBuf::zeroed(read.len() as usize));
+                    let (offset, buf) = (read.offset(), AlignedBuf::for_read(read.len() as usize));
                     ring.read(fd, offset, buf, (read, id, Instant::now()));
                 }
             }
@@ -257,7 +257,7 @@ impl Subject {
                     }
                     Lookup::Miss(_) => {}
                     Lookup::Flash(again) => {
-                        let (offset, buf) = (again.offset(), AlignedBuf::zeroed(again.len() as usize));
+                        let (offset, buf) = (again.offset(), AlignedBuf::for_read(again.len() as usize));
                         ring.read(fd, offset, buf, (again, id, begin));
                     }
                 }

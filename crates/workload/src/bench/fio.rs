@@ -20,7 +20,7 @@ pub struct Fio {
 
 /// Finds fio: the project's own in `.tools`, else the one in the search path; says how to get one otherwise.
 pub fn find() -> Result<Fio, BenchError> {
-    for program in [".tools/fio/usr/bin/fio", "fio"].map(PathBuf::from) {
+    for program in [".tools/fio/fio", "fio"].map(PathBuf::from) {
         if Command::new(&program).arg("--version").output().is_ok_and(|o| o.status.success()) {
             return Ok(Fio { program });
         }

@@ -99,6 +99,8 @@ fn weigh(options: &Options, scratch: &Scratch, report: &mut Report) -> Result<()
     report.figure("index, by the allocator", bytes as f64, "B");
     report.figure("segment table, by its size", stats.segment_table_bytes as f64, "B");
     report.figure("slots given to others because the index was full", index_full(&stats) as f64, "");
+    report.figure("allocated in all since the program started, without mappings", alloc::live() as f64, "B");
+    report.figure("DRAM tier, by its own account", stats.dram_bytes as f64, "B");
     report.figure("resident, all", resident.all as f64, "B");
     report.figure("resident, without mapped files", resident.anonymous as f64, "B");
     report.figure("memory budget", shape.memory as f64, "B");
@@ -231,10 +233,12 @@ fn bulk_load(options: &Options, scratch: &Scratch, report: &mut Report) -> Resul
     let stats = cache.stats();
     report.figure("bulk load: objects put", options.bulk as f64, "");
     report.figure("bulk load: puts a second", options.bulk as f64 / seconds, "/s");
-    report.figure("bulk load: objects found in DRAM or index", (stats.index_slots_used) as f64, "");
+    report.figure("bulk load: slots used", stats.index_slots_used as f64, "");
     report.figure("bulk load: slots given to others", index_full(&stats) as f64, "");
     report.figure("bulk load: segments reclaimed", stats.totals.segments_reclaimed as f64, "");
     report.figure("bulk load: highest resident memory", resident.peak as f64, "B");
+    report.figure("bulk load: allocated without mappings", alloc::live() as f64, "B");
+    report.figure("bulk load: DRAM tier, by its own account", stats.dram_bytes as f64, "B");
     report.figure("bulk load: resident without mapped files at its end", resident.anonymous as f64, "B");
     let share = resident.peak as f64 / options.memory as f64;
     report.checks.push(Check::at_most(

@@ -20,7 +20,7 @@ use super::{
     report::{Check, Report},
     store::{self, Scratch, Shape, is_value, key, write_value},
 };
-use crate::{report::median, rng::Rng};
+use crate::{cpu, report::median, rng::Rng};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ const REPORT_EVERY: u64 = 10_000;
 pub struct Opening {
     /// Milliseconds until the cache was open.
     pub open_ms: f64,
+    /// Milliseconds of CPU that took, all threads.
+    pub open_cpu_ms: f64,
     /// Milliseconds from the start of opening until the first hit.
     pub first_hit_ms: f64,
     /// Milliseconds from the start of opening until the index was loaded.
@@ -109,7 +111,9 @@ impl Life {
         let shape = self.shape();
         let is_new = !shape.flash().exists();
         let begin = Instant::now();
+        let cpu_before = cpu::of_self();
         let (cache, ns) = shape.open()?;
+        let open_cpu_ms = (cpu::of_self() - cpu_before) as f64 / 1e6;
         let open_ms = begin.elapsed().as_secs_f64() * 1e3;
         if is_new {
             store::fill(&cache, &ns, 0..self.objects, self.value);
@@ -125,7 +129,7 @@ impl Life {
             let peak = pin::resident().map_err(BenchError::io("read /proc/self/status"))?.peak;
             let slots = cache.stats().index_slots_used;
             let found = self.found(&ns)?;
-            say(&Opening { open_ms, first_hit_ms, loaded_ms, slots, found, peak });
+            say(&Opening { open_ms, open_cpu_ms, first_hit_ms, loaded_ms, slots, found, peak });
         }
         let mut order = String::new();
         std::io::stdin().read_line(&mut order).map_err(BenchError::io("read an order"))?;
@@ -277,6 +281,7 @@ fn enter(report: &mut Report, how: &str, openings: &[Opening], options: &Options
     let middle = |figure: fn(&Opening) -> f64| median(openings.iter().map(figure));
     let most = |figure: fn(&Opening) -> f64| openings.iter().map(figure).fold(0.0, f64::max);
     report.figure(format!("after {how}: open"), middle(|o| o.open_ms), "ms");
+    report.figure(format!("after {how}: CPU of opening"), middle(|o| o.open_cpu_ms), "ms");
     report.figure(format!("after {how}: slowest first hit"), most(|o| o.first_hit_ms), "ms");
     report.figure(format!("after {how}: loaded"), middle(|o| o.loaded_ms), "ms");
     report.figure(format!("after {how}: slots loaded"), middle(|o| o.slots as f64), "");

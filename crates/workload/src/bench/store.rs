@@ -139,7 +139,7 @@ pub fn fill(cache: &Cache, ns: &Namespace, ids: Range<u64>, value: usize) -> f64
                     }
                     for id in from..(from + STEP).min(ids.end) {
                         if id % look_every == 0 {
-                            while cache.stats().chunks_waiting > 2 {
+                            while cache.stats().chunks_waiting > 1 {
                                 thread::sleep(NAP);
                             }
                         }

@@ -1,0 +1,72 @@
+//! `afterglow bench` as a person at a terminal meets it: tiny runs, judged by their form and not by their speed.
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_afterglow")).arg("bench").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_killed_and_a_closed_cache_are_found_again_and_reported_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let output = bench(&[
+        "recovery",
+        "--dir",
+        at,
+        "--objects",
+        "20000",
+        "--memory",
+        "64MiB",
+        "--updates",
+        "10000",
+        "--runs",
+        "1",
+        "--json",
+        "-",
+    ]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
+    assert_eq!(report["bench"], "recovery");
+    let checks = report["checks"].as_array().unwrap();
+    for how in ["after clean stop", "after kill -9"] {
+        let name = format!("{how}: share found again");
+        let found = checks.iter().find(|c| c["name"] == name.as_str()).unwrap();
+        assert_eq!(found["holds"], true, "{report:#}");
+        assert!(checks.iter().any(|c| c["name"] == format!("{how}: first hit, ms").as_str()), "{report:#}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
+}
+
+#[test]
+fn reports_are_written_where_asked_and_flags_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, html) = (dir.path().to_str().unwrap(), dir.path().join("report.html"));
+    let flags = [
+        "--path",
+        at,
+        "--size",
+        "1MiB",
+        "--block",
+        "4KiB",
+        "--depth",
+        "2",
+        "--seconds",
+        "0.02",
+        "--runs",
+        "1",
+    ];
+    let output = bench(&[&["device-limit", "--html", html.to_str().unwrap()], &flags[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("2 in flight"), "{}", text(&output.stdout));
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("<svg") && !page.contains("src="), "{page}");
+
+    let output = bench(&["device-limit", "--path", at, "--block", "1000B"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("multiple of 512"), "{}", text(&output.stderr));
+}
