@@ -60,6 +60,11 @@ impl Cluster {
     pub fn is_guarded(self) -> bool {
         matches!(self, Cluster::Known { guarded: true, .. })
     }
+
+    /// Whether it wants to know who a client is.
+    pub fn asks_who(self) -> bool {
+        matches!(self, Cluster::Known { authentication: true, .. })
+    }
 }
 
 /// Asks for the schema to be loaded again; answered when that is done.

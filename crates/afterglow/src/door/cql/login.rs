@@ -21,13 +21,24 @@ pub struct Login {
 }
 
 impl Login {
-    /// The user of a token; none when it is no PLAIN token (`authorisation id, 0, user, 0, password`).
-    pub fn of_token(token: &[u8]) -> Option<Self> {
-        let mut parts = token.splitn(3, |byte| *byte == 0);
-        let (_, user, _) = (parts.next()?, parts.next()?, parts.next()?);
-        let user = std::str::from_utf8(user).ok().filter(|user| !user.is_empty())?;
-        Some(Self { user: user.into(), token: Bytes::copy_from_slice(token) })
+    /// The user of a token, as the database reads it: `authorisation id, 0, user, 0, password`, from its end. Any other token is its own user:
+    /// should the database accept it, nobody can say whose connections it may share.
+    pub fn of_token(token: &[u8]) -> Self {
+        let mut parts = token.rsplitn(4, |byte| *byte == 0);
+        let (_password, user) = (parts.next(), parts.next());
+        let named = match (parts.next(), parts.next()) {
+            (Some(_), None) => {
+                user.and_then(|user| std::str::from_utf8(user).ok()).filter(|user| !user.is_empty())
+            }
+            _ => None,
+        };
+        let user = named.map_or_else(|| format!("\0{}", hex(token)).into(), Box::from);
+        Self { user, token: Bytes::copy_from_slice(token) }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A user that the database knows.
@@ -82,18 +93,30 @@ mod tests {
 
     #[test]
     fn only_plain_tokens_name_a_user() {
-        let named = |token: &[u8]| Login::of_token(token).map(|login| login.user.to_string());
-        assert_eq!(named(b"\0bob\0secret"), Some("bob".into()));
-        assert_eq!(named(b"as\0bob\0se\0cret"), Some("bob".into()));
-        for bad in [&b""[..], b"bob", b"\0bob", b"\0\0secret", b"\0\xff\0x"] {
-            assert_eq!(named(bad), None, "{bad:?}");
+        let named = |token: &[u8]| Login::of_token(token).user.to_string();
+        assert_eq!(named(b"\0bob\0secret"), "bob");
+        assert_eq!(named(b"as\0bob\0secret"), "bob");
+        let strange = [&b""[..], b"bob", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
+        for token in strange {
+            assert!(named(token).starts_with('\0'), "{token:?}");
+            assert_eq!(strange.iter().filter(|other| named(other) == named(token)).count(), 1, "{token:?}");
         }
+    }
+
+    #[test]
+    fn nobody_passes_for_another_user_with_a_token_of_too_many_parts() {
+        // Some releases read these from the end, and would accept Eve's password.
+        let eve = Login::of_token(b"x\0bob\0eve\0hers");
+        assert!(eve.user.starts_with('\0'));
+        let users = Users::default();
+        let bob = users.accept(&Login::of_token(b"\0bob\0secret"), Instant::now());
+        assert_ne!(users.accept(&eve, Instant::now()).id, bob.id);
     }
 
     #[test]
     fn what_was_accepted_counts_for_a_moment_and_only_for_the_same_password() {
         let users = Users::default();
-        let login = |token: &[u8]| Login::of_token(token).unwrap();
+        let login = |token: &[u8]| Login::of_token(token);
         let (good, bad) = (login(b"\0bob\0secret"), login(b"\0bob\0guess"));
         assert!(users.accepted(&good).is_none());
         let bob = users.accept(&good, Instant::now());

@@ -254,9 +254,8 @@ impl Session {
 
     /// Has the database check the client's password.
     async fn log_in(&self, token: Option<&[u8]>, version: Version, responder: Responder) {
-        // What names no user is for the database to refuse in its own words.
-        let nobody = || Login { user: "".into(), token: Bytes::copy_from_slice(token.unwrap_or_default()) };
-        let login = token.and_then(Login::of_token).unwrap_or_else(nobody);
+        // What is no password is for the database to refuse in its own words.
+        let login = Login::of_token(token.unwrap_or_default());
         match self.client.here.log_in(login, version).await {
             Ok(user) => {
                 self.client.user.replace(Some(user));

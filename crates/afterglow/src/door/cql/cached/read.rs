@@ -12,7 +12,7 @@ use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, R
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use bytes::Bytes;
 
-use super::super::{Asked, Later, May, Prepared, Request, error_code, parsed, result_kind};
+use super::super::{Asked, Client, Later, May, Prepared, Request, error_code, parsed, result_kind};
 use super::answer::{Metadata, answer};
 use super::fill::{Ask, FillFailure};
 use super::router::{Shared, bound, metrics};
@@ -342,8 +342,7 @@ fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
         Some(user) => client.here.permits.may(user.id, read.table.id, Instant::now()) == May::Answer,
-        // Of a client with a connection of its own nobody can say who it is.
-        None => client.dedicated.borrow().is_none(),
+        None => is_anonymous_allowed(client),
     }
 }
 
@@ -352,8 +351,13 @@ fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
         Some(user) => client.here.permits.has(user.id, read.table.id, Instant::now()),
-        None => client.dedicated.borrow().is_none(),
+        None => is_anonymous_allowed(client),
     }
+}
+
+/// Of a client with a connection of its own nobody can say who it is, nor of one that came before the database began to ask.
+fn is_anonymous_allowed(client: &Client) -> bool {
+    client.dedicated.borrow().is_none() && !client.here.door.cluster().asks_who()
 }
 
 /// The database, asked at `asked`, let the client's user read the table.
