@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use afterglow_workload::bench::{Report, alloc, device, engine, memory};
-
-#[global_allocator]
-static ALLOCATOR: alloc::Counting = alloc::Counting;
+use afterglow_workload::bench::{Report, device, engine};
 
 fn check<'r>(report: &'r Report, name: &str) -> &'r afterglow_workload::bench::Check {
     let found = report.checks.iter().find(|c| c.name.contains(name));
@@ -14,22 +11,6 @@ fn check<'r>(report: &'r Report, name: &str) -> &'r afterglow_workload::bench::C
 
 fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
-}
-
-/// Figures follow from the number of objects alone, but for lookups that find what the device has not taken yet.
-#[test]
-fn an_object_costs_less_than_nine_bytes_and_hardly_any_miss_a_read() {
-    alloc::count();
-    let dir = tempfile::tempdir().unwrap();
-    let (objects, bulk, memory, size) = (2_000_000, 0, 0, 0);
-    let options = memory::Options { dir: dir.path().into(), objects, value: 8, bulk, memory, size };
-    let report = memory::memory(&options).unwrap();
-    for name in
-        ["bytes per object", "share of the slots", "reads per miss", "found", "counted one", "read before"]
-    {
-        assert!(check(&report, name).holds, "{name}\n{}", report.text());
-    }
-    assert!(is_empty(dir.path()));
 }
 
 #[test]
