@@ -1,0 +1,443 @@
+"""The memcache door with the clients of the ecosystem, beside a real memcached, and across restarts."""
+
+import random
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pylibmc
+import pytest
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheServerError
+
+from afterglow_e2e.memcache import Memcached, MemcacheAfterglow, Raw, peer, peer_environment
+from afterglow_e2e.process import ROOT, poll
+
+CLIENTS = ROOT / "e2e" / "memcache-clients"
+RECORDED = ROOT / "crates" / "memcache" / "golden" / "conversations.txt"
+
+
+@pytest.fixture(scope="module")
+def door():
+    with MemcacheAfterglow(flash="1GiB") as instance:
+        yield instance
+
+
+@pytest.fixture
+def raw(door):
+    connection = door.connect()
+    yield connection
+    connection.close()
+
+
+def run(*command, **more):
+    done = subprocess.run(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150, **more
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_pymemcache(door):
+    client = Client((door.address, door.port), timeout=20)
+    client.flush_all()
+    assert client.get("a") is None
+    client.set("a", b"1", flags=7)
+    assert client.add("a", b"2", noreply=False) is False
+    assert client.append("a", b"0", noreply=False) is True
+    assert client.incr("a", 5) == 15
+    value, token = client.gets("a")
+    assert client.cas("a", b"x", token) is True
+    assert client.cas("a", b"y", token) is False
+    assert client.cas("zz", b"y", token) is None
+    client.set_many({f"k{i}": str(i).encode() for i in range(300)}, noreply=False)
+    found = client.get_many([f"k{i}" for i in range(400)])
+    assert len(found) == 300 and found["k123"] == b"123"
+    assert client.touch("a", 100, noreply=False) is True
+    assert client.delete("a", noreply=False) is True
+    assert client.delete("a", noreply=False) is False
+    assert client.stats()[b"curr_connections"] >= 1
+    assert client.version().startswith(b"1.6.")
+    with pytest.raises(MemcacheServerError, match="too large"):
+        client.set("large", b"x" * (1 << 20), noreply=False)
+    client.close()
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_pylibmc(door, binary):
+    client = pylibmc.Client([f"{door.address}:{door.port}"], binary=binary, behaviors={"ketama": True, "cas": True})
+    client.flush_all()
+    assert client.get("a") is None
+    assert client.set("a", {"some": ["object"]})
+    assert client.get("a") == {"some": ["object"]}
+    assert not client.add("a", 1) and client.replace("a", 5)
+    assert client.incr("a", 2) == 7 and client.decr("a", 3) == 4
+    value, token = client.gets("a")
+    assert client.cas("a", 9, token) and not client.cas("a", 10, token)
+    assert not client.set_multi({f"k{i}": i for i in range(200)})
+    assert client.get_multi([f"k{i}" for i in range(300)]) == {f"k{i}": i for i in range(200)}
+    assert client.set("t", "text") and client.append("t", "!") and client.prepend("t", "!")
+    assert client.get("t") == "!text!"
+    assert client.touch("t", 100) and client.delete("t") and not client.delete("t")
+    blob = random.Random(1).randbytes(700_000)
+    assert client.set("blob", blob) and client.get("blob") == blob
+    assert client.get_stats()[0][1]["threads"]
+
+
+def test_gomemcache(door, tmp_path):
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+    if not shutil.which(go):
+        pytest.skip("needs Go")
+    program = tmp_path / "session"
+    run(go, "build", "-o", program, ".", cwd=CLIENTS / "go")
+    assert "all is well" in run(program, f"{door.address}:{door.port}")
+
+
+def test_spymemcached(door):
+    jars = ROOT / "target" / "spymemcached"
+    if not list(jars.glob("spymemcached-*.jar")):
+        pom = CLIENTS / "java" / "pom.xml"
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
+    # The folder of target/ that Maven leaves beside the POM holds nothing.
+    classpath = f"{jars}/*"
+    source = CLIENTS / "java" / "Session.java"
+    assert "all is well" in run("java", "-cp", classpath, source, f"{door.address}:{door.port}")
+
+
+def test_memccapable(door):
+    program = peer("memccapable")
+    if program is None:
+        pytest.skip("needs libmemcached-tools")
+    out = run(program, "-h", door.address, "-p", door.port, "-t", 20, env=peer_environment())
+    assert "All tests passed" in out and out.count("[pass]") >= 54, out
+
+
+def expand(text):
+    parts = re.split(r"\{(\d+)\*(.)\}", text)
+    out = b""
+    for i in range(0, len(parts), 3):
+        out += parts[i].encode().decode("unicode_escape").encode("latin-1")
+        if i + 2 < len(parts):
+            out += parts[i + 2].encode() * int(parts[i + 1])
+    return out
+
+
+def conversations():
+    """Text conversations, each line sent at once; not those about what differs on purpose (versions, numbers of tokens)."""
+    name, lines = None, []
+    for line in [*RECORDED.read_text().splitlines(), "# end"]:
+        if line.startswith("# "):
+            if name and "binary" not in name and "users" not in name and "never ends" not in name:
+                yield name, lines
+            name, lines = line[2:], []
+        elif line:
+            lines.append(expand(line))
+
+
+def tokens_apart(answer):
+    """An answer without what may differ: the version, and cas tokens, of which only the order is told."""
+    answer = re.sub(rb"VERSION [^\r]*", b"VERSION", answer)
+    return re.sub(rb"(^VALUE \S+ \d+ \d+ |cas=| c)\d+", rb"\1#", answer, flags=re.M)
+
+
+def say(connection, data):
+    """What is answered to some bytes, known to be whole because a command that always answers comes after them."""
+    connection.send(data + b"mn\r\n")
+    return connection.until(b"MN\r\n")
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    if peer("memcached") is None:
+        pytest.skip("needs memcached")
+    with Memcached() as server:
+        yield server
+
+
+def test_recorded_conversations_go_as_with_memcached(door, memcached):
+    wrong, lines = [], 0
+    for name, sent in conversations():
+        if name == "other commands" or name == "cas" or name.startswith("meta"):
+            # These name cas tokens, or end the connection: the unit tests have them.
+            sent = [line for line in sent if not re.search(rb"quit| C\d|^cas|I C|mn\\r|refresh", line)]
+        ours, theirs = door.connect(), memcached.connect()
+        for connection in (ours, theirs):
+            say(connection, b"flush_all\r\n")
+        for line in sent:
+            lines += 1
+            answers = [tokens_apart(say(connection, line)) for connection in (ours, theirs)]
+            if answers[0] != answers[1]:
+                wrong.append((name, line[:80], *answers))
+        ours.close()
+        theirs.close()
+    assert not wrong and lines > 150, wrong
+
+
+COMMANDS = [
+    "get {k}", "gets {k}", "gat {t} {k}", "mg {k} v f t s", "mg {k} k O1 h", "mg {k} v N{t} T{t}", "mg {k} v R{t}",
+    "delete {k}", "md {k} q", "md {k} I T{t}", "touch {k} {t}", "incr {k} {n}", "decr {k} {n}", "ma {k} N{t} J{n} v",
+    "ma {k} MD D{n} t v", "set {k} {n} {t} {l}", "add {k} {n} {t} {l}", "replace {k} {n} {t} {l}",
+    "append {k} 0 0 {l}", "prepend {k} 0 0 {l}", "ms {k} {l} T{t} F{n}", "ms {k} {l} MA k", "ms {k} {l} ME b",
+    "nonsense {k}", "get {k} {k} c", "verbosity {n}", "incr {k} x", "mg {k} {n}",
+]  # fmt: skip
+
+
+def test_random_conversations_go_as_with_memcached(door, memcached):
+    for seed in range(60):
+        dice = random.Random(seed)
+        ours, theirs = door.connect(), memcached.connect()
+        for connection in (ours, theirs):
+            say(connection, b"flush_all\r\n")
+        for step in range(60):
+            value = dice.choice(["1", "42", "text", "", "99999999999999999999", "9 "])
+            command = dice.choice(COMMANDS).format(
+                k=dice.choice("ab"), t=dice.choice([0, 0, 100, -1, 200]), n=dice.choice([0, 1, 7, 4000000000]), l=len(value)
+            )
+            stores = command.split()[0] in "set add replace append prepend ms".split()
+            data = (command + "\r\n" + (value + "\r\n" if stores else "")).encode()
+            answers = [tokens_apart(say(connection, data)) for connection in (ours, theirs)]
+            assert answers[0] == answers[1], f"seed {seed}, step {step}: {data}"
+        ours.close()
+        theirs.close()
+
+
+def test_pipelined_requests_are_answered_in_order_and_together(raw):
+    count = 2000
+    raw.send(b"".join(b"set p%d 0 0 4\r\n%04d\r\n" % (i, i) for i in range(count)))
+    for _ in range(count):
+        assert raw.until(b"\r\n") == b"STORED\r\n"
+    raw.send(b"".join(b"get p%d\r\n" % i for i in range(count)))
+    for i in range(count):
+        assert raw.until(b"END\r\n") == b"VALUE p%d 0 4\r\n%04d\r\nEND\r\n" % (i, i)
+
+
+def test_a_client_that_does_not_read_costs_neither_memory_nor_others(door, raw):
+    value = b"v" * 900_000
+    assert raw.set(b"big", value) == b"STORED"
+    before = memory(door)
+    lazy = [door.connect() for _ in range(8)]
+    for connection in lazy:
+        connection.send(b"get big\r\n" * 200)
+    for i in range(200):
+        assert raw.line(b"set other%d 0 0 1\r\n1" % i) == b"STORED"
+    assert memory(door) - before < 64 << 20, "1.4 GB of answers were asked for"
+    for connection in lazy:
+        connection.close()
+
+
+def memory(door):
+    with open(f"/proc/{door.pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def test_a_unix_socket(door):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(door.socket))
+    raw = Raw(connection)
+    assert raw.set(b"u", b"unix") == b"STORED" and raw.get(b"u") == b"unix"
+    raw.close()
+    assert door.socket.stat().st_mode & 0o777 == 0o700
+
+
+def test_figures_for_dashboards(door, raw):
+    raw.set(b"f", b"1")
+    raw.get(b"f")
+    raw.get(b"no such key")
+    raw.line(b"incr f 1")
+    metrics = door.metrics()
+    assert metrics.value("memcached_up") == 1
+    for command, status in [("get", "hit"), ("get", "miss"), ("set", "hit"), ("incr", "hit")]:
+        assert metrics.total("memcached_commands_total", command=command, status=status) > 0, (command, status)
+    for name in "current_items current_bytes limit_bytes current_connections max_connections uptime_seconds".split():
+        metrics.value(f"memcached_{name}")
+    assert metrics.total("afterglow_hits_total", door="memcache", tier="dram") > 0
+    for which in ["", " settings", " items", " slabs", " conns"]:
+        raw.send(b"stats%s\r\n" % which.encode())
+        assert raw.until(b"END\r\n").startswith(b"STAT ")
+
+
+def fill(raw, count, size, tag=b"x"):
+    """So many objects, each of its own content."""
+    for first in range(0, count, 100):
+        keys = range(first, min(first + 100, count))
+        raw.send(b"".join(b"set o%d 5 0 %d\r\n%s\r\n" % (i, size, content(i, size, tag)) for i in keys))
+        for _ in keys:
+            assert raw.until(b"\r\n") == b"STORED\r\n"
+
+
+def content(i, size, tag=b"x"):
+    return (b"%s-%d-" % (tag, i) * (size // 4))[:size]
+
+
+def on_flash(door):
+    """Waits until nothing is in memory only."""
+    poll("everything to be on flash", lambda: door.metrics().value("afterglow_engine_unsaved_bytes") == 0, 30)
+
+
+def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
+    count, size = 12_000, 4000
+    with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as door:
+        raw = door.connect()
+        fill(raw, count, size)
+        on_flash(door)
+        before = door.metrics().total("afterglow_hits_total", door="memcache", tier="flash")
+        keys = [(i * 37) % count for i in range(2000)]
+        for first in range(0, len(keys), 50):
+            some = keys[first : first + 50]
+            raw.send(b"get " + b" ".join(b"o%d" % i for i in some) + b"\r\n")
+            for i in some:
+                assert raw.until(b"\r\n") == b"VALUE o%d 5 %d\r\n" % (i, size)
+                assert raw.until(b"\r\n") == content(i, size) + b"\r\n"
+            assert raw.until(b"\r\n") == b"END\r\n"
+        assert door.metrics().total("afterglow_hits_total", door="memcache", tier="flash") - before > 500
+        # A read of flash and, behind it, changes of the same key: each sees what the one before it left.
+        for i in range(0, 200):
+            raw.send(b"get o%d\r\nappend o%d 0 0 1\r\n!\r\nmg o%d s\r\ndelete o%d\r\nget o%d\r\n" % (i, i, i, i, i))
+            assert raw.until(b"END\r\n").endswith(content(i, size) + b"\r\nEND\r\n")
+            assert raw.until(b"\r\n") == b"STORED\r\n"
+            assert raw.until(b"\r\n") == b"HD s%d\r\n" % (size + 1)
+            assert raw.until(b"\r\n") == b"DELETED\r\n"
+            assert raw.until(b"\r\n") == b"END\r\n"
+        for i in range(1000, 1200):
+            assert raw.line(b"touch o%d 1000" % i) == b"TOUCHED"
+            assert raw.line(b"mg o%d t" % i) in (b"HD t1000", b"HD t999")
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
+    door = MemcacheAfterglow(folder=tmp_path).start()
+    try:
+        raw = door.connect()
+        fill(raw, 3000, 500)
+        deadline = int(time.time()) + 3600
+        raw.line(b"set later 7 %d 5\r\nvalue" % deadline)
+        raw.line(b"set gone 0 0 1\r\n1")
+        raw.line(b"set counter 0 0 2\r\n10")
+        raw.line(b"set short 0 1 1\r\n1")
+        raw.send(b"gets later\r\n")
+        token = raw.until(b"END\r\n").split(b"\r\n")[0].split()[-1]
+        touched = raw.line(b"mg o1 T1000 c")
+        on_flash(door)
+        raw.line(b"delete gone")
+        raw.line(b"incr counter 5")
+        fill(raw, 100, 500, b"new")
+        on_flash(door)
+        getattr(door, how)()
+        door.start()
+        poll("the index to be loaded", lambda: door.metrics().value("afterglow_engine_loading") == 0, 20)
+        raw = door.connect()
+        found = [raw.get(b"o%d" % i) for i in range(3000)]
+        missing = sum(value is None for value in found)
+        assert missing == 0, missing
+        assert found[:100] == [content(i, 500, b"new") for i in range(100)], "nothing stale"
+        assert found[100:] == [content(i, 500) for i in range(100, 3000)]
+        assert raw.get(b"gone") is None and raw.get(b"counter") == b"15"
+        assert raw.line(b"mg o1 c") != touched or how, "an object stored again has another token"
+        raw.send(b"gets later\r\n")
+        assert raw.until(b"END\r\n") == b"VALUE later 7 5 %s\r\nvalue\r\nEND\r\n" % token
+        left = int(raw.line(b"mg later t").split(b" t")[1])
+        assert abs(left - (deadline - time.time())) <= 2
+        assert raw.line(b"cas later 0 0 1 %s\r\n1" % token) == b"STORED"
+        poll("a second to pass", lambda: raw.get(b"short") is None, 5)
+    finally:
+        door.stop()
+
+
+def test_a_scheduled_flush_comes_although_the_server_was_down(tmp_path):
+    door = MemcacheAfterglow(folder=tmp_path).start()
+    try:
+        raw = door.connect()
+        fill(raw, 10, 100)
+        on_flash(door)
+        assert raw.line(b"flush_all 2") == b"OK"
+        due = time.time() + 2
+        assert raw.get(b"o1") is not None
+        door.kill()
+        poll("the flush to be due", lambda: time.time() > due, 5)
+        door.start()
+        raw = door.connect()
+        assert [raw.get(b"o%d" % i) for i in range(10)] == [None] * 10
+        assert raw.set(b"o1", b"new") == b"STORED" and raw.get(b"o1") == b"new"
+    finally:
+        door.stop()
+
+
+def test_no_increment_is_lost_also_across_a_restart(tmp_path):
+    door = MemcacheAfterglow(folder=tmp_path, memory="32MiB").start()
+    acknowledged, threads = [0] * 8, 8
+    try:
+        raw = door.connect()
+        for counter in range(4):
+            raw.line(b"set n%d 0 0 1\r\n0" % counter)
+
+        def count(thread, times):
+            dice, connection = random.Random(thread), door.connect()
+            for _ in range(times):
+                connection.line(b"incr n%d 1" % dice.randrange(4))
+                acknowledged[thread] += 1
+                if dice.random() < 0.05:
+                    connection.set(b"filler%d" % dice.randrange(1000), b"f" * 20_000)
+            connection.close()
+
+        for _ in range(2):
+            workers = [threading.Thread(target=count, args=(thread, 1000)) for thread in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            raw = door.connect()
+            total = sum(int(raw.get(b"n%d" % counter)) for counter in range(4))
+            assert total == sum(acknowledged)
+            on_flash(door)
+            door.kill()
+            door.start()
+        raw = door.connect()
+        poll("the index to be loaded", lambda: door.metrics().value("afterglow_engine_loading") == 0, 20)
+        assert sum(int(raw.get(b"n%d" % counter)) for counter in range(4)) == sum(acknowledged) == 16_000
+    finally:
+        door.stop()
+
+
+def test_users_and_tls(tmp_path):
+    users, cert, key = (tmp_path / name for name in ("users", "cert.pem", "key.pem"))
+    users.write_text("ada:secret\n")
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl to make a certificate")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+        "-keyout", key, "-out", cert, *subject)  # fmt: skip
+    extra = ["--memcache-auth-file", users, "--memcache-tls-cert", cert, "--memcache-tls-key", key]
+    with MemcacheAfterglow(folder=tmp_path / "folder", extra=extra) as door:
+        context = ssl.create_default_context(cafile=str(cert))
+        raw = Raw(context.wrap_socket(socket.create_connection((door.address, door.port)), server_hostname="127.0.0.1"))
+        assert raw.line(b"get a") == b"CLIENT_ERROR unauthenticated"
+        assert raw.line(b"set auth 0 0 9\r\nada wrong") == b"CLIENT_ERROR authentication failure"
+        assert raw.line(b"set auth 0 0 10\r\nada secret") == b"STORED"
+        value = random.Random(3).randbytes(200_000).replace(b"\r", b"x")
+        assert raw.set(b"a", value) == b"STORED" and raw.get(b"a") == value
+        assert raw.line(b"refresh_certs") == b"OK"
+        raw.close()
+        plain = door.connect()
+        plain.send(b"get a\r\n")
+        assert plain.connection.recv(100)[:1] != b"V", "who speaks no TLS is refused"
+        unix = socket.socket(socket.AF_UNIX)
+        unix.connect(str(door.socket))
+        assert Raw(unix).line(b"get a") == b"CLIENT_ERROR unauthenticated"
+
+
+def test_limits_on_connections_and_idleness(tmp_path):
+    extra = ["--memcache-connections", "4", "--memcache-idle-timeout", "1s"]
+    with MemcacheAfterglow(folder=tmp_path, extra=extra) as door:
+        held = [door.connect() for _ in range(4)]
+        for connection in held:
+            assert connection.line(b"mn") == b"MN"
+        assert door.connect().until(b"\r\n") == b"ERROR Too many open connections\r\n"
+        # Nothing is said any more: they are closed.
+        for connection in held:
+            assert connection.connection.recv(1) == b""
+        poll("room again", lambda: door.metrics().value("memcached_current_connections") == 0, 10)
+        assert door.connect().line(b"mn") == b"MN"
