@@ -222,7 +222,7 @@ fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let Some(item) = old else { return vivify(get, now) };
     let expiry = get.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
     let runs_out = get.recache.is_some_and(|ttl| expiry != NEVER && expiry < absolute(ttl, now));
-    let won = !item.token_sent && (runs_out || item.stale);
+    let won = get.can_win && !item.token_sent && (runs_out || item.stale);
     let change = match won || expiry != item.expiry {
         true => Change::Put(NewItem { expiry, token_sent: item.token_sent || won, ..kept(item) }),
         false => Change::None,
@@ -325,10 +325,16 @@ fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decisi
         false => value.wrapping_add(arithmetic.delta),
     };
     let expiry = arithmetic.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
+    let number = NewValue::Number { value, width: item.value.len() };
+    // memcached writes in place what fits; a longer number is an object of its own.
+    let fits = number.len() <= item.value.len();
     let new = NewItem {
-        value: NewValue::Number { value, width: item.value.len() },
+        value: number,
         cas: arithmetic.new_cas.into(),
         expiry,
+        stale: item.stale && fits,
+        token_sent: item.token_sent && fits,
+        binary_key: item.binary_key && fits,
         ..kept(item)
     };
     let outcome = Outcome::Number { value, cas: 0, before: item.expiry, expiry };

@@ -137,6 +137,7 @@ pub fn parse<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a
             touch: flags.touch,
             vivify: flags.vivify,
             recache: flags.recache,
+            can_win: true,
             silent: flags.silent,
             debug: false,
         }),

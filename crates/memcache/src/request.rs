@@ -136,6 +136,8 @@ pub struct Get {
     pub vivify: Option<i64>,
     /// An object that expires before this is to be made anew by the client that sees it first.
     pub recache: Option<i64>,
+    /// The client can be told to make a stale object, or one that runs out, anew.
+    pub can_win: bool,
     /// The read is not to count as an access.
     pub silent: bool,
     /// Only a look: nothing is counted.

@@ -49,6 +49,15 @@ fn idle_time_and_reads_are_told() {
 }
 
 #[test]
+fn only_a_client_that_can_be_told_is_told_to_make_a_stale_object_anew() {
+    let mut server = Server::new(None);
+    say(&mut server, "set a 0 0 1\r\n1\r\nmd a I T30\r\n");
+    assert_eq!(say(&mut server, "touch a 100\r\nget a\r\n"), "TOUCHED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(say(&mut server, "gat 50 a\r\nme zz\r\n"), "VALUE a 0 1\r\n1\r\nEND\r\nEN\r\n");
+    assert_eq!(say(&mut server, "mg a t\r\nmg a t\r\n"), "HD t50 X W\r\nHD t50 Z X\r\n");
+}
+
+#[test]
 fn clients_may_choose_cas_tokens_and_empty_objects() {
     let mut server = Server::new(None);
     assert_eq!(say(&mut server, "ms a 2 E77 c s F3\r\nhi\r\n"), "HD c77 s2\r\n");

@@ -201,7 +201,7 @@ impl Session {
                 if !self.answers.has_room(hit.value.len()) {
                     return Performed::Blocked;
                 }
-                if matches!(reply, Reply::Meta(_)) && !get.debug && Store::read_changes(&hit) {
+                if get.can_win && Store::read_changes(&hit) {
                     let operation =
                         Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
                     return self.modify(operation);
@@ -342,8 +342,7 @@ impl ReadTask {
         };
         let Self { here, key, get, reply, received } = self;
         if let Ok(hit) = &found
-            && matches!(reply, Reply::Meta(_))
-            && !get.debug
+            && get.can_win
             && Store::read_changes(hit)
         {
             let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };

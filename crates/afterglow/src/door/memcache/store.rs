@@ -187,6 +187,11 @@ impl Store {
         let mut outcome = decision.outcome;
         if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change) {
             outcome = self.stored(key, put, outcome, new.cas);
+            // What memcached changes in place was read before if it was.
+            let in_place = !matches!(outcome, Outcome::Stored { .. });
+            if in_place && item.is_some_and(|old| old.fetched && new.value.len() <= old.value.len()) {
+                self.recency.used(Recency::place(key), *now, true);
+            }
             if outcome == Outcome::TooLarge && matches!(mode(action), Some(Mode::Append | Mode::Prepend)) {
                 outcome = Outcome::NotStored;
             }
