@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak fuzz build release tools
+.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -29,6 +29,10 @@ soak:
 	@mkdir -p target/sim
 	AFTERGLOW_SIM_OUT=$(CURDIR)/target/sim AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),100000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
 	  cargo test --locked --profile soak -p afterglow-engine --lib -- --exact sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep --nocapture
+
+# Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some minutes.
+mutants: tools
+	.venv/bin/python tools/mutants/run.py $(NAME)
 
 # libFuzzer (nightly): every target of crates/fuzz, or TARGET=name, for TIME seconds each.
 fuzz:

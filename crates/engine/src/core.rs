@@ -310,6 +310,8 @@ impl Core {
         let limit = self.versions.peek() + version::BLOCK;
         if self.replace_state(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err() {
             self.journal.poison_now();
+            // The marker lasts: so must what contradicts it.
+            self.sync_journal();
         }
     }
 

@@ -105,7 +105,11 @@ impl Checkpoints {
 impl Driver {
     pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
         self.seal_what_holds_the_journal();
-        if self.checkpoint.run.is_none() && self.load.is_none() && self.checkpoint_is_due(now) {
+        if self.checkpoint.run.is_none()
+            && self.load.is_none()
+            && !self.core.table.is_footer_pending()
+            && self.checkpoint_is_due(now)
+        {
             self.start_checkpoint();
         }
         self.issue_checkpoint(out);

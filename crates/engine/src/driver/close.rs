@@ -40,9 +40,10 @@ impl Close {
         }
     }
 
-    /// Whether everything is being copied: nobody else may ask whether an object is worth it, and give it up.
+    /// Whether copying is the clean stop's own: nobody else may ask whether an object is worth it, and give it up, nor open a
+    /// segment behind the last checkpoint.
     pub(super) fn is_copying(&self) -> bool {
-        self.phase == Phase::Copy
+        !matches!(self.phase, Phase::Open | Phase::Settle)
     }
 
     pub(super) fn is_running(&self) -> bool {

@@ -8,6 +8,8 @@
 //! | death of the process | warm if the journal is whole            | warm           | cold                |
 //! | death of the machine | cold, but `synced` ones as above        | warm           | cold                |
 //!
+//! An Immutable namespace is cold when the journal says that it has lost an entry, which may have been a removal.
+//!
 //! Recovery takes the newest whole checkpoint. Its *version floor* parts the world: everything with a lower version had
 //! taken effect before its first index line was captured. From there:
 //!

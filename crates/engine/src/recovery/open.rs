@@ -392,11 +392,13 @@ fn build(
 
 /// Which namespaces (by id) may be believed; the others start cold.
 fn warm_namespaces(past: &Past) -> Vec<bool> {
+    // Removals may be among the lost entries, and a key of an Immutable namespace may have been removed too.
+    let poisoned = past.scan.as_ref().is_some_and(|s| s.poisoned);
     let warm = |o: &NamespaceOptions| match past.end {
         End::New => false,
         End::Clean => true,
         _ if o.survives == Survives::CleanStop => false,
-        _ if o.mutability == Mutability::Immutable => true,
+        _ if o.mutability == Mutability::Immutable => !poisoned,
         End::Process => past.journal_ok,
         End::Machine => past.journal_ok && o.durability == Durability::Synced,
     };

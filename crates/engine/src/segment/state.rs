@@ -350,6 +350,11 @@ impl SegmentTable {
         self.at(segment).pending.load(Ordering::Acquire) > 0
     }
 
+    /// Whether recovery has found a segment without a footer that is not written yet. A checkpoint must not call it sealed.
+    pub fn is_footer_pending(&self) -> bool {
+        self.in_state(SegmentState::Sealed).any(|s| self.is_pending(s))
+    }
+
     /// Recovery is over: everything not restored is free.
     pub fn finish_restore(&self) {
         let free: VecDeque<u32> = self.in_state(SegmentState::Free).collect();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -65,31 +65,37 @@ pub fn try_run(plan: &Plan) -> Result<Outcome, String> {
     result.map_err(|_| message)
 }
 
-/// Runs `seeds` seeds from `from` on; ends early at one that fails.
+/// Runs `seeds` seeds from `from` on; ends early at one that fails, always the first one.
 pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure> {
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let (next, stop, failure) = (AtomicU64::new(from), AtomicBool::new(false), Mutex::new(None));
+    let (next, end) = (AtomicU64::new(from), AtomicU64::new(from + seeds));
+    let failure: Mutex<Option<Failure>> = Mutex::new(None);
     let total = Mutex::new(Total::default());
     let began = Instant::now();
     std::thread::scope(|scope| {
         let work = || {
             let _ = Coverage::take();
             let (mut outcome, mut done) = (Outcome::default(), 0);
-            while !stop.load(Ordering::Relaxed) {
+            loop {
                 let first = next.fetch_add(BATCH, Ordering::Relaxed);
-                if first >= from + seeds {
-                    break;
-                }
-                for seed in first..(first + BATCH).min(from + seeds) {
+                let mine = (first..first + BATCH).take_while(|seed| *seed < end.load(Ordering::Relaxed));
+                let before = done;
+                for seed in mine {
                     match try_seed(seed) {
                         Ok(o) => outcome = outcome.and(o),
                         Err(message) => {
-                            stop.store(true, Ordering::Relaxed);
-                            failure.lock().get_or_insert(Failure { seed, message });
+                            let mut failure = failure.lock();
+                            if failure.as_ref().is_none_or(|f| seed < f.seed) {
+                                end.store(seed, Ordering::Relaxed);
+                                *failure = Some(Failure { seed, message });
+                            }
                             break;
                         }
                     }
                     done += 1;
+                }
+                if done < before + BATCH {
+                    break;
                 }
                 if (first / BATCH).is_multiple_of(64) {
                     flush(&total, &mut done, &mut outcome);
@@ -137,6 +143,9 @@ pub fn try_seed(seed: u64) -> Result<Outcome, String> {
 
 /// Shortens a failed run and writes it where it can be looked at, replayed and kept; says where.
 pub fn report(failure: &Failure) -> String {
+    if std::env::var("AFTERGLOW_SIM_SHRINK").is_ok_and(|v| v == "0") {
+        return format!("seed {} failed: {}", failure.seed, failure.message);
+    }
     let (plan, message) = shrink(&Plan::of(failure.seed), &failure.message);
     let text = format!("# seed {}: {}\n{}", failure.seed, message.replace('\n', " "), plan.to_text());
     let dir = std::env::var_os("AFTERGLOW_SIM_OUT").map_or_else(std::env::temp_dir, PathBuf::from);

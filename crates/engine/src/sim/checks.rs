@@ -34,7 +34,6 @@ impl Run {
         }
         self.take_acks(&life);
         assert!(self.acking.is_empty(), "somebody waits after a clean stop");
-        self.unheard.clear();
         let after = life.core.stats();
         let dropped = |s: &crate::stats::Stats| {
             s.totals.dropped.iter().chain(s.namespaces.iter().flat_map(|n| &n.dropped)).sum::<u64>()
@@ -56,11 +55,15 @@ impl Run {
             reach(Path::CrashAfterClose);
         }
         let armed = self.world.machine.is_armed();
-        if self.foul || (removes > 0 && kind == Crash::Machine) {
-            self.doubt_removals(kind, life.core.journal.is_poisoned());
-        }
         let spoiled = life.core.spoiled.load(Ordering::SeqCst);
+        if self.foul || (spoiled && kind == Crash::Machine) {
+            self.doubt_removals(kind);
+        }
         let sound = life.core.marked.load(Ordering::SeqCst) && !spoiled;
+        if sound && !self.foul {
+            // Everything that was seen lasts now.
+            self.unheard.clear();
+        }
         self.holes = false;
         let ending = Ending { kind, check, cut: false, again: None, exchange: None };
         let mut life = self.reopen(life, &ending);
@@ -96,8 +99,8 @@ impl Run {
         self.holes &= life.core.stats().totals.checkpoints == 0;
         let exact = !poisoned && !self.holes;
         self.holes |= kind == Crash::Machine;
-        if kind == Crash::Machine || self.foul || life.core.journal.is_poisoned() {
-            self.doubt_removals(kind, life.core.journal.is_poisoned());
+        if kind == Crash::Machine || self.foul {
+            self.doubt_removals(kind);
         }
         let mut life = self.reopen(life, &ending);
         if check && exact && !self.foul {
@@ -115,10 +118,10 @@ impl Run {
     }
 
     /// Power loss, or a broken journal, may undo removals in Immutable namespaces: their bytes are right for ever.
-    fn doubt_removals(&mut self, kind: Crash, poisoned: bool) {
+    fn doubt_removals(&mut self, kind: Crash) {
         for (n, options) in (0u8..).zip(self.options.clone()) {
             let synced = options.durability == 2;
-            if options.immutable && (self.foul || poisoned || (kind == Crash::Machine && !synced)) {
+            if options.immutable && (self.foul || (kind == Crash::Machine && !synced)) {
                 self.oracle.doubt_removals(n);
             }
         }

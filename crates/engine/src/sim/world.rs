@@ -194,10 +194,14 @@ impl World {
         self.strange || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none() || self.machine.any_away()
     }
 
-    /// Lets the background work go on by one step.
+    /// Lets the background work go on by one step, until the clean stop is over.
     pub fn turn(&mut self, life: &mut Life) {
         let mut ios = Vec::new();
-        life.driver.step(&mut ios);
+        if life.driver.is_closed() {
+            life.driver.abandon();
+        } else {
+            life.driver.step(&mut ios);
+        }
         for io in ios {
             life.disk.submit(io);
         }

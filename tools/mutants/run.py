@@ -1,0 +1,120 @@
+"""Shows that the simulation bites: makes deliberate mistakes in a copy of the engine and has each found.
+
+run.py             every mistake of mutants.toml, one line for each with the seed that found it
+run.py TEXT        those whose name has TEXT in it
+run.py --check     only whether each can still be made
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = ROOT / "target/mutants/tree"
+BUILD = ROOT / "target/mutants/build"
+TEST = "sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep"
+SEEDS = 20_000
+TIMEOUT = 900
+
+
+SWITCH = """
+/// Whose turn it is of the deliberate mistakes in this copy.
+fn mutant(number: u32) -> bool {
+    static TURN: std::sync::LazyLock<u32> =
+        std::sync::LazyLock::new(|| std::env::var("AFTERGLOW_MUTANT").map_or(0, |n| n.parse().expect("a number")));
+    *TURN == number
+}
+"""
+
+
+def mutate(mutants):
+    """The texts of all files with all mistakes in them, each behind its own switch."""
+    texts = {}
+    for number, mutant in enumerate(mutants, 1):
+        path = f"crates/engine/src/{mutant['file']}"
+        text = texts.get(path) or (ROOT / path).read_text()
+        if (found := text.count(mutant["old"])) != 1:
+            sys.exit(f"{mutant['name']}: what {mutant['file']} is to say differently is in it {found} times, not once")
+        texts[path] = text.replace(mutant["old"], mutant["new"].replace("{on}", f"crate::mutant({number})"))
+    root = "crates/engine/src/lib.rs"
+    texts[root] = (ROOT / root).read_text() + SWITCH
+    return texts
+
+
+def copy_tree(texts):
+    """Brings the copy up to date, leaving files that are the same alone: what was built of them stays good."""
+    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    for name in filter(None, files):
+        source, target = ROOT / name, TREE / name
+        if not source.is_file():
+            continue
+        content = texts[name].encode() if name in texts else source.read_bytes()
+        if not target.is_file() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def build():
+    """Builds the copy's tests; the binary, or None and what the compiler said."""
+    command = "cargo test --locked --profile soak -p afterglow-engine --lib --no-run --message-format=json".split()
+    env = os.environ | {"CARGO_TARGET_DIR": str(BUILD)}
+    result = subprocess.run(command, cwd=TREE, env=env, capture_output=True, text=True)
+    if result.returncode:
+        lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+        errors = [m["message"]["rendered"] for m in lines if m.get("message", {}).get("level") == "error"]
+        return None, "\n".join(errors) or result.stderr
+    executables = [json.loads(line).get("executable") for line in result.stdout.splitlines()]
+    return next(filter(None, reversed(executables))), None
+
+
+def simulate(binary, number, seeds):
+    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed, or None, and with what."""
+    limits = {"AFTERGLOW_SIM_SEEDS": str(seeds), "AFTERGLOW_SIM_SHRINK": "0", "RUST_BACKTRACE": "0"}
+    env = os.environ | {"AFTERGLOW_MUTANT": str(number)} | limits
+    command = [binary, "--exact", TEST, "--nocapture"]
+    try:
+        output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None, None
+    found = re.search(r"^seed (\d+) failed: (.*)\n(.*)$", output.stderr, re.MULTILINE)
+    if found:
+        where = re.sub(r"^panicked at \S*?([\w/]+\.rs:\d+).*", r"\1", found[2])
+        return int(found[1]), f"{where} {found[3]}"[:110]
+    if output.returncode:
+        return -1, output.stderr.strip().splitlines()[-1] if output.stderr.strip() else "it died"
+    return None, None
+
+
+def main(arguments):
+    mutants = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text())["mutant"]
+    texts = mutate(mutants)
+    if arguments == ["--check"]:
+        print(f"{len(mutants)} mutants can be made")
+        return
+    copy_tree(texts)
+    binary, errors = build()
+    if errors:
+        sys.exit(errors)
+    seed, message = simulate(binary, 0, 2_500)
+    if seed is not None:
+        sys.exit(f"the engine itself fails at seed {seed}: {message}")
+    found = tried = 0
+    for number, mutant in enumerate(mutants, 1):
+        if arguments and arguments[0] not in mutant["name"]:
+            continue
+        began, seeds = time.monotonic(), mutant.get("seeds", SEEDS)
+        seed, message = simulate(binary, number, seeds)
+        outcome = f"NOT FOUND in {seeds} seeds" if seed is None else f"seed {seed:>6}: {message}"
+        print(f"{mutant['name']:<76} {outcome} ({time.monotonic() - began:.0f} s)", flush=True)
+        tried, found = tried + 1, found + (seed is not None)
+    print(f"{found} of {tried} found")
+    sys.exit(0 if found == tried else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
