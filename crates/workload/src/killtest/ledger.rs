@@ -13,6 +13,8 @@ use crate::fake_backend::{FakeBackend, Served};
 pub(super) struct Asked {
     /// Reads, for whatever purpose.
     pub(super) reads: u32,
+    /// Reads to be kept: only these bring a row into the cache.
+    pub(super) fills: u32,
     /// When it was last read to be kept.
     pub(super) kept_at: Duration,
     /// The number of the value it had then.
@@ -52,6 +54,7 @@ impl Ledger {
         if !served.to_keep {
             return;
         }
+        row.fills += 1;
         let value = served.cells.and_then(|cells| cells.get(2)?.as_deref());
         let number = value.and_then(rows::head).map(|(_, number, _)| number);
         *bytes += value.map_or(0, |value| value.len() as u64);
@@ -64,9 +67,9 @@ impl Ledger {
         self.lock().0[key as usize]
     }
 
-    /// Reads of each row so far, and the bytes read to be kept.
-    pub(super) fn reads(&self) -> (Vec<u32>, u64) {
+    /// Reads to be kept of each row so far, and their bytes.
+    pub(super) fn fills(&self) -> (Vec<u32>, u64) {
         let (rows, bytes) = &*self.lock();
-        (rows.iter().map(|row| row.reads).collect(), *bytes)
+        (rows.iter().map(|row| row.fills).collect(), *bytes)
     }
 }

@@ -74,7 +74,7 @@ pub struct KillOptions {
 /// What is done to a cache between two lives that must make the test fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Lie {
-    /// The data directory is emptied: nothing is warm.
+    /// Flash, journal and state are taken away, who we are is not: nothing is warm.
     Emptied,
     /// The journal is put back to what it was in the middle of the life: removals are forgotten.
     RolledBack,

@@ -289,7 +289,9 @@ impl<'a> Stage<'a> {
     /// What happens between two lives.
     fn between(&mut self, kind: Kind, copy: Option<PathBuf>, round: &mut Round) -> Result<(), KillError> {
         if self.options.lie == Some(Lie::Emptied) {
-            fs::remove_dir_all(&self.site.server.data_dir)?;
+            for name in ["state", "journal", "flash"] {
+                fs::remove_file(self.site.server.data_dir.join(name))?;
+            }
         }
         if let Some(copy) = copy {
             fs::copy(copy, self.site.server.data_dir.join("journal"))?;

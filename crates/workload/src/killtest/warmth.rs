@@ -9,6 +9,7 @@ use std::{
     io,
     path::Path,
     sync::Mutex,
+    thread,
     time::Duration,
 };
 
@@ -28,6 +29,11 @@ pub(super) const HOT: u64 = 100;
 /// Objects that are newer may be missing.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
+/// How often a read is asked again that the database was asked for without a look into the cache.
+const TRIES: u32 = 40;
+/// Pause between.
+const PAUSE: Duration = Duration::from_millis(25);
+
 /// A row that the cache served just before the end of a life.
 struct Sampled {
     key: u64,
@@ -43,7 +49,7 @@ pub(super) struct Sample {
     on_flash: scan::Found,
     ended: Duration,
     window: Duration,
-    reads: Vec<u32>,
+    fills: Vec<u32>,
     bytes: u64,
 }
 
@@ -79,6 +85,8 @@ pub struct Kept {
     pub hot: u64,
     /// Those of them that were served.
     pub hot_served: u64,
+    /// Rows that were first asked of the database without a look into the cache, just after the start, and asked again.
+    pub passed_on: u64,
     /// What had reached flash and was not served.
     pub lost: Vec<Lost>,
 }
@@ -95,6 +103,7 @@ impl Kept {
         self.too_old += other.too_old;
         self.hot += other.hot;
         self.hot_served += other.hot_served;
+        self.passed_on += other.passed_on;
         self.lost.extend(&other.lost);
     }
 
@@ -153,7 +162,7 @@ impl Sample {
         let hot: HashSet<u64> = keys.iter().take(HOT as usize).copied().collect();
         rows.iter_mut().for_each(|row| row.hot = hot.contains(&row.key));
         let (ended, window) = (Duration::ZERO, WINDOW);
-        Sample { rows, on_flash: scan::Found::new(), ended, window, reads: Vec::new(), bytes: 0 }
+        Sample { rows, on_flash: scan::Found::new(), ended, window, fills: Vec::new(), bytes: 0 }
     }
 
     /// The life has ended at `ended`, clean or not: what of the sample is in the file `flash`?
@@ -167,7 +176,7 @@ impl Sample {
     ) -> io::Result<()> {
         self.ended = ended;
         self.window = if clean { Duration::ZERO } else { WINDOW };
-        (self.reads, self.bytes) = ledger.reads();
+        (self.fills, self.bytes) = ledger.fills();
         // What was read to be kept more than once may stand there from the first time, and have been dropped since.
         let once = self.rows.iter().filter(|row| row.asked.times == 1);
         let wanted = once.map(|row| (row.key, row.number)).collect();
@@ -204,10 +213,22 @@ impl Sample {
             if shared.begun(key) != row.writes {
                 return Ok(());
             }
-            let value = client.read(key)?;
-            let served = ledger.row(key).reads == self.reads[key as usize] && value == Some(row.number);
-            if shared.begun(key) == row.writes && (served || value == Some(row.number)) {
-                answers.lock().expect("no client panics").push((key, served));
+            let mut tries = 0;
+            let (value, served) = loop {
+                let before = ledger.row(key).reads;
+                let value = client.read(key)?;
+                let asked = ledger.row(key);
+                let filled = asked.fills != self.fills[key as usize];
+                // Asked of the database without a look into the cache: the lease is not ours again yet, or nobody has confirmed the statement.
+                let passed_on = !filled && asked.reads != before;
+                tries += u32::from(passed_on);
+                if !passed_on || tries == TRIES {
+                    break (value, !filled && !passed_on);
+                }
+                thread::sleep(PAUSE);
+            };
+            if shared.begun(key) == row.writes && value == Some(row.number) {
+                answers.lock().expect("no client panics").push((key, served, tries));
             }
             Ok(())
         });
@@ -216,8 +237,9 @@ impl Sample {
         // The load may have driven something out before it was looked at.
         self.forget_given_up(segments)?;
         let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
-        for (key, served) in answers.into_inner().expect("no client panics") {
+        for (key, served, tries) in answers.into_inner().expect("no client panics") {
             let row = order[&key];
+            kept.passed_on += u64::from(tries > 0);
             let name = (row.key, row.number);
             let driven_out = !served && had_reached.contains(&name) && !self.on_flash.contains_key(&name);
             if !driven_out {
