@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use super::{clock::Lived, rows};
@@ -17,6 +17,8 @@ pub(super) struct Asked {
     pub(super) fills: u32,
     /// When it was last read to be kept.
     pub(super) kept_at: Duration,
+    /// The same as Unix time.
+    pub(super) kept_unix: Duration,
     /// The number of the value it had then.
     pub(super) number: Option<u64>,
     /// How often in a row that value was read to be kept.
@@ -60,6 +62,7 @@ impl Ledger {
         *bytes += value.map_or(0, |value| value.len() as u64);
         row.times = if number == row.number { row.times + 1 } else { 1 };
         (row.number, row.kept_at, row.bytes) = (number, now, *bytes);
+        row.kept_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     }
 
     /// A row.

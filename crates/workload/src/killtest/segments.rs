@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::PathBuf,
+    time::Duration,
 };
 
 /// What the log must tell for this.
@@ -19,11 +20,19 @@ pub(super) struct Segments {
     given_up: BTreeMap<u64, bool>,
     /// Those that were given up since the mark, opened again or not.
     lately: HashSet<u64>,
+    /// When those that were opened more than once were opened last.
+    reopened: BTreeMap<u64, Duration>,
 }
 
 impl Segments {
     pub(super) fn new(log: PathBuf) -> Segments {
-        Segments { log, read_to: 0, given_up: BTreeMap::new(), lately: HashSet::new() }
+        Segments {
+            log,
+            read_to: 0,
+            given_up: BTreeMap::new(),
+            lately: HashSet::new(),
+            reopened: BTreeMap::new(),
+        }
     }
 
     /// Reads on in the log.
@@ -45,9 +54,13 @@ impl Segments {
         }
         let offset = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("offset="));
         if let Some(offset) = offset.and_then(|offset| offset.parse().ok()) {
-            self.given_up.insert(offset, given_up);
+            let before = self.given_up.insert(offset, given_up);
             if given_up {
                 self.lately.insert(offset);
+            } else if before.is_some() {
+                let time = line.split_ascii_whitespace().next().and_then(unix_time);
+                // A time that cannot be read is the latest: then nothing there counts.
+                self.reopened.insert(offset, time.unwrap_or(Duration::MAX));
             }
         }
     }
@@ -59,16 +72,49 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether what stands at `offset` is in a segment that is given up, or was since the mark.
-    pub(super) fn is_given_up(&self, offset: u64) -> bool {
+    /// Whether the value at `offset`, cached since the Unix time `since`, is nothing that the cache can be asked for: its segment is given
+    /// up, or was since the mark, or was opened anew since `since`, so that it may be what was left there from before.
+    pub(super) fn is_given_up(&self, offset: u64, since: Duration) -> bool {
         let segment = self.given_up.range(..=offset).next_back();
-        segment.is_some_and(|(start, given_up)| *given_up || self.lately.contains(start))
+        segment.is_some_and(|(start, given_up)| {
+            let reopened = self.reopened.get(start).is_some_and(|time| *time >= since);
+            *given_up || reopened || self.lately.contains(start)
+        })
     }
+}
+
+/// The Unix time that stands at the start of a line of the log, such as `2026-03-01T12:00:00.123456Z`.
+fn unix_time(text: &str) -> Option<Duration> {
+    let numbers: Vec<u64> = text
+        .strip_suffix('Z')?
+        .split(['-', 'T', ':', '.'])
+        .map(|part| part.parse().ok())
+        .collect::<Option<_>>()?;
+    let [year, month, day, hour, minute, second, micros] = numbers[..] else { return None };
+    // Days since 1970 in the Gregorian calendar, with years that begin in March.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some(
+        Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second) + Duration::from_micros(micros),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn given_up(segments: &Segments, offset: u64) -> bool {
+        segments.is_given_up(offset, Duration::from_secs(1_772_366_400))
+    }
+
+    #[test]
+    fn times_of_the_log_are_understood() {
+        let noon = Duration::from_secs(1_772_366_400);
+        assert_eq!(unix_time("2026-03-01T12:00:00.000000Z"), Some(noon));
+        assert_eq!(unix_time("2026-03-01T12:00:01.250000Z"), Some(noon + Duration::from_millis(1250)));
+        assert_eq!(unix_time("1970-01-01T00:00:00.000000Z"), Some(Duration::ZERO));
+        assert_eq!(unix_time("x"), None);
+    }
 
     #[test]
     fn the_log_tells_what_was_given_up() {
@@ -80,7 +126,7 @@ mod tests {
         .unwrap();
         let mut segments = Segments::new(log.clone());
         segments.update().unwrap();
-        assert!(!segments.is_given_up(1500) && !segments.is_given_up(2500));
+        assert!(!given_up(&segments, 1500) && !given_up(&segments, 2500));
         std::fs::write(
             &log,
             format!(
@@ -90,16 +136,16 @@ mod tests {
         )
         .unwrap();
         segments.update().unwrap();
-        assert!(segments.is_given_up(1500) && !segments.is_given_up(2500) && !segments.is_given_up(10));
+        assert!(given_up(&segments, 1500) && !given_up(&segments, 2500) && !given_up(&segments, 10));
         std::fs::write(
             &log,
-            std::fs::read_to_string(&log).unwrap() + "aimed\nx segment opened device=0 offset=1000\n",
+            std::fs::read_to_string(&log).unwrap() + "aimed\n2026-03-01T11:59:00.000000Z segment opened device=0 offset=1000\n",
         )
         .unwrap();
         segments.update().unwrap();
-        assert!(segments.is_given_up(1500), "what is there now came after the mark");
+        assert!(given_up(&segments, 1500), "what is there now came after the mark");
         segments.mark().unwrap();
-        assert!(!segments.is_given_up(1500));
+        assert!(!given_up(&segments, 1500));
         std::fs::remove_file(&log).unwrap();
     }
 }

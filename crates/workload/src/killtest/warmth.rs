@@ -187,8 +187,10 @@ impl Sample {
     /// Flash that was given up holds values that nobody promises.
     fn forget_given_up(&mut self, segments: &mut Segments) -> io::Result<()> {
         segments.update()?;
-        self.on_flash.retain(|_, places| {
-            places.retain(|at| !segments.is_given_up(*at));
+        let since: HashMap<u64, Duration> =
+            self.rows.iter().map(|row| (row.key, row.asked.kept_unix)).collect();
+        self.on_flash.retain(|(key, _), places| {
+            places.retain(|at| !segments.is_given_up(*at, since[key]));
             !places.is_empty()
         });
         Ok(())
