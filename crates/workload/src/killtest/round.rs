@@ -318,8 +318,10 @@ impl<'a> Stage<'a> {
 
     /// Starts the server and sees that it answers reads.
     fn start_again(&mut self, kind: Kind, round: &mut Round) -> Result<(), KillError> {
+        let lost = self.lived.lost();
         let (life, ready) = self.site.start()?;
         self.life = Some(life);
+        let ready = ready.saturating_sub(self.lived.lost() - lost);
         if kind != Kind::Recovery {
             // Who was killed a moment ago may hold the files for another moment: what is measured is the last start alone.
             round.ready_ms = Some(ready.as_millis() as u64);

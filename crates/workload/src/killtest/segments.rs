@@ -139,7 +139,8 @@ mod tests {
         assert!(given_up(&segments, 1500) && !given_up(&segments, 2500) && !given_up(&segments, 10));
         std::fs::write(
             &log,
-            std::fs::read_to_string(&log).unwrap() + "aimed\n2026-03-01T11:59:00.000000Z segment opened device=0 offset=1000\n",
+            std::fs::read_to_string(&log).unwrap()
+                + "aimed\n2026-03-01T11:59:00.000000Z segment opened device=0 offset=1000\n",
         )
         .unwrap();
         segments.update().unwrap();
