@@ -1,14 +1,25 @@
-"""The kill -9 campaign of `afterglow-workload`, short: no stale and no wrong value, warm after every kind of end, and planted lies are found."""
+"""The kill -9 campaign of `afterglow-workload`, short: no stale and no wrong value, warm after every kind of
+end, and planted lies are found."""
 
 import json
 import subprocess
 
 import pytest
+
 from afterglow_e2e.afterglow import binary
 
 
 def campaign(directory, *options, timeout=240):
-    command = [binary("afterglow-workload"), "killtest", "--afterglow", binary(), "--dir", directory, "--json", *options]
+    command = [
+        binary("afterglow-workload"),
+        "killtest",
+        "--afterglow",
+        binary(),
+        "--dir",
+        directory,
+        "--json",
+        *options,
+    ]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
 
 

@@ -162,7 +162,7 @@ impl Run {
     pub(super) fn step(&mut self, mut life: Life, step: &Step) -> Life {
         self.outcome.steps += 1;
         self.world.reseed(step.salt);
-        if step.salt % 4 > 0 && life.namespaces[0].room().is_some() {
+        if !step.salt.is_multiple_of(4) && life.namespaces[0].room().is_some() {
             reach(Path::JournalWaited);
             for _ in 0..5 {
                 self.world.clock.pass(10);
