@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz build release tools
+.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -9,7 +9,7 @@ demo: tools release
 demo-stop:
 	.venv/bin/python -m demo --stop
 
-test: unit e2e
+test: unit models e2e
 
 unit:
 	cargo test --locked --workspace
@@ -33,6 +33,14 @@ soak:
 # Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some minutes.
 mutants: tools
 	.venv/bin/python tools/mutants/run.py $(NAME)
+
+# The index and the journal under loom: every interleaving, within bounds.
+models:
+	RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib --target-dir target/models loom_tests
+
+# Miri, AddressSanitizer and ThreadSanitizer (nightly) over what is unsafe or shared; MODE=miri, address or thread for one.
+sanitize:
+	tools/sanitize $(MODE)
 
 # libFuzzer (nightly): every target of crates/fuzz, or TARGET=name, for TIME seconds each.
 fuzz:

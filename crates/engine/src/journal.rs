@@ -321,3 +321,5 @@ impl Journal {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -311,6 +311,30 @@ mod tests {
     use crate::disk::{DeviceConfig, DeviceId};
     use crate::testing::TempDir;
 
+    /// A completion of fewer bytes is not the whole: the rest is asked for, and the end of the device is an error.
+    #[test]
+    fn a_completion_cut_short_is_continued_and_never_taken_for_the_whole() {
+        let dir = TempDir::new();
+        let config = DeviceConfig { path: dir.path().join("flash"), size: 1 << 20 };
+        let files = Files::open(&[config]).expect("opened");
+        let active =
+            |transfer| Active { id: 1, device: DeviceId(0), offset: 0, transfer, progress: 0, retries: 0 };
+        let transfers = || {
+            [Transfer::Read(AlignedBuf::zeroed(16_384)), Transfer::Write(AlignedBuf::zeroed(16_384).into())]
+        };
+        for mut io in transfers().map(active) {
+            assert!(matches!(settle(&mut io, 8192, &files), Step::Again));
+            assert_eq!(io.progress, 8192);
+            // Not a whole step: it goes on from the last one.
+            assert!(matches!(settle(&mut io, 5000, &files), Step::Again));
+            assert_eq!(io.progress, 12_288);
+            assert!(matches!(settle(&mut io, 4096, &files), Step::Finished(Ok(()))));
+        }
+        for mut io in transfers().map(active) {
+            assert!(matches!(settle(&mut io, 0, &files), Step::Finished(Err(_))), "no progress is an error");
+        }
+    }
+
     #[test]
     fn a_lost_ring_fails_what_is_asked_of_it_and_hangs_nobody() {
         let dir = TempDir::new();
