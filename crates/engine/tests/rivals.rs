@@ -64,7 +64,8 @@ fn tier(ns: &Namespace, key: &[u8]) -> Option<Tier> {
 fn a_refused_put_removes_the_older_value_also_from_flash_and_for_good() {
     let dir = Dir::new();
     let (cache, ns) = open(&dir.0);
-    [&b"large"[..], b"expired"].map(|key| store(&ns, key, b"older"));
+    store(&ns, b"large", b"older");
+    store(&ns, b"expired", b"older");
     let (cache, ns) = reopen(&dir.0, cache, ns);
     let too_large = vec![0; 1 << 20];
     assert_eq!(put(&ns, b"large", &too_large), PutOutcome::Refused(RefuseReason::TooLarge));

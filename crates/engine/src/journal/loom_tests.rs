@@ -19,7 +19,7 @@ const EPOCH: u64 = 1;
 
 /// Mapped memory: words, each stored whole, in no order. Of the header only the beginning is kept.
 struct Memory {
-    head: [AtomicU64; 10],
+    head: [AtomicU64; 16],
     entries: Vec<AtomicU64>,
 }
 
@@ -94,11 +94,8 @@ fn put(hash: u64) -> Event {
 /// What recovery would find now: hashes of entries from `needed` on, and whether one is known to be missing.
 fn crash(memory: &Memory, needed: u64) -> (Vec<u64>, Scan) {
     let scan = Journal::scan(memory, &UUID, EPOCH, needed).expect("the header is whole");
-    let hashes = scan.entries.iter().map(|entry| match entry.event {
-        Event::Kill { hash, .. } => hash,
-        other => panic!("nobody wrote {other:?}"),
-    });
-    (hashes.collect(), scan)
+    assert!(scan.others.is_empty(), "nobody wrote {:?}", scan.others);
+    (scan.kills().map(|kill| kill.hash).collect(), scan)
 }
 
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -190,10 +187,7 @@ fn nothing_falls_between_a_checkpoint_and_the_journal() {
             assert!(safe, "{hash} is lost: captured {captured:?}, in the journal from {head}: {found:?}");
         }
         // What the captured lines may not hold has a version at or above the floor: the kill map takes it.
-        let missing = scan
-            .entries
-            .iter()
-            .filter(|e| matches!(e.event, Event::Kill { hash, .. } if !captured.contains(&hash)));
-        assert!(missing.into_iter().all(|entry| entry.version >= floor));
+        let mut missing = scan.kills().filter(|kill| !captured.contains(&kill.hash));
+        assert!(missing.all(|kill| kill.version >= floor));
     });
 }

@@ -16,11 +16,7 @@ fn kill(hash: u64) -> Event {
 }
 
 fn hashes(scan: &Scan) -> BTreeSet<u64> {
-    let hash = |event| match event {
-        Event::Kill { hash, .. } => hash,
-        other => panic!("nobody wrote {other:?}"),
-    };
-    scan.entries.iter().map(|entry| hash(entry.event)).collect()
+    scan.kills().map(|kill| kill.hash).collect()
 }
 
 /// As foyer's tombstone log would not: it computes where to go on from an offset within one page, so that a log longer than a page goes
