@@ -31,6 +31,8 @@ pub struct Close {
     /// Sequence of the newest checkpoint before the last one.
     before: Option<u64>,
     clean: bool,
+    /// A second last checkpoint was asked for.
+    retried: bool,
 }
 
 impl Close {
@@ -106,7 +108,16 @@ impl Driver {
             }
             Phase::Checkpoint => {
                 // One step later than asked for, so that it has been started.
-                if self.close.waited > 1 && !self.checkpoint.is_running() {
+                if self.close.waited <= 1 || self.checkpoint.is_running() {
+                    return;
+                }
+                // One that failed, or that came too early to lift the journal's poison: a warm next start is worth another.
+                let failed = self.checkpoint.sequence() == self.close.before;
+                if (failed || self.core.journal.is_poisoned()) && !self.close.retried {
+                    self.close.retried = true;
+                    self.checkpoint.want();
+                    self.close.go(Phase::Checkpoint);
+                } else {
                     self.finish_close();
                 }
             }

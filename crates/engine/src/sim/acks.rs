@@ -132,7 +132,7 @@ impl Run {
         }
         let synced = self.options[usize::from(key.ns)].durability == 2;
         match life.on_flash(&self.world.machine, key.ns, &key_bytes(key)) {
-            Some((device, offset, len)) if synced => {
+            Some(super::world::Copied { device, offset, len, .. }) if synced => {
                 let from = offset / 512 * 512;
                 let lasts = self.world.machine.is_durable(device, from, offset + len - from);
                 assert!(lasts, "{key:?} was acknowledged before its record was flushed");

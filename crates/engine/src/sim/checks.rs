@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::coverage::{Path, reach, reach_times};
 use super::plan::Key;
 use super::run::{Ending, Run, key_bytes, look_up, say};
-use super::world::Life;
+use super::world::{Copied, Life};
 use crate::api::{DropReason, Lookup};
 use crate::clock::Clock;
 use crate::disk::sim::Crash;
@@ -22,7 +22,11 @@ impl Run {
             self.finish(0);
         }
         let known = if check && !self.foul && !self.closing {
-            self.live(&life, |run, life, key| life.is_known(&run.world.machine, key.ns, &key_bytes(key)))
+            self.live(&life, |run, life, key| {
+                let newest = run.oracle.current(key).map(|(_, version)| version);
+                let is_known = |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
+                newest.is_some_and(is_known)
+            })
         } else {
             Vec::new()
         };
@@ -137,9 +141,12 @@ impl Run {
         self.live(life, |run, life, key| {
             let options = run.options[usize::from(key.ns)];
             let at = life.on_flash(machine, key.ns, &key_bytes(key));
-            let safe = |(device, offset, len): (_, u64, u64)| {
-                let from = offset / 512 * 512;
-                kind == Crash::Process || machine.is_durable(device, from, offset + len - from)
+            // While the index loads it may still know an older copy, which what is loaded next takes the place of.
+            let newest = run.oracle.current(key).map(|(_, version)| version);
+            let safe = |at: Copied| {
+                let from = at.offset / 512 * 512;
+                let durable = machine.is_durable(at.device, from, at.offset + at.len - from);
+                newest == Some(at.version) && (kind == Crash::Process || durable)
             };
             let kept = kind == Crash::Process || options.immutable || options.durability == 2;
             !options.clean_stop && kept && at.is_some_and(safe)

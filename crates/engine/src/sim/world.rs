@@ -13,7 +13,7 @@ use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
 use crate::disk::{DeviceId, Disk};
 use crate::driver::Driver;
 use crate::error::OpenError;
-use crate::format::record;
+use crate::format::record::{self, Meta};
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
 
@@ -256,10 +256,19 @@ impl World {
     }
 }
 
+/// A copy of an object on flash.
+#[derive(Debug, Clone, Copy)]
+pub struct Copied {
+    pub version: u64,
+    pub device: DeviceId,
+    pub offset: u64,
+    pub len: u64,
+}
+
 impl Life {
     /// Where on which device the index says that a key is, if there is a copy of it that is whole and alive there, in a segment
     /// that is not about to be reused. Works on a machine that is down.
-    pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<(DeviceId, u64, u64)> {
+    pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<Copied> {
         let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
         let at = core.shard(hash).index.peek(hash)?.location();
         let reused = [SegmentState::Reclaiming, SegmentState::Retired, SegmentState::Free];
@@ -283,16 +292,19 @@ impl Life {
             && !namespaces[usize::from(ns)].is_killed(&found.meta)
             && !shard.is_superseded(hash, found.meta.version);
         let len = record::len(found.key.len(), found.value.len()) as u64;
-        alive.then_some((place.device, place.offset + u64::from(at.offset()), len))
+        let (device, offset) = (place.device, place.offset + u64::from(at.offset()));
+        alive.then_some(Copied { version: found.meta.version, device, offset, len })
     }
 
-    /// Whether the key is in the DRAM tier or on flash. DRAM may hold what was killed without being looked at since.
-    pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> bool {
+    /// Whether this version of the key is in the DRAM tier or on flash. DRAM may hold what was killed without being looked at since.
+    pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8], version: u64) -> bool {
         let hash = self.core.hash(ns.into(), key);
         let shard = self.core.shard(hash).lock();
         let in_dram = shard.dram.peek(hash, ns.into(), key).map(meta_of);
         drop(shard);
-        let alive = |meta| !self.core.namespaces.read()[usize::from(ns)].is_killed(&meta);
-        in_dram.is_some_and(alive) || self.on_flash(machine, ns, key).is_some()
+        let alive = |meta: Meta| {
+            meta.version == version && !self.core.namespaces.read()[usize::from(ns)].is_killed(&meta)
+        };
+        in_dram.is_some_and(alive) || self.on_flash(machine, ns, key).is_some_and(|at| at.version == version)
     }
 }
