@@ -236,8 +236,8 @@ impl Run {
     pub(super) fn turn(&mut self, life: &mut Life) {
         self.world.turn(life);
         self.take_acks(life);
-        if !self.world.machine.is_down() {
-            // A step looks at the clock and remembers.
+        if !self.world.machine.is_down() && !life.driver.is_closed() {
+            // A step looks at the clock and remembers; a closed cache has nobody left to do so.
             self.time = self.time.max(self.wall);
         }
     }
