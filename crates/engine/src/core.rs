@@ -70,6 +70,9 @@ pub struct Core {
     pub(crate) kills_lock: RwLock<()>,
     pub(crate) time: AtomicU64,
     pub(crate) loading: AtomicBool,
+    /// Segments written since the checkpoint are still to be read: until then an older copy may pass for the newest of a key, unless the
+    /// journal tells.
+    pub(crate) unread: AtomicBool,
     pub(crate) checkpointing: AtomicBool,
     /// Segments and blocks of index lines to be loaded after opening, and those already loaded.
     pub(crate) load_parts: AtomicU64,

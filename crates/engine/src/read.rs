@@ -83,6 +83,9 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, by:
     let miss = |reason| miss(ns, reason, by.counted);
     // Read before the slot: a slot seen while the map is in force must be compared with it.
     let mapped = core.loading.load(Ordering::Acquire);
+    if !ns.options.is_told_by_journal() && core.unread.load(Ordering::Acquire) {
+        return miss(MissReason::Loading);
+    }
     let Some(slot) = core.shard(hash).index.lookup(hash) else {
         return miss(if mapped { MissReason::Loading } else { MissReason::Absent });
     };

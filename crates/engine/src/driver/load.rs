@@ -165,6 +165,9 @@ impl Driver {
         let found = Reader::new(&self.core, load.warm.len()).exact(segment, generation);
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
+        if !load.has_unread() {
+            self.core.unread.store(false, Ordering::Release);
+        }
         true
     }
 

@@ -367,6 +367,7 @@ fn build(
         kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
+        unread: AtomicBool::new(false),
         checkpointing: AtomicBool::new(false),
         load_parts: AtomicU64::new(0),
         load_parts_done: AtomicU64::new(0),
@@ -451,6 +452,7 @@ fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
     }
     plan_exact(core, &mut plan);
     core.table.finish_restore();
+    core.unread.store(!plan.exact.is_empty(), Ordering::Release);
     core.loading.store(true, Ordering::Release);
     for slot in &core.shards {
         slot.lock().collecting = true;
