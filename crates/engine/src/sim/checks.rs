@@ -21,7 +21,8 @@ impl Run {
         while !self.waiting.is_empty() || !self.changing.is_empty() {
             self.finish(0);
         }
-        let known = if check && !self.foul && !self.closing {
+        let unread = life.core.unread.load(Ordering::Acquire);
+        let known = if check && !self.foul && !self.closing && !unread {
             self.live(&life, |run, life, key| {
                 let newest = run.oracle.current(key).map(|(_, version)| version);
                 let is_known = |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
@@ -134,6 +135,10 @@ impl Run {
     /// Keys with copies on flash that must survive.
     fn survivors(&self, life: &Life, kind: Crash) -> Vec<Key> {
         let machine = &self.world.machine;
+        if life.core.unread.load(Ordering::Acquire) {
+            // What the index knows of a key may not be its last copy, and that one may be torn.
+            return Vec::new();
+        }
         if kind == Crash::Machine && machine.unsynced("journal").iter().any(|at| *at != TIME_AT) {
             // The openings of segments may be lost with the rest.
             return Vec::new();
@@ -141,7 +146,7 @@ impl Run {
         self.live(life, |run, life, key| {
             let options = run.options[usize::from(key.ns)];
             let at = life.on_flash(machine, key.ns, &key_bytes(key));
-            // While the index loads it may still know an older copy, which what is loaded next takes the place of.
+            // The index may still know an older copy.
             let newest = run.oracle.current(key).map(|(_, version)| version);
             let safe = |at: Copied| {
                 let from = at.offset / 512 * 512;
