@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use afterglow_cql::frame::Version;
-use afterglow_cql::message::Consistency;
 use afterglow_engine::IntentTable;
-use afterglow_workload::cql::{ConnectOptions, Connection};
 use afterglow_workload::fake_backend::{FakeBackend, Faults, Kind};
 use tempfile::TempDir;
 
@@ -58,44 +56,6 @@ fn a_second_instance_passes_exclusive_tables_through_and_takes_over_when_the_fir
     let before = database.reads();
     assert_eq!(client.value("a").as_deref(), Some("2"));
     assert_eq!(database.reads() - before, 1, "another instance held the lease in between");
-}
-
-#[test]
-fn what_one_instance_left_unsettled_is_held_by_the_next_and_by_the_one_after() {
-    let (database, first, second) = (database(), TempDir::new().unwrap(), TempDir::new().unwrap());
-    let node = Setup::new(first.path(), &database, "ks.*=exclusive").start();
-    let mut client = node.client(Version::V5);
-    database.set_faults(Faults { write_timeouts: 1.0, ..Faults::default() });
-    assert!(client.try_run("INSERT INTO ks.t (k, v) VALUES ('a', '1')").is_err());
-    database.set_faults(Faults::default());
-    drop(client);
-    node.stop();
-    for directory in [&second, &first] {
-        let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
-        let mut client = node.client(Version::V5);
-        for (key, expected) in [("a", 3), ("bystander", 1)] {
-            let before = database.reads();
-            (0..3).for_each(|_| drop(client.value(key)));
-            assert_eq!(database.reads() - before, expected, "{key}");
-        }
-        drop(client);
-        node.stop();
-    }
-}
-
-#[test]
-fn what_nobody_told_is_held_whole() {
-    let (database, directory) = (database(), TempDir::new().unwrap());
-    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
-    // Another instance held the lease and its time ran out.
-    let text = "INSERT INTO afterglow.lease (scope, epoch, last_owner) \
-                VALUES ('cql', 7, 00000000-0000-0000-0000-00000000000a)";
-    direct.query(text, Consistency::One).unwrap();
-    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
-    let mut client = node.client(Version::V5);
-    let before = database.reads();
-    (0..3).for_each(|_| drop(client.value("a")));
-    assert_eq!(database.reads() - before, 3);
 }
 
 #[test]

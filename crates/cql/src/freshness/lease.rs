@@ -29,16 +29,7 @@ use super::gate::Millis;
 
 /// Creates the lease's table. The keyspace comes from [`create_keyspace`].
 pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS afterglow.lease \
-     (scope text PRIMARY KEY, owner uuid, epoch bigint, last_owner uuid, settled bigint, unsettled blob)";
-
-/// Columns that tables made by earlier versions lack.
-pub const ADD_COLUMNS: [(&str, &str); 2] = [
-    ("settled", "ALTER TABLE afterglow.lease ADD settled bigint"),
-    ("unsettled", "ALTER TABLE afterglow.lease ADD unsettled blob"),
-];
-
-/// Reads what the holder that gave the lease back left unsettled.
-pub const READ_UNSETTLED: &str = "SELECT unsettled FROM afterglow.lease WHERE scope = 'cql'";
+     (scope text PRIMARY KEY, owner uuid, epoch bigint, last_owner uuid)";
 
 /// Creates the lease's keyspace with `replicas` copies in the data centre `dc`.
 pub fn create_keyspace(dc: &str, replicas: usize) -> String {
@@ -90,8 +81,6 @@ pub struct LeaseRow {
     pub epoch: i64,
     /// Who took the present epoch.
     pub last_owner: Option<Uuid>,
-    /// The last epoch whose holder gave it back and said what it left unsettled.
-    pub settled: Option<i64>,
 }
 
 /// One transaction for the driver to run.
@@ -124,8 +113,7 @@ impl Request {
         let own = format!("UPDATE afterglow.lease USING TTL {ttl} SET owner = {me} WHERE scope = 'cql'");
         match self {
             Request::Read => {
-                "SELECT owner, epoch, last_owner, settled FROM afterglow.lease WHERE scope = 'cql'"
-                    .to_string()
+                "SELECT owner, epoch, last_owner FROM afterglow.lease WHERE scope = 'cql'".to_string()
             }
             Request::Found => format!(
                 "BEGIN BATCH INSERT INTO afterglow.lease (scope, epoch, last_owner) VALUES ('cql', 1, {me}) \
@@ -143,15 +131,10 @@ impl Request {
     }
 }
 
-/// The statement that gives the lease back at a clean stop, so that another instance need not wait. `unsettled` is for who comes next: what writes
-/// of ours may take effect yet.
-pub fn release_cql(config: &LeaseConfig, epoch: i64, unsettled: &[u8]) -> String {
+/// The statement that gives the lease back at a clean stop, so that another instance need not wait.
+pub fn release_cql(config: &LeaseConfig, epoch: i64) -> String {
     let me = config.me;
-    let unsettled = unsettled.iter().fold(String::from("0x"), |out, byte| out + &format!("{byte:02x}"));
-    format!(
-        "UPDATE afterglow.lease SET owner = null, settled = {epoch}, unsettled = {unsettled} WHERE scope = 'cql' \
-         IF owner = {me} AND epoch = {epoch}"
-    )
+    format!("UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF owner = {me} AND epoch = {epoch}")
 }
 
 /// What the database answered.
@@ -177,9 +160,6 @@ pub enum Change {
         /// Nobody else had it since `KnownEpochs`; otherwise everything cached under it must be forgotten
         /// before [`LeaseClock::extend`] makes it count.
         continuous: bool,
-        /// Who held it before has given it back and told what it left unsettled ([`READ_UNSETTLED`]), or nobody did. Otherwise any write
-        /// of its may take effect yet.
-        told: bool,
     },
     /// Somebody else has it.
     HeldByOther(Uuid),
@@ -277,12 +257,10 @@ impl Lease {
     pub fn answered(&mut self, request: Request, sent_at: Millis, answer: Answer, now: Millis) -> Change {
         match (request, answer) {
             (Request::Read, Answer::Row(row)) => self.saw(row, now),
-            (Request::Found, Answer::Applied(true)) => self.acquired(1, false, true, sent_at),
+            (Request::Found, Answer::Applied(true)) => self.acquired(1, false, sent_at),
             (Request::Take { from, to, .. }, Answer::Applied(true)) => {
                 let continuous = self.is_continuous(from);
-                let told =
-                    matches!(self.state, State::Asking { row: Some(row) } if row.settled == Some(from));
-                self.acquired(to, continuous, told, sent_at)
+                self.acquired(to, continuous, sent_at)
             }
             (Request::Renew { epoch }, Answer::Applied(true)) => {
                 self.held(epoch, sent_at);
@@ -338,10 +316,10 @@ impl Lease {
         row.last_owner == Some(self.config.me) && (from == self.known.held || from == self.known.asked)
     }
 
-    fn acquired(&mut self, epoch: i64, continuous: bool, told: bool, sent_at: Millis) -> Change {
+    fn acquired(&mut self, epoch: i64, continuous: bool, sent_at: Millis) -> Change {
         self.known = KnownEpochs { held: epoch, asked: epoch };
         self.held(epoch, sent_at);
-        Change::Acquired { epoch, continuous, told }
+        Change::Acquired { epoch, continuous }
     }
 
     fn held(&mut self, epoch: i64, sent_at: Millis) {

@@ -15,7 +15,6 @@ fn config(me: Uuid) -> LeaseConfig {
 struct Row {
     stored: Option<(i64, Uuid)>,
     owner: Option<(Uuid, Millis)>,
-    settled: Option<i64>,
 }
 
 impl Row {
@@ -28,7 +27,6 @@ impl Row {
                     owner,
                     epoch,
                     last_owner: Some(last),
-                    settled: self.settled,
                 }));
             }
             Request::Found => self.stored.is_none(),
@@ -69,7 +67,7 @@ fn drive(lease: &mut Lease, row: &mut Row, now: Millis) -> Vec<Change> {
 fn the_first_instance_founds_the_lease_and_keeps_it() {
     let (mut row, mut lease) = (Row::default(), Lease::new(config(A), KnownEpochs::default()));
     let changes = drive(&mut lease, &mut row, 0);
-    assert_eq!(changes, [Change::Acquired { epoch: 1, continuous: false, told: true }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 1, continuous: false }]);
     for now in (0..600_000).step_by(500) {
         assert_eq!(drive(&mut lease, &mut row, now), []);
         assert!(lease.until() > now, "lapsed at {now}");
@@ -98,10 +96,7 @@ fn a_second_instance_waits_until_the_first_has_ended_and_never_overlaps() {
     let changes = drive(&mut a, &mut row, now);
     assert_eq!(changes, [Change::Lost, Change::HeldByOther(B)]);
     let later = b.until() + 10_000;
-    assert_eq!(
-        drive(&mut a, &mut row, later),
-        [Change::Acquired { epoch: 3, continuous: false, told: false }]
-    );
+    assert_eq!(drive(&mut a, &mut row, later), [Change::Acquired { epoch: 3, continuous: false }]);
 }
 
 #[test]
@@ -111,25 +106,25 @@ fn a_restart_is_continuous_only_if_nobody_came_between() {
     let known = KnownEpochs { held: 1, asked: 1 };
     for now in [1_000, 500_000] {
         // Killed and back before, or after, the owner cell expired.
-        let mut row = Row { stored: row.stored, owner: row.owner, settled: None };
+        let mut row = Row { stored: row.stored, owner: row.owner };
         let changes = drive(&mut Lease::new(config(A), known), &mut row, now);
-        assert_eq!(changes, [Change::Acquired { epoch: 2, continuous: true, told: false }]);
+        assert_eq!(changes, [Change::Acquired { epoch: 2, continuous: true }]);
     }
     drive(&mut Lease::new(config(B), KnownEpochs::default()), &mut row, 100_000);
     let changes = drive(&mut Lease::new(config(A), known), &mut row, 200_000);
-    assert_eq!(changes, [Change::Acquired { epoch: 3, continuous: false, told: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 3, continuous: false }]);
 }
 
 #[test]
 fn a_crash_between_take_and_note_is_still_continuous() {
-    let mut row = Row { stored: Some((5, A)), owner: None, settled: None };
+    let mut row = Row { stored: Some((5, A)), owner: None };
     let changes = drive(&mut Lease::new(config(A), KnownEpochs { held: 4, asked: 5 }), &mut row, 0);
-    assert_eq!(changes, [Change::Acquired { epoch: 6, continuous: true, told: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 6, continuous: true }]);
 }
 
 #[test]
 fn a_take_whose_answer_was_lost_is_ours_and_continuous() {
-    let mut row = Row { stored: Some((5, A)), owner: None, settled: None };
+    let mut row = Row { stored: Some((5, A)), owner: None };
     let mut lease = Lease::new(config(A), KnownEpochs { held: 5, asked: 5 });
     while !matches!(lease.next(0), Next::Send(Request::Take { .. })) {
         let Next::Send(request) = lease.next(0) else { panic!("asks") };
@@ -139,17 +134,14 @@ fn a_take_whose_answer_was_lost_is_ours_and_continuous() {
     let Next::Send(take) = lease.next(0) else { panic!("takes") };
     row.run(take, A, 0);
     assert_eq!(lease.answered(take, 0, Answer::Failed, 0), Change::Nothing);
-    assert_eq!(
-        drive(&mut lease, &mut row, 2_000),
-        [Change::Acquired { epoch: 7, continuous: true, told: false }]
-    );
+    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 7, continuous: true }]);
 }
 
 #[test]
 fn a_take_after_another_holder_stays_a_new_beginning_when_its_answer_is_lost_or_we_die() {
     // B had it at 9, ours was 5. The take to 10 applies, and nobody hears of it.
     let take = |known| {
-        let mut row = Row { stored: Some((9, B)), owner: None, settled: None };
+        let mut row = Row { stored: Some((9, B)), owner: None };
         let mut lease = Lease::new(config(A), known);
         let mut noted = None;
         loop {
@@ -165,14 +157,11 @@ fn a_take_after_another_holder_stays_a_new_beginning_when_its_answer_is_lost_or_
     };
     let known = KnownEpochs { held: 5, asked: 5 };
     let (mut row, mut lease, noted) = take(known);
-    assert_eq!(
-        drive(&mut lease, &mut row, 2_000),
-        [Change::Acquired { epoch: 11, continuous: false, told: false }]
-    );
+    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 11, continuous: false }]);
     let (mut row, ..) = take(known);
     let known = KnownEpochs { asked: noted.unwrap_or(known.asked), ..known };
     let changes = drive(&mut Lease::new(config(A), known), &mut row, 2_000);
-    assert_eq!(changes, [Change::Acquired { epoch: 11, continuous: false, told: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 11, continuous: false }]);
 }
 
 #[test]
@@ -199,7 +188,7 @@ fn a_lapse_without_another_holder_is_continuous_and_failed_renewals_do_not_exten
     }
     assert_eq!(lease.until(), until);
     let changes = drive(&mut lease, &mut row, until + 40_000);
-    assert_eq!(changes, [Change::Lost, Change::Acquired { epoch: 2, continuous: true, told: false }]);
+    assert_eq!(changes, [Change::Lost, Change::Acquired { epoch: 2, continuous: true }]);
 }
 
 #[test]
@@ -223,23 +212,4 @@ fn statements_are_what_the_transactions_need() {
         "{take}"
     );
     assert!(create_keyspace("d'c", 3).contains("'d''c': 3"));
-}
-
-#[test]
-fn who_comes_next_is_told_what_is_unsettled_or_that_nobody_knows() {
-    for (settled, told) in [(Some(1), true), (None, false)] {
-        let mut row = Row::default();
-        drive(&mut Lease::new(config(A), KnownEpochs::default()), &mut row, 0);
-        // Given back at a clean stop, or run out.
-        (row.owner, row.settled) = (None, settled);
-        let mut b = Lease::new(config(B), KnownEpochs::default());
-        assert_eq!(drive(&mut b, &mut row, 100), [Change::Acquired { epoch: 2, continuous: false, told }]);
-        // B falls silent: what A said of its own epoch says nothing of B's.
-        row.owner = None;
-        let mut a = Lease::new(config(A), KnownEpochs { held: 1, asked: 1 });
-        let next = drive(&mut a, &mut row, 200);
-        assert_eq!(next, [Change::Acquired { epoch: 3, continuous: false, told: false }]);
-    }
-    let release = release_cql(&config(A), 7, &[0, 0xab]);
-    assert!(release.contains("settled = 7, unsettled = 0x00ab"), "{release}");
 }

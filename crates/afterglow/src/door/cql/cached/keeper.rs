@@ -10,8 +10,8 @@ use std::time::Duration;
 use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::freshness::gate::Millis;
 use afterglow_cql::freshness::lease::{
-    ADD_COLUMNS, Answer, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next,
-    READ_UNSETTLED, Request, create_keyspace, release_cql,
+    Answer, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, Request, create_keyspace,
+    release_cql,
 };
 use afterglow_cql::message::{Consistency, Query, QueryParams};
 use afterglow_cql::plan::SchemaView;
@@ -189,7 +189,7 @@ impl Keeper {
                 self.connection = None;
             }
             let change = self.lease.answered(request, sent_at, answer, self.now());
-            self.note(request, answer, change).await;
+            self.note(request, answer, change);
             if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
             {
                 self.shared.settled.store(true, Ordering::Release);
@@ -197,7 +197,7 @@ impl Keeper {
         }
     }
 
-    async fn note(&mut self, request: Request, answer: Answer, change: Change) {
+    fn note(&mut self, request: Request, answer: Answer, change: Change) {
         let metrics = self.door.config.metrics.clone();
         match change {
             Change::Nothing => {
@@ -206,12 +206,7 @@ impl Keeper {
                     self.shared.cache.lease().extend(self.lease.until());
                 }
             }
-            Change::Acquired { epoch, continuous, told } => {
-                if !continuous {
-                    self.take_over(told).await;
-                }
-                self.acquired(epoch, continuous);
-            }
+            Change::Acquired { epoch, continuous } => self.acquired(epoch, continuous),
             Change::HeldByOther(holder) => {
                 metrics.lease.set(LeaseState::HeldByOther);
                 if self.holder.replace(holder) != Some(holder) {
@@ -227,26 +222,6 @@ impl Keeper {
         if self.lease.epoch().is_none() && change == Change::Nothing && self.holder.is_none() {
             metrics.lease.set(LeaseState::Waiting);
         }
-    }
-
-    /// Another instance held the lease before: what went through it may take effect yet.
-    async fn take_over(&self, told: bool) {
-        let backend = self.connection.clone().filter(|_| told);
-        let unsettled = match backend {
-            Some(backend) => {
-                let read = query(&backend, READ_UNSETTLED, Consistency::Serial).await;
-                read.and_then(|read| {
-                    Some(read.rows().next()?.bytes("unsettled").unwrap_or_default().to_vec())
-                })
-            }
-            None => None,
-        };
-        if unsettled.is_none() {
-            tracing::warn!(
-                "the instance that held the lease before did not say which writes were on their way: `exclusive` tables are not cached for a while"
-            );
-        }
-        self.shared.cache.take_over(unsettled.as_deref());
     }
 
     fn acquired(&mut self, epoch: i64, continuous: bool) {
@@ -288,7 +263,6 @@ impl Keeper {
                 owner: uuid(row.bytes("owner")),
                 epoch: row.bytes("epoch").and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)?,
                 last_owner: uuid(row.bytes("last_owner")),
-                settled: row.bytes("settled").and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes),
             }),
         }))
     }
@@ -329,13 +303,6 @@ impl Keeper {
             execute(backend, &create_keyspace(&dc, REPLICAS.min(neighbours + 1))).await?;
             execute(backend, CREATE_TABLE).await?;
         }
-        let schema = self.door.schema.current();
-        if let Some(table) = schema.table("afterglow", "lease") {
-            let lacks = |name: &str| table.values().all(|column| column.name != name);
-            for (_, text) in ADD_COLUMNS.into_iter().filter(|(name, _)| lacks(name)) {
-                execute(backend, text).await?;
-            }
-        }
         self.prepared = true;
         Some(())
     }
@@ -355,13 +322,9 @@ impl Keeper {
         let now = self.now();
         let noted = self.instance.note_alive(now);
         self.warn("a sign of life", noted);
-        let unsettled = self.shared.cache.hand_over().filter(|_| release);
-        if let (Some(unsettled), Some(epoch), Some(backend)) =
-            (unsettled, self.lease.epoch(), self.connection.clone())
-        {
-            // If it fails the lease runs out by itself, and who comes next knows nothing.
-            let text = release_cql(self.lease.config(), epoch, &unsettled);
-            let _ = query(&backend, &text, Consistency::Quorum).await;
+        if let (true, Some(epoch), Some(backend)) = (release, self.lease.epoch(), self.connection.clone()) {
+            // If it fails the lease runs out by itself.
+            let _ = query(&backend, &release_cql(self.lease.config(), epoch), Consistency::Quorum).await;
         }
         if let Some(backend) = self.connection.take() {
             backend.close();

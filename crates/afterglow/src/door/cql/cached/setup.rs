@@ -166,7 +166,9 @@ impl Keeping {
     /// and the lease can be given back at once. Blocks; not to be called on a reactor.
     pub fn stop(self, whole: bool) {
         let (done, ended) = std::sync::mpsc::sync_channel(1);
-        if self.stop.send((whole, done)).is_ok() {
+        // Who takes the lease next knows nothing of writes whose outcome is unknown: it had better wait until ours runs out.
+        let release = whole && self.cache.held() == 0;
+        if self.stop.send((release, done)).is_ok() {
             // The lease runs out by itself when this takes too long.
             let _ = ended.recv_timeout(STOP_TIMEOUT);
         }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::super::{CallError, Later, Request, error_code, parsed};
 use super::router::{Shared, metrics, scope_label, touched_by};
 use super::scope::Tables;
-use super::scope::{ANYTHING, Doomed, NEVER, Nature, Touched, intents_of, scope_of_intent};
+use super::scope::{Doomed, Nature, Touched, intents_of, scope_of_intent};
 use super::{RowCache, hold_of, serial};
 use crate::metrics::{Path, QuarantineReason};
 
@@ -25,7 +25,7 @@ use crate::metrics::{Path, QuarantineReason};
 pub(super) struct Ledger {
     intents: IntentTable,
     /// To be settled when their time has come, earliest first.
-    kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId, u64)>>>,
+    kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId)>>>,
     /// Lightweight transactions among them, by scope: one note of each, that which ends last, or they would fill the table in time.
     conditional: Mutex<HashMap<u64, (Millis, IntentId)>>,
 }
@@ -54,7 +54,7 @@ impl Ledger {
     pub(super) fn keep_until(&self, (id, word): Noted, until: Millis) {
         let (scope, nature) = scope_of_intent(word);
         if !nature.conditional {
-            return self.kept.lock().push(Reverse((until, id, word)));
+            return self.kept.lock().push(Reverse((until, id)));
         }
         let mut conditional = self.conditional.lock();
         for scope in intents_of(&[scope], Nature::default()) {
@@ -83,14 +83,6 @@ impl Ledger {
         noted.iter().for_each(|noted| self.keep_until(*noted, until));
     }
 
-    /// The words of all that is kept, without what only intents say, and until when.
-    fn unsettled(&self) -> Vec<(u64, Millis)> {
-        let kept = self.kept.lock();
-        let kept = kept.iter().map(|Reverse((until, _, word))| (*word, *until));
-        let conditional = self.conditional.lock();
-        kept.chain(conditional.iter().map(|(scope, (until, _))| (*scope, *until))).collect()
-    }
-
     fn settle_due(&self, now: Millis) {
         self.conditional.lock().retain(|_, (until, id)| {
             let kept = *until > now;
@@ -100,7 +92,7 @@ impl Ledger {
             kept
         });
         let mut kept = self.kept.lock();
-        while let Some(Reverse((until, id, _))) = kept.peek().copied() {
+        while let Some(Reverse((until, id))) = kept.peek().copied() {
             if until > now {
                 return;
             }
@@ -244,43 +236,6 @@ impl RowCache {
     /// Settles the intents whose hold has ended. To be called every few seconds.
     pub fn settle_due(&self) {
         self.ledger.settle_due(self.clock.now());
-    }
-}
-
-/// Longest list of unsettled writes that is handed over.
-const MAX_HANDED_OVER: usize = 4096;
-
-impl RowCache {
-    /// What may take effect yet of the writes that went through us, for who holds the lease next: for each `word u64 | milliseconds u64`, little
-    /// endian. `None` if that cannot be told.
-    pub fn hand_over(&self) -> Option<Vec<u8>> {
-        let unsettled = self.ledger.unsettled();
-        let now = self.clock.now();
-        let told = self.unresolved.load(Ordering::Acquire) == 0 && unsettled.len() <= MAX_HANDED_OVER;
-        let entry = |(word, until): (u64, Millis)| [word, until.saturating_sub(now)].map(u64::to_le_bytes);
-        told.then(|| unsettled.into_iter().flat_map(entry).flatten().collect())
-    }
-
-    /// Holds what another instance handed over; `None` if it could not: then anything.
-    pub fn take_over(&self, unsettled: Option<&[u8]>) {
-        let anything = || vec![(ANYTHING, self.hold.as_millis() as Millis)];
-        let entry = |bytes: &[u8]| {
-            let (word, left) = bytes.split_first_chunk::<8>()?;
-            Some((u64::from_le_bytes(*word), u64::from_le_bytes(left.try_into().ok()?)))
-        };
-        let entries: Option<Vec<_>> = unsettled.and_then(|bytes| bytes.chunks(16).map(entry).collect());
-        for (word, left) in entries.unwrap_or_else(anything) {
-            let (scope, _) = scope_of_intent(word);
-            let until = self.clock.now().saturating_add(left);
-            // Noted as a transaction, with its end: it may be longer than the hold that a restart of ours would give it.
-            let minutes = self.clock.moment().unix as u64 / 60 + left / 60_000 + 1;
-            let dead_after = u32::try_from(minutes).unwrap_or(NEVER).min(NEVER);
-            let nature = Nature { conditional: true, dead_after, undropped: false };
-            self.gates.hold(&scope, until);
-            for noted in self.ledger.begin(&[scope], nature) {
-                self.ledger.keep_until(noted, until);
-            }
-        }
     }
 }
 
