@@ -104,10 +104,10 @@ CACHED = (
     "SELECT v, c FROM {t} WHERE k = 1 AND c = 3",
     "SELECT v FROM {t} WHERE k = 1 AND c = 77",
     "SELECT v AS other, k FROM {t} WHERE k = 1 AND c = 2",
-)
-PASSED = (
     "SELECT * FROM {t}_static WHERE k = 1 AND c = 1",
     "SELECT s FROM {t}_static WHERE k = 1 AND c = 1",
+)
+PASSED = (
     "SELECT * FROM {t}",
     "SELECT * FROM {t} WHERE k = 1",
     "SELECT count(*) FROM {t} WHERE k = 1",
