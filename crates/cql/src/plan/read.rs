@@ -112,6 +112,9 @@ fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     if equal.len() != table.partition_key.len() + table.clustering.len() {
         return Err(PassReason::NotOneRow);
     }
+    if is_of_partition(&select.selectors, &table) {
+        return Err(PassReason::NotOneRow);
+    }
     let partition = key_parts(&table.partition_key, &equal, |_| KeyClass::PARTITION)?;
     let clustering = key_parts(&table.clustering, &equal, |c| KeyClass::of_clustering(&c.cql_type))?;
     let key = KeyTemplate { partition: PartitionTemplate { table: table.id, parts: partition }, clustering };
@@ -161,6 +164,13 @@ fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<(Projected
             Selected::CountRows | Selected::Expression => Err(PassReason::Expression),
         })
         .collect()
+}
+
+/// Whether just what a partition's rows share is asked for: servers refuse that of one row.
+fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
+    let within = |columns: &[Column], selector: &Selector| matches!(&selector.what, Selected::Column(name) if columns.iter().any(|c| c.name == *name));
+    selectors.iter().any(|selector| within(&table.statics, selector))
+        && selectors.iter().all(|s| within(&table.statics, s) || within(&table.partition_key, s))
 }
 
 fn locate(name: &str, table: &TableSchema) -> Option<Projected> {

@@ -133,6 +133,8 @@ fn other_reads_pass_through() {
         ("SELECT v, s FROM stat WHERE k = 1 AND c = 1", "cached 4:00000001/00000001 -> r1,r0"),
         ("SELECT * FROM stat WHERE k = 1 AND c = 1", "cached 4:00000001/00000001 -> k0,k1,r0,r1"),
         ("SELECT s FROM stat WHERE k = 1", "pass not-one-row"),
+        ("SELECT s FROM stat WHERE k = 1 AND c = 1", "pass not-one-row"),
+        ("SELECT k, s FROM stat WHERE k = 1 AND c = 1", "pass not-one-row"),
         ("SELECT * FROM coll WHERE k = 1", "cached 5:00000001/ -> k0,r0,r1,r2"),
         ("SELECT m['a'] FROM coll WHERE k = 1", "pass expression"),
         ("SELECT * FROM old WHERE k = 1", "pass multi-cell-column"),
