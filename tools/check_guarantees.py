@@ -1,4 +1,4 @@
-"""Every test that docs/guarantees.md names (`path::function`) exists, so that the page cannot promise what nobody checks."""
+"""Every test that docs/guarantees.md names (`path::function`) exists: the page cannot promise what nobody checks."""
 
 import re
 import sys
