@@ -19,7 +19,8 @@ use crate::driver::{Driver, THREAD};
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
-use crate::media::{DirLock, FileMetaStore, Media, MmapMedia, boot_id};
+use crate::keys::Keys;
+use crate::media::{DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::pending::Ack;
@@ -71,17 +72,13 @@ impl Cache {
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let lock = DirLock::acquire(&config.data_dir)?;
         let opened = disk::open(&config.devices, config.io)?;
-        let path = config.data_dir.join("journal");
-        let journal = match MmapMedia::open(&path)? {
-            Some(media) if media.len() >= 8192 => media,
-            _ => MmapMedia::create(&path, config.journal_size.max(8192).next_multiple_of(4096))?,
-        };
+        let journal = open_journal(&config)?;
         let random = || uuid::Uuid::new_v4().as_u64_pair();
         let ((a, b), (c, _)) = (random(), random());
         let env = Env {
             set: opened.set,
             meta: Arc::new(FileMetaStore::new(&config.data_dir)),
-            journal: Arc::new(journal),
+            journal,
             clock: Arc::new(SystemClock::default()),
             boot_id: boot_id().ok().map(|id| id.0),
             entropy: [a, b, c],
@@ -186,6 +183,19 @@ impl Drop for Cache {
         self.shared.abandon.store(true, Ordering::Release);
         self.join();
     }
+}
+
+/// The journal's area, created when there is none that could be one.
+fn open_journal(config: &Config) -> Result<Arc<dyn Media>, MediaError> {
+    let path = config.data_dir.join("journal");
+    let len = config.journal_size.max(8192).next_multiple_of(4096);
+    let fits = |len: u64| len >= 8192;
+    if config.mapped_journal {
+        let media = MmapMedia::open(&path)?.filter(|media| fits(media.len()));
+        return Ok(Arc::new(media.map_or_else(|| MmapMedia::create(&path, len), Ok)?));
+    }
+    let media = PwriteMedia::open(&path)?.filter(|media| fits(media.len()));
+    Ok(Arc::new(media.map_or_else(|| PwriteMedia::create(&path, len), Ok)?))
 }
 
 /// A driver that tells whoever waits when it steps no more, whatever ends it.
@@ -469,6 +479,12 @@ impl Namespace {
     /// [`Namespace::bump_epoch`] for callers that must not block.
     pub fn submit_bump_epoch(&self, token: u64) -> Ack<u64> {
         self.core.kill_later(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
+    }
+
+    /// Lists the keys: all that are there from now until the last one is handed out, and maybe some put or removed meanwhile; a key
+    /// may come twice. Blocks for reads of the flash that holds them, which is read once from end to end.
+    pub fn keys(&self) -> Keys {
+        Keys::new(&self.core, &self.ns)
     }
 
     /// Removes everything, in O(1).

@@ -23,6 +23,9 @@ pub struct Config {
     pub segment_size: Option<u32>,
     /// Bytes of journal. Default 64 MiB. Fixed when the cache is created.
     pub journal_size: u64,
+    /// Whether the journal is mapped into memory, which is fastest. Without, it is written with `pwrite`: for processes that a failing
+    /// disk must not end with a signal, such as a JVM. Default: mapped.
+    pub mapped_journal: bool,
     /// Bytes per second that may be written to flash, averaged over a day; `None` for no limit.
     pub write_budget: Option<u64>,
     /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of all
@@ -46,6 +49,7 @@ impl Config {
             io: IoEngine::Auto,
             segment_size: None,
             journal_size: 64 << 20,
+            mapped_journal: true,
             write_budget: None,
             reinsertion: 0.15,
             max_blocking_reads: 256,

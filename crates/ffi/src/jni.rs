@@ -1,0 +1,348 @@
+//! Entry points for `io.afterglow.cassandra.Native`. Everything is passed as numbers and addresses, so nothing here calls back into
+//! the virtual machine: a call costs some nanoseconds, and a thread that waits for flash holds up no garbage collection.
+//!
+//! A *door* is an open cache with its one namespace; handles of doors and listings are addresses. A failed call returns a negative number, the
+//! [`aglow_status`], and leaves its message in the log.
+
+use std::ffi::c_void;
+
+use afterglow_engine::{Cache, Config, DeviceConfig, Namespace, PutOptions, PutOutcome};
+
+use crate::cache::{open, options};
+use crate::error::{Failure, aglow_status, catch};
+use crate::keys::aglow_keys;
+use crate::memory::{bytes, copy_out, free, reference};
+use crate::{log, stats};
+
+/// Nothing was found.
+const MISS: i64 = -100;
+
+/// An open cache with its one namespace.
+pub struct Door {
+    cache: Cache,
+    ns: Namespace,
+}
+
+/// Outcome of an entry point; failures go to the log.
+fn enter(body: impl FnOnce() -> Result<i64, Failure>) -> i64 {
+    catch(body).unwrap_or_else(|failure| {
+        tracing::error!("{}", failure.message);
+        failure.status as i64
+    })
+}
+
+fn address<T>(address: i64) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn len(len: i64) -> Result<usize, Failure> {
+    usize::try_from(len).map_err(|_| Failure::argument(format!("a length of {len}")))
+}
+
+/// # Safety
+/// `door` is a handle from `open`.
+unsafe fn door<'a>(door: i64) -> Result<&'a Door, Failure> {
+    // SAFETY: doors are never freed, see `close`.
+    unsafe { reference(address::<Door>(door), "cache") }
+}
+
+/// # Safety
+/// `at` is the address of `length` bytes that nobody changes during the call.
+unsafe fn input<'a>(at: i64, length: i64, what: &str) -> Result<&'a [u8], Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { bytes(address(at), len(length)?, what) }
+}
+
+/// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`.
+fn parse(text: &str) -> Result<(Config, u32), Failure> {
+    let (mut config, mut flags) = (Config::new("", Vec::new()), 0);
+    config.mapped_journal = false;
+    for line in text.lines() {
+        let wrong = || Failure::argument(format!("cannot understand {line:?}"));
+        let (name, value) = line.split_once('=').ok_or_else(wrong)?;
+        let number = || value.parse::<u64>().map_err(|_| wrong());
+        match name {
+            "data_dir" => config.data_dir = value.into(),
+            "device" => {
+                let (path, size) = value.rsplit_once(':').ok_or_else(wrong)?;
+                let size = size.parse().map_err(|_| wrong())?;
+                config.devices.push(DeviceConfig { path: path.into(), size });
+            }
+            "memory" => config.memory = number()?,
+            "journal" => config.journal_size = number()?,
+            "segment" => config.segment_size = Some(number()?.try_into().map_err(|_| wrong())?),
+            "write_budget" => config.write_budget = Some(number()?),
+            "reads" => config.max_blocking_reads = number()?.try_into().map_err(|_| wrong())?,
+            "flags" => flags = number()?.try_into().map_err(|_| wrong())?,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok((config, flags))
+}
+
+/// Which form of these entry points this is; the Java side refuses another.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_afterglow_cassandra_Native_abi(_: *mut c_void, _: *mut c_void) -> i32 {
+    crate::AGLOW_ABI as i32
+}
+
+/// Opens a door named `rows` as the text at `config` says: its handle, or a negative status with the message at `message`.
+///
+/// # Safety
+/// The addresses are those of so many bytes that stay valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
+    _: *mut c_void,
+    _: *mut c_void,
+    config: i64,
+    config_len: i64,
+    message: i64,
+    message_capacity: i64,
+) -> i64 {
+    log::start();
+    let opened = catch(|| {
+        // SAFETY: the caller's promise.
+        let text = unsafe { input(config, config_len, "configuration")? };
+        let text =
+            std::str::from_utf8(text).map_err(|_| Failure::argument("the configuration is not UTF-8"))?;
+        let (config, flags) = parse(text)?;
+        let options = options(flags)?;
+        let cache = open(config)?;
+        let ns = cache.namespace("rows", options);
+        let ns = ns.map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))?;
+        Ok(Box::into_raw(Box::new(Door { cache, ns })).expose_provenance() as i64)
+    });
+    opened.unwrap_or_else(|failure| {
+        let room = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
+        let mut text = failure.message.as_bytes()[..failure.message.floor_char_boundary(room)].to_vec();
+        text.push(0);
+        // SAFETY: the caller's promise; cut to the room there is.
+        unsafe { copy_out(&text, address(message), room + 1) };
+        failure.status as i64
+    })
+}
+
+/// Looks a key up, with one read on this thread if need be. The length of the value, which is copied if it fits; or -100 for a miss.
+///
+/// # Safety
+/// The handle is a door's, the addresses are those of so many bytes that stay valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    key: i64,
+    key_len: i64,
+    buffer: i64,
+    capacity: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
+        let Some(hit) = door.ns.get_blocking(key) else { return Ok(MISS) };
+        // SAFETY: the caller's promise. What does not fit is asked for again with a larger buffer.
+        unsafe { copy_out(&hit.value, address(buffer), len(capacity)?) };
+        Ok(hit.value.len() as i64)
+    })
+}
+
+/// Puts an object into a group: 0, or 1 + the number of the reason why it was refused.
+///
+/// # Safety
+/// As for `get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_put(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    key: i64,
+    key_len: i64,
+    value: i64,
+    value_len: i64,
+    group: i32,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
+        // SAFETY: the caller's promise.
+        let value = unsafe { input(value, value_len, "value")? };
+        let options = PutOptions { group: group as u32, ..PutOptions::default() };
+        match door.ns.put(key, value, options) {
+            PutOutcome::Stored { .. } => Ok(0),
+            PutOutcome::Refused(reason) => Ok(1 + reason as i64),
+        }
+    })
+}
+
+/// Removes an object: 0.
+///
+/// # Safety
+/// As for `get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_remove(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    key: i64,
+    key_len: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
+        door.ns.remove(key);
+        Ok(0)
+    })
+}
+
+/// Removes all objects of a group: 0.
+///
+/// # Safety
+/// The handle is a door's.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_removeGroup(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    group: i32,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        unsafe { door(handle)? }.ns.remove_group(group as u32);
+        Ok(0)
+    })
+}
+
+/// Removes everything: 0.
+///
+/// # Safety
+/// The handle is a door's.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_clear(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        unsafe { door(handle)? }.ns.clear();
+        Ok(0)
+    })
+}
+
+/// The clean stop: 0 when everything is on flash. The door stays valid, puts are refused; it is never freed, since a thread may still be in it.
+///
+/// # Safety
+/// The handle is a door's.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_close(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        unsafe { door(handle)? }.cache.close();
+        Ok(0)
+    })
+}
+
+/// The counters as text, one `name value` a line: its length; copied if it fits.
+///
+/// # Safety
+/// As for `get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_stats(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    buffer: i64,
+    capacity: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let text = stats::text(&unsafe { door(handle)? }.cache);
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(text.as_bytes(), address(buffer), len(capacity)?) };
+        Ok(text.len() as i64)
+    })
+}
+
+/// The oldest line of the engine's log not yet fetched: its length, or -100.
+///
+/// # Safety
+/// As for `get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_log(
+    _: *mut c_void,
+    _: *mut c_void,
+    buffer: i64,
+    capacity: i64,
+) -> i64 {
+    enter(|| {
+        let Some(line) = log::next() else { return Ok(MISS) };
+        let line = &line[..line.floor_char_boundary(len(capacity)?)];
+        // SAFETY: the caller's promise; cut to the room there is.
+        unsafe { copy_out(line.as_bytes(), address(buffer), line.len()) };
+        Ok(line.len() as i64)
+    })
+}
+
+/// Begins to list keys: a handle.
+///
+/// # Safety
+/// The handle is a door's.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysOpen(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let keys = aglow_keys::new(&unsafe { door(handle)? }.ns);
+        Ok(Box::into_raw(Box::new(keys)).expose_provenance() as i64)
+    })
+}
+
+/// The next key: its length, or -100 at the end. What does not fit is not copied, and not passed.
+///
+/// # Safety
+/// The handle is a listing's, which no other thread uses; the address is that of so many bytes that stay valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysNext(
+    _: *mut c_void,
+    _: *mut c_void,
+    keys: i64,
+    buffer: i64,
+    capacity: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let keys = unsafe { address::<aglow_keys>(keys).as_mut() };
+        let keys = keys.ok_or_else(|| Failure::argument("the listing is a null pointer"))?;
+        let Some(key) = keys.peek()? else { return Ok(MISS) };
+        let length = key.len() as i64;
+        // SAFETY: the caller's promise.
+        if unsafe { copy_out(key, address(buffer), len(capacity)?) } {
+            keys.skip();
+        }
+        Ok(length)
+    })
+}
+
+/// Ends a listing: 0.
+///
+/// # Safety
+/// The handle is a listing's, used by nobody from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysClose(
+    _: *mut c_void,
+    _: *mut c_void,
+    keys: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        unsafe { free(address::<aglow_keys>(keys)) };
+        Ok(0)
+    })
+}
