@@ -51,6 +51,15 @@ pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certa
     }
 }
 
+/// Whether the modification may name several partitions.
+pub(super) fn names_several(modification: &Modification) -> bool {
+    modification.relations.iter().any(|relation| match relation {
+        Relation::ColumnInMarker { .. } => true,
+        Relation::Column { op, .. } | Relation::Tuple { op, .. } => *op == Operator::In,
+        Relation::Other => false,
+    })
+}
+
 /// Whether the modification touches no static column, and only columns that the schema knows.
 fn whole_rows_only(modification: &Modification, table: &TableSchema) -> bool {
     let keys = || table.partition_key.iter().chain(&table.clustering);

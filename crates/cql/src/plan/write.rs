@@ -20,11 +20,14 @@ pub struct WritePlan {
     pub conditional: bool,
     /// Touches counters: never to be sent twice.
     pub counter: bool,
+    /// Servers may apply it partition by partition, so that one may be changed although they say that another cannot be: `IN`, and batches that
+    /// are not logged.
+    pub parted: bool,
 }
 
 impl WritePlan {
     pub(super) fn new(kind: WriteKind, targets: Vec<Target>) -> WritePlan {
-        WritePlan { kind, targets, conditional: false, counter: false }
+        WritePlan { kind, targets, conditional: false, counter: false, parted: kind == WriteKind::Unknown }
     }
 }
 
@@ -71,12 +74,14 @@ pub enum Target {
 pub(super) fn modification(modification: &Modification, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Modification, Vec::new());
     add(&mut plan, modification, context);
+    plan.parted = keys::names_several(modification);
     plan
 }
 
 pub(super) fn batch(batch: &Batch, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Batch, Vec::new());
     plan.counter = batch.kind == BatchKind::Counter;
+    plan.parted = batch.kind != BatchKind::Logged;
     for modification in &batch.modifications {
         add(&mut plan, modification, context);
     }

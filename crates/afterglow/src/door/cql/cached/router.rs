@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use afterglow_cql::message::{Request as Message, Values};
+use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_cql::statement::Marker;
@@ -182,6 +182,7 @@ pub(super) fn touched_by(request: &Request, tables: &impl Tables) -> Touched {
         (Ok(Message::Execute(execute)), Asked::Execute(_, plan)) => add(plan, &execute.params.values),
         (Ok(Message::Batch(batch)), Asked::Batch(plans)) => {
             batch.statements().zip(plans).for_each(|(statement, (_, plan))| add(plan, &statement.values));
+            touched.parted = batch.kind != BatchKind::Logged;
         }
         _ => return Touched::everything(),
     }

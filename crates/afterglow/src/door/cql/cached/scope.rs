@@ -73,6 +73,10 @@ pub struct Touched {
     pub conditional: bool,
     /// A statement that is not understood is among them: it may well be refused.
     pub doubtful: bool,
+    /// The database may apply it partition by partition.
+    pub parted: bool,
+    /// The token of the first partition, and whether there are others.
+    partitions: (Option<u64>, bool),
 }
 
 impl Touched {
@@ -98,6 +102,14 @@ impl Touched {
         self.doubtful && self.everything
     }
 
+    /// Whether a part of it may have happened although the database says that there are too few replicas for it: coordinators send what is for
+    /// one partition before they look at the replicas of the next.
+    pub fn may_happen_in_part(&self) -> bool {
+        let (first, more) = self.partitions;
+        let one = first.is_some() && !more && self.tables.is_empty() && !self.everything;
+        self.parted && !one
+    }
+
     /// The tables that the write was planned for.
     pub fn planned(&self) -> &[Uuid] {
         &self.planned
@@ -112,6 +124,7 @@ impl Touched {
     ) {
         self.conditional |= plan.conditional;
         self.doubtful |= plan.kind == WriteKind::Unknown;
+        self.parted |= plan.parted;
         plan.targets.iter().for_each(|target| self.add_target(target, value, tables));
     }
 
@@ -217,6 +230,8 @@ impl Touched {
     /// Adds the slot of a token; false when there are too many and the whole table was added instead.
     fn slot(&mut self, gate: u32, table: Uuid, token: u64) -> bool {
         let slot = slot_of(token);
+        let (first, more) = &mut self.partitions;
+        *more |= *first.get_or_insert(token) != token;
         if self.slots.contains(&slot) {
             return true;
         }
@@ -308,6 +323,10 @@ pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::plan::{Column, Plan, TableSchema, analyse};
+    use afterglow_cql::statement::parse;
+
+    use super::super::super::Schema;
     use super::*;
 
     /// Nothing, one table `ks.t`, or an unknown schema.
@@ -366,6 +385,60 @@ mod tests {
         assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
         let known = touched(&target, &table);
         assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
+    }
+
+    fn column(name: &str) -> Column {
+        Column::new(name, "int")
+    }
+
+    /// What a text touches, of a schema with one table `ks.t (k int, c int, v int)`.
+    fn touched_by_text(text: &str) -> Touched {
+        let table = TableSchema {
+            keyspace: "ks".into(),
+            name: "t".into(),
+            id: Uuid::from_u128(7),
+            partition_key: vec![column("k")],
+            clustering: vec![column("c")],
+            statics: Vec::new(),
+            regulars: vec![column("v")],
+            counter: false,
+            view: false,
+            system: false,
+            compact: false,
+            indexed: false,
+            default_ttl: 0,
+            element_times: true,
+        };
+        let id = table.id;
+        let schema = Schema::of_tables([table]);
+        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else { panic!("{text} is a write") };
+        let mut touched = Touched::default();
+        touched.add(&plan, &|_| None, &Known::Table(id));
+        touched
+    }
+
+    #[test]
+    fn a_write_to_one_partition_happens_as_a_whole_and_to_several_perhaps_in_part() {
+        let batch = |kind, second| {
+            format!(
+                "BEGIN {kind} BATCH UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; UPDATE ks.t SET v = 1 WHERE k = {second} AND c = 2; APPLY BATCH"
+            )
+        };
+        for (text, in_part) in [
+            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)", false),
+            ("INSERT INTO ks.t JSON '{}'", false),
+            ("UPDATE ks.t SET v = 1 WHERE k = 1 AND c IN (1, 2)", false),
+            ("DELETE FROM ks.t WHERE k IN (1, 2)", true),
+            ("DELETE FROM ks.t WHERE k IN ?", true),
+            ("TRUNCATE ks.t", false),
+            ("FROBNICATE ks.t", true),
+            (&batch("", 2), false),
+            (&batch("UNLOGGED", 1), false),
+            (&batch("UNLOGGED", 2), true),
+            (&batch("COUNTER", 2), true),
+        ] {
+            assert_eq!(touched_by_text(text).may_happen_in_part(), in_part, "{text}");
+        }
     }
 
     #[test]

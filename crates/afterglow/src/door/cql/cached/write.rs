@@ -114,11 +114,13 @@ pub enum Answered {
 }
 
 impl Answered {
-    fn by(answer: &Result<Envelope, CallError>, conditional: bool) -> Answered {
+    /// `in_steps`: an earlier step may have had its effect when the database finds that it cannot go on: lightweight transactions, and writes to
+    /// several partitions that are not made as one.
+    fn by(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
         match answer {
             Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
             Ok(answer) => match error_code(answer) {
-                Some(code) => Answered::by_error(code, conditional),
+                Some(code) => Answered::by_error(code, in_steps),
                 None => Answered::Unknown(QuarantineReason::ServerError),
             },
             Err(CallError::NotSent(_) | CallError::Overloaded) => Answered::Refused,
@@ -126,9 +128,8 @@ impl Answered {
         }
     }
 
-    /// What an ERROR means for the write that it answers. The phases of a lightweight transaction (`conditional`) may
-    /// fail after an earlier one has had its effect.
-    fn by_error(code: ErrorCode, conditional: bool) -> Answered {
+    /// What an ERROR means for the write that it answers.
+    fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
         match code {
             ErrorCode::Syntax
             | ErrorCode::Unauthorized
@@ -139,7 +140,7 @@ impl Answered {
             | ErrorCode::Protocol
             | ErrorCode::BadCredentials
             | ErrorCode::IsBootstrapping => Answered::Refused,
-            ErrorCode::Unavailable if !conditional => Answered::Refused,
+            ErrorCode::Unavailable if !in_steps => Answered::Refused,
             ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => {
                 Answered::Unknown(QuarantineReason::WriteTimeout)
             }
@@ -320,6 +321,7 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         false => 0,
     };
     let transaction = touched.conditional.then(|| touched.clone());
+    let in_steps = touched.conditional || touched.may_happen_in_part();
     let begin = {
         let shared = shared.clone();
         move || {
@@ -342,7 +344,7 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             }
         };
         let answer = request.call().await;
-        let answered = Answered::by(&answer, write.nature.conditional);
+        let answered = Answered::by(&answer, in_steps);
         if let Answered::Unknown(reason) = answered {
             metrics(&request).quarantines.inc(reason);
         }
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn only_errors_that_exclude_any_effect_are_definite() {
-        let definite = |code, conditional| Answered::by_error(code, conditional) == Answered::Refused;
+        let definite = |code, in_steps| Answered::by_error(code, in_steps) == Answered::Refused;
         for code in [ErrorCode::Invalid, ErrorCode::Syntax, ErrorCode::Unauthorized, ErrorCode::AlreadyExists]
         {
             assert!(definite(code, false) && definite(code, true), "{code:?}");
