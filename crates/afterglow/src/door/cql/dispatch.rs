@@ -204,24 +204,17 @@ async fn in_keyspace(
 /// Passes PREPARE on and remembers what the id stands for before the client has it.
 async fn prepare(mut request: Request) {
     let client = request.client().clone();
-    let session = client.keyspace();
     let generation = client.here.door.schema.generation();
     match request.call().await {
         Ok(answer) => {
-            remember(&client, &request, session.as_deref(), &answer, generation);
+            remember(&client, &request, &answer, generation);
             request.relay_plain(&answer, Path::Pass);
         }
         Err(error) => request.fail(&error),
     }
 }
 
-fn remember(
-    client: &Client,
-    request: &Request,
-    session: Option<&str>,
-    answer: &afterglow_cql::frame::Envelope,
-    generation: u64,
-) {
+fn remember(client: &Client, request: &Request, answer: &afterglow_cql::frame::Envelope, generation: u64) {
     let Ok((_, Message::Prepare(asked))) = request.message() else { return };
     let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
     let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
@@ -229,7 +222,7 @@ fn remember(
         version: answer.header.version,
         id: prepared.id,
         text: asked.text,
-        keyspace: session_keyspace(asked.keyspace, session),
+        keyspace: session_keyspace(asked.keyspace, request.keyspace()),
         names_keyspace: asked.keyspace.is_some(),
         message,
         generation,

@@ -14,6 +14,7 @@ use super::backend::{Backend, CallError, Waiter, result_kind};
 use super::client::{Client, Responder};
 use super::control;
 use super::nodes::NodeId;
+use super::pool::Who;
 use super::prepared::Prepared;
 use super::relay::Relay;
 use super::route::Candidates;
@@ -39,13 +40,26 @@ pub struct Request {
     pub body: Bytes,
     /// What it asks for.
     pub asked: Asked,
+    /// The session's keyspace when it was planned: it must be executed in no other, whatever the client has asked for meanwhile.
+    keyspace: Option<Rc<str>>,
     responder: Responder,
 }
 
 impl Request {
     /// Takes on the duty.
     pub fn new(header: Header, body: Bytes, asked: Asked, responder: Responder) -> Self {
-        Self { header, body, asked, responder }
+        let keyspace = responder.client().keyspace();
+        Self { header, body, asked, keyspace, responder }
+    }
+
+    /// The session's keyspace when it came.
+    pub fn keyspace(&self) -> Option<&str> {
+        self.keyspace.as_deref()
+    }
+
+    /// Whose connections it travels on.
+    fn who(&self) -> Who {
+        Who { keyspace: self.keyspace.clone(), ..self.client().who(self.header.version) }
     }
 
     /// Who asks.
@@ -154,7 +168,7 @@ impl Request {
             let lost = || CallError::NotSent("this client's own connection to the database was lost".into());
             return if backend.is_closed() { Err(lost()) } else { Ok((backend, None)) };
         }
-        let who = client.who(self.header.version);
+        let who = self.who();
         let mut last = CallError::NotSent("no node is known".into());
         for node in &candidates.nodes {
             match client.here.pool.acquire(*node, &who).await {
@@ -171,7 +185,7 @@ impl Request {
         if let Some(backend) = &*client.dedicated.borrow() {
             return (!backend.is_closed()).then(|| backend.clone());
         }
-        let (pool, who) = (&client.here.pool, client.who(self.header.version));
+        let (pool, who) = (&client.here.pool, self.who());
         let Candidates { nodes, preferred } = self.candidates();
         let (best, others) = nodes.split_at(preferred.min(nodes.len()));
         let ready = best.iter().filter_map(|node| {
