@@ -514,13 +514,35 @@ impl Backend {
 
     fn look_after(&self) {
         let silence = self.last_heard.get().elapsed();
-        if self.in_flight() > 0 && silence > SILENCE {
-            tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
-            self.close();
-        } else if self.in_flight() == 0 && silence > SILENCE {
-            // Keeps firewalls from forgetting the connection, and finds out when they have.
-            self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat);
+        match care(self.in_flight(), silence) {
+            Care::None => {}
+            Care::Ask => self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat),
+            Care::Close => {
+                tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
+                self.close();
+            }
         }
+    }
+}
+
+/// What a connection needs.
+#[derive(Debug, PartialEq, Eq)]
+enum Care {
+    None,
+    /// A question that every server answers at once: it keeps firewalls from forgetting the connection, and tells a server that
+    /// takes long (to truncate a table, say) from one that is gone.
+    Ask,
+    Close,
+}
+
+/// `silence`: since it was last heard, or first asked.
+fn care(in_flight: usize, silence: Duration) -> Care {
+    match in_flight {
+        0 if silence > SILENCE => Care::Ask,
+        0 => Care::None,
+        _ if silence > SILENCE => Care::Close,
+        _ if silence >= HEARTBEAT => Care::Ask,
+        _ => Care::None,
     }
 }
 
@@ -546,4 +568,16 @@ pub fn result_kind(answer: &Envelope) -> Option<ResultKind> {
 pub fn parsed(answer: &Envelope) -> Option<Response<'_>> {
     let (_, message) = response::split(&answer.header, &answer.body).ok()?;
     Response::parse(&answer.header, message).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_long_is_asked_whether_it_is_there_before_it_is_given_up() {
+        let after = |in_flight, seconds| care(in_flight, Duration::from_secs(seconds));
+        assert_eq!([after(0, 29), after(0, 31)], [Care::None, Care::Ask]);
+        assert_eq!([after(1, 9), after(1, 10), after(1, 31)], [Care::None, Care::Ask, Care::Close]);
+    }
 }
