@@ -21,8 +21,10 @@ use super::route::Routes;
 use super::schema::Schema;
 use crate::metrics::{BackendMetrics, DoorMetrics};
 
-/// Bytes of text whose plans are kept on each reactor, in each of two halves.
-const PLANNED_TEXT: usize = 4 * 1024 * 1024;
+/// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.
+const PLANNED: usize = 16 * 1024 * 1024;
+/// What a plan takes beyond its text, roughly.
+const OVERHEAD: usize = 1024;
 /// A text longer than this is planned anew each time.
 const LONGEST_PLANNED: usize = 64 * 1024;
 
@@ -206,9 +208,9 @@ impl Plans {
             return plan.clone();
         }
         let plan = self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
-        self.young_bytes += text.len();
+        self.young_bytes += OVERHEAD + keyspace.len() + text.len();
         self.young.entry(keyspace.into()).or_default().insert(text.into(), plan.clone());
-        if self.young_bytes > PLANNED_TEXT {
+        if self.young_bytes > PLANNED {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
@@ -228,7 +230,7 @@ mod tests {
         let first = plans.get("SELECT 1", None, plan);
         assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
         assert!(!Arc::ptr_eq(&first, &plans.get("SELECT 1", Some("ks"), plan)));
-        let filler = |letter: &str| letter.repeat(PLANNED_TEXT + 1);
+        let filler = |letter: &str| letter.repeat(PLANNED + 1);
         plans.get(&filler("x"), None, plan);
         // In the old half now, and young again by being used.
         assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
@@ -240,5 +242,15 @@ mod tests {
             plan()
         });
         assert!(again, "two rounds without use");
+    }
+
+    #[test]
+    fn short_texts_in_many_keyspaces_do_not_fill_the_memory() {
+        let mut plans = Plans::default();
+        let plan = Arc::new(Plan::Use("ks".into()));
+        for n in 0..3 * PLANNED / OVERHEAD {
+            plans.get("x", Some(&n.to_string()), || plan.clone());
+        }
+        assert!(Arc::strong_count(&plan) <= 2 * PLANNED / OVERHEAD + 1);
     }
 }
