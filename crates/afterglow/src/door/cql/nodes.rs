@@ -63,6 +63,8 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// Their ring, by index in `nodes`.
     pub ring: Ring,
+    /// They are in more than one data centre.
+    pub spread: bool,
     /// Contact points, for when no node is known or can be reached.
     pub contacts: Vec<NodeId>,
 }
@@ -81,6 +83,13 @@ impl Topology {
     /// Whether requests are sent there: once nodes are known, contact points are only where to ask for them.
     pub fn has(&self, id: NodeId) -> bool {
         self.nodes.iter().any(|node| node.id == id) || self.nodes.is_empty() && self.contacts.contains(&id)
+    }
+
+    /// Whether a node is in our data centre, that of the first. What others answer at LOCAL_QUORUM or acknowledge is of other replicas.
+    pub fn is_near(&self, id: NodeId) -> bool {
+        let Some(first) = self.nodes.first() else { return true };
+        let near = |node: &Node| node.id == id && node.place.data_center == first.place.data_center;
+        !self.spread || self.nodes.iter().any(near)
     }
 
     /// Where a control connection can be made: contact points first, then what was learned.
@@ -125,7 +134,8 @@ impl TopologyStore {
         let ring = Ring::new(nodes.iter().map(|node| node.place.clone()).collect());
         let generation = current.generation + 1;
         let contacts = current.contacts.clone();
-        *current = Arc::new(Topology { generation, nodes, ring, contacts });
+        let spread = nodes.windows(2).any(|pair| pair[0].place.data_center != pair[1].place.data_center);
+        *current = Arc::new(Topology { generation, nodes, ring, spread, contacts });
         self.generation.store(generation, Ordering::Release);
         true
     }
@@ -184,6 +194,24 @@ mod tests {
             out.extend(item.as_bytes());
         }
         out
+    }
+
+    #[test]
+    fn our_data_center_is_that_of_the_node_that_was_asked() {
+        let node = |number: usize, data_center: &str| Node {
+            id: NodeId(number),
+            host_id: Uuid::from_u128(number as u128),
+            place: Place { data_center: data_center.into(), rack: "r".into(), tokens: vec![number as i64] },
+        };
+        let near = |nodes: Vec<Node>| {
+            let store = TopologyStore::new(vec![NodeId(9)]);
+            store.publish(nodes);
+            [1, 2, 3, 9].map(|id| store.current().is_near(NodeId(id)))
+        };
+        assert_eq!(near(Vec::new()), [true; 4], "nothing is known yet");
+        assert_eq!(near(vec![node(1, "a"), node(2, "a")]), [true; 4], "there is but one");
+        let both = vec![node(1, "a"), node(2, "b"), node(3, "a")];
+        assert_eq!(near(both), [true, false, true, false]);
     }
 
     #[test]

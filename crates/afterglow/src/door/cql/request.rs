@@ -42,6 +42,7 @@ pub struct Request {
     pub asked: Asked,
     /// The session's keyspace when it was planned: it must be executed in no other, whatever the client has asked for meanwhile.
     keyspace: Option<Rc<str>>,
+    went_far: bool,
     responder: Responder,
 }
 
@@ -49,7 +50,7 @@ impl Request {
     /// Takes on the duty.
     pub fn new(header: Header, body: Bytes, asked: Asked, responder: Responder) -> Self {
         let keyspace = responder.client().keyspace();
-        Self { header, body, asked, keyspace, responder }
+        Self { header, body, asked, keyspace, went_far: false, responder }
     }
 
     /// The session's keyspace when it came.
@@ -142,8 +143,14 @@ impl Request {
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
+        self.went_far |= !self.client().here.is_near(&backend);
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         self.settle_unprepared(&backend, answer).await
+    }
+
+    /// Whether [`Request::call`] has sent it to another data centre than ours.
+    pub fn went_far(&self) -> bool {
+        self.went_far
     }
 
     /// The connection that requests of this client go to: for requests of our own beside the client's, such as a fill.

@@ -11,6 +11,7 @@ use afterglow_cql::ring::Replicas;
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::{murmur3, partition_key};
 
+use super::backend::Backend;
 use super::here::Here;
 use super::nodes::{NodeId, Topology};
 use super::prepared::Answer;
@@ -93,6 +94,12 @@ impl Here {
         }
         add_contacts(&topology, &mut nodes);
         Candidates { nodes, preferred }
+    }
+
+    /// Whether a connection goes to our data centre; see [`Topology::is_near`].
+    pub fn is_near(&self, backend: &Backend) -> bool {
+        let topology = self.topology();
+        !topology.spread || topology.is_near(self.door.addresses.id(backend.target()))
     }
 
     fn replicas(&self, topology: &Topology, keyspace: &str) -> Rc<Replicas> {

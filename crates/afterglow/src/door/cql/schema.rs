@@ -66,6 +66,13 @@ impl Schema {
         schema
     }
 
+    /// The same with the replication of a keyspace.
+    #[cfg(test)]
+    pub(super) fn with_replication(mut self, keyspace: &str, options: BTreeMap<String, String>) -> Schema {
+        self.replication.insert(keyspace.to_owned(), options);
+        self
+    }
+
     /// Whether nothing is known: before the first load and while the control connection is lost.
     pub fn is_unknown(&self) -> bool {
         self.replication.is_empty()

@@ -302,6 +302,8 @@ impl Pending {
     async fn lead(self, ticket: Ticket<Waiter>) {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let filled = match self.request.connection().await {
+            // A quorum of another data centre may lack what was acknowledged in ours.
+            Ok(backend) if !self.request.client().here.is_near(&backend) => Err(FillFailure::Failed),
             Ok(backend) => {
                 let read = self.read();
                 let ask = Ask { plan: read, key: &self.terms.key, consistency: FILL_AT };

@@ -124,7 +124,14 @@ impl Router for CachedRouter {
             ControlState::Connected { cluster, data_center, schema_version, release } => {
                 self.shared.paxos.set_release(&release);
                 *self.shared.cluster.write() = Some(cluster);
-                *self.shared.data_center.write() = data_center;
+                let moved = {
+                    let mut known = self.shared.data_center.write();
+                    let before = std::mem::replace(&mut *known, data_center);
+                    before.is_some() && before != *known
+                };
+                if moved {
+                    self.shared.cache.moved();
+                }
                 let before =
                     std::mem::replace(&mut *self.shared.schema_version.write(), schema_version.clone());
                 // What changed while nobody told us may have been changed back: only equal versions prove anything.
@@ -209,5 +216,49 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
         Planned::NotOneRow | Planned::UncertainBinds | Planned::UncertainLiteral => PassReason::NotOneRow,
         Planned::Expression | Planned::Json => PassReason::Projection,
         Planned::Distinct | Planned::Clause | Planned::Bypass => PassReason::Clause,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use afterglow_cql::freshness::gate::Join;
+    use afterglow_engine::disk::DeviceConfig;
+    use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
+
+    use super::super::Parts;
+    use super::super::clock::Clock;
+    use super::*;
+    use crate::config::{LivePolicies, TablePolicies};
+
+    #[test]
+    fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = DeviceConfig { path: dir.path().join("flash"), size: 32 << 20 };
+        let mut config = Config::new(dir.path(), vec![device]);
+        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+        let engine = Cache::open(config).unwrap();
+        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+        let rows = engine.namespace("cql", options).unwrap();
+        let (intents, _) = IntentTable::open(&dir.path().join("intents"), 64, u64::MAX, false).unwrap();
+        let policies = Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() }));
+        let hold = Duration::from_secs(600);
+        let cache =
+            RowCache::new(Parts { rows, intents, unsettled: Vec::new(), policies, hold, clock: Clock });
+        let router = CachedRouter::new(cache.clone(), &engine.devices());
+        let is_weak = |data_center: &str| {
+            router.control(ControlState::Connected {
+                cluster: "c".into(),
+                release: "5.0.5".into(),
+                data_center: Some(data_center.into()),
+                schema_version: None,
+            });
+            match cache.gates.join(1, 2, b"key", cache.clock.now(), false, || unreachable!("nobody leads")) {
+                Join::Lead(ticket) => ticket.is_weak(),
+                _ => panic!("the gates are open"),
+            }
+        };
+        assert_eq!(["a", "a", "b"].map(is_weak), [false, false, true]);
     }
 }

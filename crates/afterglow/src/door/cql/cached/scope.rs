@@ -75,6 +75,8 @@ pub struct Touched {
     pub doubtful: bool,
     /// The database may apply it partition by partition.
     pub parted: bool,
+    /// It is acknowledged by as many replicas as its consistency level says. Changes of the schema and TRUNCATE are not.
+    pub by_level: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
 }
@@ -82,7 +84,13 @@ pub struct Touched {
 impl Touched {
     /// Everything there is; for statements without a plan.
     pub fn everything() -> Touched {
-        Touched { everything: true, doomed: vec![Doomed::Everything], ..Touched::default() }
+        let doomed = vec![Doomed::Everything];
+        Touched { everything: true, doomed, parted: true, by_level: true, ..Touched::default() }
+    }
+
+    /// The same gates, and nothing to drop.
+    pub fn without_drops(self) -> Touched {
+        Touched { doomed: Vec::new(), ..self }
     }
 
     /// Whether nothing at all is touched.
@@ -110,6 +118,16 @@ impl Touched {
         self.parted && !one
     }
 
+    /// Keyspaces of the tables that were not in the schema.
+    pub fn unknown_keyspaces(&self) -> impl Iterator<Item = &str> {
+        self.unknown.iter().map(|(keyspace, _)| keyspace.as_str())
+    }
+
+    /// Whether it may touch any table.
+    pub fn is_everything(&self) -> bool {
+        self.everything
+    }
+
     /// The tables that the write was planned for.
     pub fn planned(&self) -> &[Uuid] {
         &self.planned
@@ -125,6 +143,7 @@ impl Touched {
         self.conditional |= plan.conditional;
         self.doubtful |= plan.kind == WriteKind::Unknown;
         self.parted |= plan.parted;
+        self.by_level |= !matches!(plan.kind, WriteKind::Schema | WriteKind::Truncate);
         plan.targets.iter().for_each(|target| self.add_target(target, value, tables));
     }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::super::{Schema, SchemaStore};
-use super::scope::{Tables, gate_of};
+use super::scope::{Tables, Touched, gate_of};
 
 /// One snapshot of the schema, indexed.
 pub struct Index {
@@ -41,15 +41,20 @@ impl Index {
         all.into_iter().max()
     }
 
-    /// Whether a write at this level to any of these tables may be missed by a read at LOCAL_QUORUM in `data_center`:
+    /// Whether a write at this level to any table that it touches may be missed by a read at LOCAL_QUORUM in `data_center`:
     /// `W + R <= RF` there. In doubt yes.
-    pub fn is_weak(&self, tables: &[Uuid], consistency: Consistency, data_center: Option<&str>) -> bool {
-        tables.iter().any(|id| {
-            let replication =
-                self.by_id.get(id).and_then(|(_, table)| self.schema.replication(&table.keyspace));
+    pub fn is_weak(&self, touched: &Touched, consistency: Consistency, data_center: Option<&str>) -> bool {
+        let misses = |keyspace: &str| {
+            let replication = self.schema.replication(keyspace);
             let replicas = replication.and_then(|options| Replicas::of(options, data_center));
             replicas.is_none_or(|replicas| replicas.may_miss(consistency))
-        })
+        };
+        let missed = |id: &Uuid| self.by_id.get(id).is_none_or(|(_, table)| misses(&table.keyspace));
+        let any = || self.by_id.values().any(|(_, table)| !table.system && misses(&table.keyspace));
+        touched.by_level
+            && (touched.planned().iter().any(missed)
+                || touched.unknown_keyspaces().any(misses)
+                || touched.is_everything() && (self.is_unknown() || any()))
     }
 
     /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at this level: as many replicas at
@@ -173,6 +178,9 @@ fn quorum(replicas: u32) -> u32 {
 mod tests {
     use std::collections::BTreeMap;
 
+    use afterglow_cql::plan::{Column, Plan, analyse};
+    use afterglow_cql::statement::parse;
+
     use super::*;
 
     fn replicas(options: &[(&str, &str)], here: Option<&str>) -> Option<Replicas> {
@@ -195,6 +203,51 @@ mod tests {
         assert_eq!(replicas(&two, Some("dc3")), None);
         assert_eq!(replicas(&[SIMPLE, ("replication_factor", "3/1")], None), None);
         assert_eq!(replicas(&[("class", "my.Strategy")], None), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_or_known_is_weak_where_any_table_it_may_touch_is() {
+        let table = TableSchema {
+            keyspace: "ks".into(),
+            name: "t".into(),
+            id: Uuid::from_u128(7),
+            partition_key: vec![Column::new("k", "int")],
+            clustering: Vec::new(),
+            statics: Vec::new(),
+            regulars: vec![Column::new("v", "int")],
+            counter: false,
+            view: false,
+            system: false,
+            compact: false,
+            indexed: false,
+            default_ttl: 0,
+            element_times: true,
+        };
+        let three = [("class", "SimpleStrategy"), ("replication_factor", "3")];
+        let three = three.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let store = SchemaStore::default();
+        store.publish(Schema::of_tables([table]).with_replication("ks", three));
+        let index = Newest::default().of(&store);
+        let weak = |text: &str, level| {
+            let Plan::Write(plan) = analyse(&parse(text), &*store.current(), None) else {
+                panic!("{text} is a write")
+            };
+            let mut touched = Touched::default();
+            touched.add(&plan, &|_| None, &*index);
+            index.is_weak(&touched, level, None)
+        };
+        for (text, at_one) in [
+            ("UPDATE ks.t SET v = 1 WHERE k = 1", true),
+            ("FROBNICATE ks.t", true),
+            ("INSERT INTO ks.made_just_now (k) VALUES (1)", true),
+            ("TRUNCATE ks.t", false),
+            ("ALTER TABLE ks.t ADD w int", false),
+            ("CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {}", false),
+        ] {
+            assert_eq!(weak(text, Consistency::One), at_one, "{text}");
+            assert!(!weak(text, Consistency::Quorum), "{text}");
+        }
+        assert!(index.is_weak(&Touched::everything(), Consistency::One, None));
     }
 
     #[test]

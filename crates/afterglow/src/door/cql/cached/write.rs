@@ -223,6 +223,12 @@ impl RowCache {
         self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
     }
 
+    /// From now on rows are read of other replicas, which may lack what was acknowledged so far. What is cached is right.
+    pub fn moved(self: &Arc<Self>) {
+        let touched = Touched::everything().without_drops();
+        self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
+    }
+
     /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
     pub fn forget_and_hold(self: &Arc<Self>, touched: &Touched) {
         let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);
@@ -247,11 +253,17 @@ impl WriteInFlight {
         self.gates.extend(gates);
     }
 
-    /// The database's answer says what a write of unknown reach has changed.
+    /// The database's answer says what a write of unknown reach has changed: a part of the schema, which is not a matter of consistency levels.
     pub fn narrow(&mut self, doomed: &[Doomed]) {
+        self.weak = false;
         if let Some(undropped) = &mut self.undropped {
             *undropped = doomed.to_vec();
         }
+    }
+
+    /// A quorum read in our data centre may miss it, however many replicas have it.
+    pub fn weaken(&mut self) {
+        self.weak = true;
     }
 
     /// The answer has come; gates open before the client hears of it.
@@ -313,7 +325,7 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         counters.writes.inc(widest);
     }
     let weak = match request.consistency() {
-        Some(level) => newest.is_weak(touched.planned(), level, shared.data_center.read().as_deref()),
+        Some(level) => newest.is_weak(&touched, level, shared.data_center.read().as_deref()),
         None => true,
     };
     let dead_after = match touched.conditional {
@@ -344,6 +356,9 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             }
         };
         let answer = request.call().await;
+        if request.went_far() {
+            write.weaken();
+        }
         let answered = Answered::by(&answer, in_steps);
         if let Answered::Unknown(reason) = answered {
             metrics(&request).quarantines.inc(reason);
