@@ -22,6 +22,7 @@ use uuid::Uuid;
 use super::super::{Backend, Cluster, Door, Fetched};
 use super::instance::{Instance, NewClaim};
 use super::router::Shared;
+use super::serial::setting_of;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
 
@@ -53,6 +54,7 @@ pub(super) struct Keeper {
     backend_metrics: Arc<BackendMetrics>,
     /// The keyspace and the table are there.
     prepared: bool,
+    paxos: Learned,
     /// Generation of the policies that the claim was made under.
     generation: u64,
     /// Since the claim was checked against the cluster that answers.
@@ -63,6 +65,14 @@ pub(super) struct Keeper {
     /// Why a new claim is due that could not be written yet.
     owed: Option<NewClaim>,
     holder: Option<Uuid>,
+}
+
+/// What the database has told of its lightweight transactions.
+#[derive(PartialEq, Eq)]
+enum Learned {
+    Nothing,
+    Refused,
+    Told,
 }
 
 /// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours is in flight.
@@ -94,6 +104,7 @@ impl Keeper {
             instance,
             connection: None,
             prepared: false,
+            paxos: Learned::Nothing,
             cluster_checked: false,
             alive_noted: 0,
             connect_at: 0,
@@ -288,6 +299,8 @@ impl Keeper {
         }
         if !self.prepared {
             self.prepare(&backend).await?;
+        }
+        if self.paxos != Learned::Told {
             self.learn_of_paxos(&backend).await;
         }
         Some(backend)
@@ -308,13 +321,21 @@ impl Keeper {
     }
 
     /// How this database runs lightweight transactions, as far as it tells: older ones do not.
-    async fn learn_of_paxos(&self, backend: &Backend) {
+    async fn learn_of_paxos(&mut self, backend: &Backend) {
         let setting = async |name: &str| {
             let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
-            query(backend, &text, Consistency::One).await?.rows().next()?.text("value")
+            setting_of(&call(backend, &text, Consistency::One).await?)
         };
         let (variant, purging) = (setting("paxos_variant").await, setting("paxos_state_purging").await);
-        self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
+        if let (Some(variant), Some(purging)) = (variant, purging) {
+            self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
+            self.paxos = Learned::Told;
+        } else if self.paxos != Learned::Refused {
+            tracing::warn!(
+                "system_views.settings cannot be read (grant SELECT on it): lightweight transactions of unknown outcome keep their partitions uncached until the replicas have forgotten them"
+            );
+            self.paxos = Learned::Refused;
+        }
     }
 
     async fn end(&mut self, release: bool) {

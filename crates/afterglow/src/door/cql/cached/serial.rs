@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::plan::{RowKey, TableSchema, partition_columns};
 use afterglow_cql::row::quoted;
 
-use super::super::{Client, Request, error_code};
+use super::super::{Client, Fetched, Request, error_code};
 use super::Moment;
 use super::router::Shared;
 use super::scope::{Doomed, NEVER, Touched};
@@ -91,6 +91,14 @@ impl Paxos {
     }
 }
 
+/// A setting in the database's answer: none, where it has no such setting or tells none. `None` where the answer says nothing of that.
+pub(super) fn setting_of(answer: &Envelope) -> Option<Option<String>> {
+    if error_code(answer) == Some(ErrorCode::Invalid) {
+        return Some(None); // no such table
+    }
+    Some(Fetched::new(answer)?.rows().next().and_then(|row| row.text("value")))
+}
+
 /// What an inquiry heard.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
@@ -109,6 +117,8 @@ pub struct Inquiry {
     table: Arc<TableSchema>,
     partition: Vec<u8>,
     consistency: Consistency,
+    /// What it completes is there for every quorum read in our data centre.
+    seen_here: bool,
 }
 
 impl Inquiry {
@@ -134,6 +144,12 @@ impl Inquiry {
             Doomed::Row(key) => RowKey::partition_of(key),
             _ => None,
         });
+        // Each has its own proposals, and so has each data centre at LOCAL_SERIAL.
+        let consistency = params.serial_consistency.unwrap_or(Consistency::Serial);
+        let local = consistency == Consistency::LocalSerial;
+        if local && request.went_far() {
+            return None;
+        }
         let (table, partition) = partitions.next()??;
         if !partitions.all(|other| other == Some((table, partition))) {
             return None;
@@ -143,8 +159,9 @@ impl Inquiry {
             version: request.header.version,
             table: newest.table(table)?.clone(),
             partition: partition.to_vec(),
-            // Each has its own proposals.
-            consistency: params.serial_consistency.unwrap_or(Consistency::Serial),
+            consistency,
+            seen_here: local
+                || newest.answers(table, Consistency::Quorum, shared.data_center.read().as_deref()),
         })
     }
 
@@ -166,6 +183,9 @@ impl Inquiry {
         };
         if decided {
             write.decided();
+            if !self.seen_here {
+                write.weaken();
+            }
         }
         write.settle(if lost || !decided { answered } else { Answered::Definite });
         drop(counted);
@@ -187,6 +207,9 @@ impl Inquiry {
         let (here, who) = (&self.client.here, self.client.who(self.version));
         for node in here.control_first().nodes {
             let Ok(backend) = here.pool.acquire(node, &who).await else { continue };
+            if self.consistency == Consistency::LocalSerial && !here.is_near(&backend) {
+                continue;
+            }
             let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
             return match answer {
                 Ok(answer) if answer.header.opcode == Opcode::Result => Heard::Decided,
@@ -224,6 +247,9 @@ impl super::RowCache {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::frame::Header;
+    use afterglow_cql::response::{ColumnSpec, ErrorBody, MetadataOut, encode_rows_start};
+
     use super::*;
 
     #[test]
@@ -239,6 +265,36 @@ mod tests {
         assert!(decides("3.11.19", None) && decides("3.0.24", None));
         assert!(!decides("3.11.9", None) && !decides("3.0.8", None) && !decides("", None));
         assert!(!decides("5.0.5", Some("v1_without_linearizable_reads_or_rejected_writes")));
+    }
+
+    #[test]
+    fn a_setting_that_may_not_be_read_is_not_taken_for_one_that_is_not_there() {
+        let error = |code| {
+            let mut body = Vec::new();
+            ErrorBody::new(code, "no").encode(&mut body);
+            Envelope { header: Header::new(Version::V4, 1, Opcode::Error), body: body.into() }
+        };
+        assert_eq!(setting_of(&error(ErrorCode::Invalid)), Some(None));
+        for code in [ErrorCode::Unauthorized, ErrorCode::Overloaded, ErrorCode::ReadTimeout] {
+            assert_eq!(setting_of(&error(code)), None, "{code:?}");
+        }
+        let rows = |values: &[&str]| {
+            let column = ColumnSpec {
+                keyspace: "system_views",
+                table: "settings",
+                name: "value",
+                type_bytes: &[0, 13],
+            };
+            let mut body = Vec::new();
+            encode_rows_start(Version::V4, &MetadataOut::of_table(&[column]), values.len(), &mut body);
+            for value in values {
+                body.extend_from_slice(&(value.len() as i32).to_be_bytes());
+                body.extend_from_slice(value.as_bytes());
+            }
+            Envelope { header: Header::new(Version::V4, 1, Opcode::Result), body: body.into() }
+        };
+        assert_eq!(setting_of(&rows(&[])), Some(None));
+        assert_eq!(setting_of(&rows(&["v1"])), Some(Some("v1".to_owned())));
     }
 
     #[test]
