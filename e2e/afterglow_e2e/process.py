@@ -3,9 +3,11 @@
 import contextlib
 import errno
 import os
+import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -52,6 +54,22 @@ def free_port(address="127.0.0.1"):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((address, 0))
         return probe.getsockname()[1]
+
+
+def connections_to(address, port, pid="self"):
+    """Sockets of a process (ours, unless said otherwise) that are connected to address:port."""
+    packed = struct.unpack("=I", socket.inet_aton(address))[0]
+    # Clients in Java and Go use sockets of IPv6 for addresses of IPv4.
+    wanted = {f"{packed:08X}:{port:04X}", f"0000000000000000FFFF0000{packed:08X}:{port:04X}"}
+    rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    inodes = {row[9] for row in rows if row[2] in wanted}
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            match = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+            if match and match[1] in inodes:
+                found.add(match[0])
+    return found
 
 
 def tail(path, lines=25):

@@ -1,21 +1,7 @@
 """Drivers stay on Afterglow: it is the only node they know, and they learn of schema changes through it."""
 
-import re
-import socket
-import struct
-from pathlib import Path
-
 from afterglow_e2e.drivers import answer, connect
-from afterglow_e2e.process import poll
-
-
-def connections_to(address, port):
-    """Sockets of this process connected to address:port."""
-    packed = struct.unpack("=I", socket.inet_aton(address))[0]
-    wanted = f"{packed:08X}:{port:04X}"
-    inodes = {row.split()[9] for row in Path("/proc/net/tcp").read_text().splitlines()[1:] if row.split()[2] == wanted}
-    links = (str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
-    return {link for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link)) and match[1] in inodes}
+from afterglow_e2e.process import connections_to, poll
 
 
 def test_the_driver_knows_and_dials_only_afterglow(afterglow, cassandra, direct):

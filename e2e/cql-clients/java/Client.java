@@ -1,0 +1,214 @@
+import com.datastax.oss.driver.api.core.CqlSession;
+import com.datastax.oss.driver.api.core.config.DefaultDriverOption;
+import com.datastax.oss.driver.api.core.config.DriverConfigLoader;
+import com.datastax.oss.driver.api.core.cql.BatchStatementBuilder;
+import com.datastax.oss.driver.api.core.cql.ColumnDefinition;
+import com.datastax.oss.driver.api.core.cql.DefaultBatchType;
+import com.datastax.oss.driver.api.core.cql.ResultSet;
+import com.datastax.oss.driver.api.core.cql.Row;
+import com.datastax.oss.driver.api.core.cql.SimpleStatement;
+import com.datastax.oss.driver.api.core.cql.Statement;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+
+/** A client with the Java driver that does what it is told: see ../README.md for the commands. */
+public class Client {
+    static final String INSERT = "INSERT INTO rows (k, c, v) VALUES (?, ?, ?)";
+    // The driver's only word on UNPREPARED, at level TRACE of its request handler.
+    static final String HANDLER = "com.datastax.oss.driver.internal.core.cql.CqlRequestHandler";
+    static final String UNPREPARED = "is not prepared on";
+
+    final CqlSession session;
+    final String keyspace;
+    final Log log;
+
+    /** Standard error, where the driver's log goes, with its complaints counted on the way. */
+    static class Log extends java.io.PrintStream {
+        int unprepared;
+
+        Log(java.io.PrintStream through) {
+            super(through, true);
+        }
+
+        @Override
+        public synchronized void println(String line) {
+            if (line.contains(UNPREPARED)) {
+                unprepared++;
+            }
+            super.println(line);
+        }
+    }
+
+    Client(String host, int port, String keyspace, Log log) {
+        this.keyspace = keyspace;
+        this.log = log;
+        DriverConfigLoader options = DriverConfigLoader.programmaticBuilder()
+                .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(DefaultDriverOption.CONTROL_CONNECTION_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(DefaultDriverOption.METADATA_SCHEMA_REQUEST_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(DefaultDriverOption.METADATA_SCHEMA_WINDOW, Duration.ofMillis(100))
+                .withString(DefaultDriverOption.RECONNECTION_POLICY_CLASS, "ConstantReconnectionPolicy")
+                .withDuration(DefaultDriverOption.RECONNECTION_BASE_DELAY, Duration.ofMillis(100))
+                .withString(DefaultDriverOption.REQUEST_CONSISTENCY, "LOCAL_QUORUM")
+                .build();
+        session = CqlSession.builder()
+                .addContactPoint(new InetSocketAddress(host, port))
+                .withLocalDatacenter("datacenter1")
+                .withKeyspace(keyspace)
+                .withConfigLoader(options)
+                .build();
+    }
+
+    /** Prepared once: the session keeps what it has prepared. */
+    ResultSet run(String text, Object... values) {
+        return session.execute(session.prepare(text).bind(values));
+    }
+
+    boolean batch(int k, int n) {
+        BatchStatementBuilder batch = new BatchStatementBuilder(DefaultBatchType.LOGGED);
+        for (int c = 0; c < n; c++) {
+            batch.addStatement(session.prepare(INSERT).bind(k, c, "b" + c));
+        }
+        String text = String.format("INSERT INTO rows (k, c, v) VALUES (%d, %d, 'text')", k, n);
+        session.execute(batch.addStatement(SimpleStatement.newInstance(text)).build());
+        return true;
+    }
+
+    int[] page(int k, int size) {
+        int rows = 0;
+        int pages = 0;
+        ByteBuffer state = null;
+        do {
+            Statement<?> select =
+                    session.prepare("SELECT c FROM rows WHERE k = ?").bind(k).setPageSize(size).setPagingState(state);
+            ResultSet page = session.execute(select);
+            pages++;
+            for (int left = page.getAvailableWithoutFetching(); left > 0; left--) {
+                int c = page.one().getInt(0);
+                if (c != rows++) {
+                    throw new IllegalStateException("row " + c + " in place " + (rows - 1));
+                }
+            }
+            state = page.getExecutionInfo().getPagingState();
+        } while (state != null);
+        return new int[] {rows, pages};
+    }
+
+    static List<String> names(ResultSet result) {
+        List<String> names = new ArrayList<>();
+        for (ColumnDefinition column : result.getColumnDefinitions()) {
+            names.add(column.getName().asInternal());
+        }
+        return names;
+    }
+
+    static List<Object> values(Row row, int columns) {
+        List<Object> values = new ArrayList<>();
+        for (int i = 0; i < columns; i++) {
+            values.add(row.getObject(i));
+        }
+        return values;
+    }
+
+    List<Object> read(int k, int c) {
+        ResultSet result = run("SELECT * FROM rows WHERE k = ? AND c = ?", k, c);
+        List<String> names = names(result);
+        Row row = result.one();
+        List<Object> answer = new ArrayList<>();
+        answer.add(names);
+        answer.add(row == null ? null : values(row, names.size()));
+        return answer;
+    }
+
+    int copy(String table, int from, int to) {
+        ResultSet result = run("SELECT * FROM " + table + " WHERE k = ?", from);
+        List<String> names = names(result);
+        List<Object> values = values(result.one(), names.size());
+        values.set(names.indexOf("k"), to);
+        String marks = String.join(", ", Collections.nCopies(names.size(), "?"));
+        run("INSERT INTO " + table + " (" + String.join(", ", names) + ") VALUES (" + marks + ")", values.toArray());
+        return names.size();
+    }
+
+    TreeSet<String> columns(String table) {
+        TreeSet<String> names = new TreeSet<>();
+        session.getMetadata()
+                .getKeyspace(keyspace)
+                .flatMap(known -> known.getTable(table))
+                .ifPresent(known -> known.getColumns().keySet().forEach(name -> names.add(name.asInternal())));
+        return names;
+    }
+
+    List<String> hosts() {
+        List<String> known = new ArrayList<>();
+        session.getMetadata().getNodes().values().forEach(node -> {
+            InetSocketAddress address = (InetSocketAddress) node.getEndPoint().resolve();
+            known.add(address.getAddress().getHostAddress() + ":" + address.getPort());
+        });
+        return known;
+    }
+
+    Object command(JsonNode line) {
+        String text = line.path(1).asText();
+        int first = line.path(1).asInt();
+        int second = line.path(2).asInt();
+        switch (line.get(0).asText()) {
+            case "hosts":
+                return hosts();
+            case "version":
+                return session.getContext().getProtocolVersion().getCode();
+            case "unprepared":
+                return log.unprepared;
+            case "ddl":
+                return session.execute(text).wasApplied();
+            case "write":
+                return run(INSERT, first, second, line.get(3).asText()).wasApplied();
+            case "read":
+                return read(first, second);
+            case "batch":
+                return batch(first, second);
+            case "page":
+                return page(first, second);
+            case "cas":
+                return run(INSERT + " IF NOT EXISTS", first, second, line.get(3).asText()).wasApplied();
+            case "columns":
+                return columns(text);
+            case "copy":
+                return copy(text, second, line.get(3).asInt());
+            default:
+                throw new IllegalArgumentException("no such command: " + line);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "warn");
+        System.setProperty("org.slf4j.simpleLogger.log." + HANDLER, "trace");
+        Log log = new Log(System.err);
+        System.setErr(log);
+        ObjectMapper json = new ObjectMapper();
+        Client client = new Client(arguments[0], Integer.parseInt(arguments[1]), arguments[2], log);
+        System.out.println("{\"ok\":\"connected\"}");
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            Map<String, Object> answer;
+            try {
+                answer = Collections.singletonMap("ok", client.command(json.readTree(line)));
+            } catch (RuntimeException error) {
+                answer = Collections.singletonMap("error", error.toString());
+            }
+            System.out.println(json.writeValueAsString(answer));
+        }
+        client.session.close();
+    }
+}
