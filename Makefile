@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cql bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -59,3 +59,7 @@ tools:
 # What the disk can do, whether fio agrees, and what the engine leaves of it; reports in target/bench. BENCH_DIR is on the disk to measure.
 bench-engine: release
 	tools/bench-engine
+
+# What the CQL door adds in front of a stock Cassandra, how soon hits are answered, how many a core answers; report in target/bench.
+bench-cql: tools release
+	tools/bench-cql

@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use afterglow_workload::bench::{BenchError, Report, alloc, device, engine, find_fio, memory, recovery};
+use afterglow_cql::frame::Version;
+use afterglow_workload::bench::{BenchError, Report, alloc, cql, device, engine, find_fio, memory, recovery};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::{Failure, print};
 use crate::config::Size;
 
 const HELP: &str = "\
-Nothing here talks to a server: a cache of its own is made in --dir and removed afterwards. Every benchmark prints tables, \
+A cache of its own is made in --dir and removed afterwards; only `cql` needs a server, a database. Every benchmark prints tables, \
 writes JSON and a page with plots where asked to, and ends with what it holds against: medians of paired runs whose order \
 alternates.
 
@@ -20,12 +21,15 @@ Examples:
     afterglow bench device-limit --path /mnt/nvme --size 4GiB --fio
 
   What the cache leaves of it:
-    afterglow bench engine --dir /mnt/nvme --json engine.json --html engine.html";
+    afterglow bench engine --dir /mnt/nvme --json engine.json --html engine.html
+
+  What the CQL door adds in front of a Cassandra on this machine:
+    afterglow bench cql --backend 127.0.0.1:9042 --backend-pid 4242";
 
 /// The subcommand, for the whole command line.
 pub(super) fn command() -> clap::Command {
     let command = clap::Command::new("bench")
-        .about("Measure disk and engine on this machine, each beside its physical limit")
+        .about("Measure disk, engine and doors on this machine, each beside its limit or target")
         .after_help(HELP)
         .subcommand_required(true)
         .arg_required_else_help(true);
@@ -42,6 +46,8 @@ enum Bench {
     Memory(Memory),
     /// How soon a cache of many objects serves again after a clean stop and after kill -9
     Recovery(Recovery),
+    /// The CQL door: what passing through adds to a read, how soon hits are answered, how many a core answers
+    Cql(Cql),
     /// One life of the cache of `recovery`
     #[command(hide = true)]
     RecoveryLife(Life),
@@ -171,6 +177,46 @@ struct Recovery {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Makes, fills and drops the keyspace afterglow_bench in the database: do not name one that is in use. \
+Needs two cores: the load client has the second, Afterglow the first while hits are measured and the client's while reads \
+pass through it.")]
+struct Cql {
+    /// The database to stand in front of, HOST:PORT
+    #[arg(long, value_name = "HOST:PORT")]
+    backend: String,
+    /// The database's process, if it is on this machine: kept on the first core, its CPU shown
+    #[arg(long, value_name = "PID")]
+    backend_pid: Option<u32>,
+    /// Directory to make caches in
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Protocol version, 4 or 5
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=5))]
+    protocol: u8,
+    /// Rows of 100 B, for DRAM and for passing through
+    #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(2..))]
+    rows: u64,
+    /// Rows of 4 KB, for flash: the cache's memory is 64MiB
+    #[arg(long, value_name = "NUMBER", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(2..))]
+    large_rows: u64,
+    /// Flash to use
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    size: Size,
+    /// Reads a second under light load
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000)]
+    light: u32,
+    /// Seconds of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
+    seconds: f64,
+    /// Runs of each kind
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
 struct Life {
     #[arg(long)]
     dir: PathBuf,
@@ -239,6 +285,22 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
                 arguments: vec!["bench".into(), "recovery-life".into()],
             };
             (recovery::recovery(&options), o.output)
+        }
+        Bench::Cql(o) => {
+            let options = cql::Options {
+                dir: o.dir,
+                program: std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?,
+                backend: o.backend,
+                backend_pid: o.backend_pid,
+                version: Version::from_u8(o.protocol).expect("clap lets no other pass"),
+                rows: o.rows,
+                large_rows: o.large_rows,
+                flash: o.size.get(),
+                light: o.light.into(),
+                seconds: o.seconds,
+                runs: o.runs.into(),
+            };
+            (cql::cql(&options), o.output)
         }
         Bench::RecoveryLife(o) => {
             let (value, memory) = (o.value.get() as usize, o.memory.get());

@@ -2,7 +2,11 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::{
+    io::Errno,
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
 
 /// Keeps the calling thread on one core as long as it lives, then gives it back the cores it had.
 pub struct Pinned {
@@ -13,11 +17,8 @@ impl Pinned {
     /// The `n`-th of the cores this thread may use.
     pub fn to(n: usize) -> io::Result<Self> {
         let before = sched_getaffinity(None)?;
-        let core = (0..CpuSet::MAX_CPU).filter(|&core| before.is_set(core)).nth(n);
-        let core =
-            core.ok_or_else(|| io::Error::other(format!("this process may not use {} cores", n + 1)))?;
         let mut one = CpuSet::new();
-        one.set(core);
+        one.set(core(&before, n)?);
         sched_setaffinity(None, &one)?;
         Ok(Self { before })
     }
@@ -28,6 +29,26 @@ impl Drop for Pinned {
         // It was allowed a moment ago; if no longer, the thread stays where it is.
         let _ = sched_setaffinity(None, &self.before);
     }
+}
+
+/// Keeps all present threads of another process on the `n`-th of the cores this thread may use, and with them those they will make.
+pub fn process(pid: u32, n: usize) -> io::Result<()> {
+    let mut one = CpuSet::new();
+    one.set(core(&sched_getaffinity(None)?, n)?);
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+        match sched_setaffinity(thread, &one) {
+            // It has ended meanwhile.
+            Err(Errno::SRCH) | Ok(()) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+fn core(allowed: &CpuSet, n: usize) -> io::Result<usize> {
+    let core = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).nth(n);
+    core.ok_or_else(|| io::Error::other(format!("this process may not use {} cores", n + 1)))
 }
 
 /// Resident memory: all, and without pages that are only the cache of a mapped file (the journal), in bytes.
