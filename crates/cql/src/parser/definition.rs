@@ -221,23 +221,9 @@ impl Parser<'_> {
     }
 }
 
+/// A table whose name is not known yet.
 fn empty() -> TableSchema {
-    TableSchema {
-        keyspace: String::new(),
-        name: String::new(),
-        id: Uuid::nil(),
-        partition_key: Vec::new(),
-        clustering: Vec::new(),
-        statics: Vec::new(),
-        regulars: Vec::new(),
-        counter: false,
-        view: false,
-        system: false,
-        compact: false,
-        indexed: false,
-        default_ttl: 0,
-        element_times: true,
-    }
+    TableSchema::new(String::new(), String::new(), Uuid::nil())
 }
 
 #[cfg(test)]

@@ -113,6 +113,26 @@ pub enum NotCacheable {
 }
 
 impl TableSchema {
+    /// A table without columns and of no special kind, in a database that tells write times and lives of values of many cells.
+    pub fn new(keyspace: String, name: String, id: Uuid) -> TableSchema {
+        TableSchema {
+            keyspace,
+            name,
+            id,
+            partition_key: Vec::new(),
+            clustering: Vec::new(),
+            statics: Vec::new(),
+            regulars: Vec::new(),
+            counter: false,
+            view: false,
+            system: false,
+            compact: false,
+            indexed: false,
+            default_ttl: 0,
+            element_times: true,
+        }
+    }
+
     /// Whether single rows of the table may be cached, and if not why.
     pub fn cacheable(&self) -> Result<(), NotCacheable> {
         if self.system {

@@ -32,20 +32,11 @@ fn table(
     regulars: &str,
 ) -> TableSchema {
     TableSchema {
-        keyspace: "ks".into(),
-        name: name.into(),
-        id: Uuid::from_u128(id),
         partition_key: columns(partition),
         clustering: columns(clustering),
         statics: columns(statics),
         regulars: columns(regulars),
-        counter: false,
-        view: false,
-        system: false,
-        compact: false,
-        indexed: false,
-        default_ttl: 0,
-        element_times: true,
+        ..TableSchema::new("ks".into(), name.into(), Uuid::from_u128(id))
     }
 }
 

@@ -11,20 +11,10 @@ use crate::statement::parse;
 
 fn table() -> TableSchema {
     TableSchema {
-        keyspace: "Ks".into(),
-        name: "t\"x".into(),
-        id: Uuid::from_u128(7),
         partition_key: vec![Column::new("k", "int"), Column::new("K2", "text")],
         clustering: vec![Column::new("c", "text")],
-        statics: vec![],
         regulars: vec![Column::new("from", "int"), Column::new("w", "text")],
-        counter: false,
-        view: false,
-        system: false,
-        compact: false,
-        indexed: false,
-        default_ttl: 0,
-        element_times: true,
+        ..TableSchema::new("Ks".into(), "t\"x".into(), Uuid::from_u128(7))
     }
 }
 

@@ -181,22 +181,9 @@ pub fn build(sources: &Sources) -> Schema {
 
 fn bare_table(row: &super::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
     let keyspace = row.text("keyspace_name")?;
-    Some(TableSchema {
-        system: is_system(&keyspace),
-        keyspace,
-        name: row.text(name)?,
-        id: row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?,
-        partition_key: Vec::new(),
-        clustering: Vec::new(),
-        statics: Vec::new(),
-        regulars: Vec::new(),
-        counter: false,
-        view: false,
-        compact: false,
-        indexed: false,
-        default_ttl: 0,
-        element_times: false,
-    })
+    let id = row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?;
+    let system = is_system(&keyspace);
+    Some(TableSchema { system, element_times: false, ..TableSchema::new(keyspace, row.text(name)?, id) })
 }
 
 /// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with `system` is taken for one: it is
