@@ -2,6 +2,7 @@
 
 mod fake;
 mod nodes;
+mod prepared;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -16,11 +17,9 @@ use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Compression, Flags, Opcode, Version};
-use afterglow_cql::message::{self, AuthResponse, Consistency, Query, QueryParams, Register};
-use afterglow_cql::response::{
-    self, ErrorBody, Event, MetadataFlags, Response, ResultBody, SchemaChange, SchemaTarget,
-};
-use fake::{Ask, Client, Fake, TEXT, error_of, prepared, text_of};
+use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Register};
+use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
+use fake::{Ask, Client, Fake, error_of, text_of};
 
 /// A door on its own reactors; drained at the end.
 struct Proxy {
@@ -273,159 +272,6 @@ fn a_database_that_is_down_is_unavailable_until_it_is_back() {
         }
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn a_statement_the_database_forgot_is_prepared_again_unseen() {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let counter = executions.clone();
-    let fake = Fake::start(Version::V5, move |ask| {
-        if ask.opcode() == Opcode::Execute {
-            let id = b"SELECT v FROM ks.t WHERE k = 1";
-            match counter.fetch_add(1, Ordering::SeqCst) {
-                0 => ask.error(&ErrorBody::unprepared("forgotten", id)),
-                _ => ask.text_row("one"),
-            }
-            return true;
-        }
-        false
-    });
-    let proxy = Proxy::before(fake.address);
-    for &version in Version::ALL {
-        executions.store(0, Ordering::SeqCst);
-        let mut client = proxy.client(version);
-        let answer = client.prepare("SELECT v FROM ks.t WHERE k = 1");
-        assert_eq!(answer.header.opcode, Opcode::Result);
-        client.execute(9, b"SELECT v FROM ks.t WHERE k = 1");
-        let answer = client.receive();
-        assert_eq!((answer.header.stream, text_of(&answer)), (9, "one".to_owned()));
-        assert_eq!(executions.load(Ordering::SeqCst), 2);
-    }
-}
-
-/// A database in which `SELECT * FROM ks.t WHERE k = 1` has a column more from each `ALTER` on, and is forgotten by it. It leaves the
-/// columns out of its rows where it is asked to, as Cassandra does before v5.
-fn altering() -> Fake {
-    let (columns, known) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicBool::new(false)));
-    Fake::start(Version::V5, move |ask| {
-        const ALL: [(&str, &[u8]); 4] = [("v", TEXT), ("w", TEXT), ("x", TEXT), ("y", TEXT)];
-        let now = columns.load(Ordering::SeqCst);
-        match ask.opcode() {
-            Opcode::Query if ask.text.starts_with("ALTER") => {
-                columns.store(now + 1, Ordering::SeqCst);
-                known.store(false, Ordering::SeqCst);
-                false
-            }
-            Opcode::Prepare => {
-                known.store(true, Ordering::SeqCst);
-                ask.reply(Opcode::Result, &prepared(ask.version(), b"id", &ALL[..now]));
-                true
-            }
-            Opcode::Execute if !known.load(Ordering::SeqCst) => {
-                ask.error(&ErrorBody::unprepared("forgotten", b"id"));
-                true
-            }
-            Opcode::Execute => {
-                let cells: Vec<&[u8]> = vec![b"cell"; now];
-                let mut whole = fake::rows(ask.version(), &ALL[..now], &[&cells]);
-                let (_, message) = message::parse(&ask.envelope.header, &ask.envelope.body).unwrap();
-                let message::Request::Execute(execute) = message else { unreachable!() };
-                if execute.params.skip_metadata {
-                    whole =
-                        [&[0, 0, 0, 2, 0, 0, 0, 5][..], &(now as u32).to_be_bytes(), &[0, 0, 0, 1]].concat();
-                    cells.iter().for_each(|cell| whole.extend([&[0, 0, 0, 4], *cell].concat()));
-                }
-                ask.reply(Opcode::Result, &whole);
-                true
-            }
-            _ => false,
-        }
-    })
-}
-
-#[test]
-fn no_client_hears_unprepared_of_altered_tables_and_none_reads_new_rows_with_old_columns() {
-    let fake = altering();
-    let proxy = Proxy::before(fake.address);
-    let (mut client, mut other) = (proxy.client(Version::V4), proxy.client(Version::V4));
-    /// What PREPARE told both.
-    const KNOWN: usize = 1;
-    let execute = |client: &mut Client| {
-        let mut body = Vec::new();
-        let params = QueryParams { skip_metadata: true, ..QueryParams::new(Consistency::One) };
-        message::Execute { id: b"id", result_metadata_id: None, params }.encode(Version::V4, &mut body);
-        client.send(4, Opcode::Execute, &body);
-        let answer = client.receive();
-        let (_, message) = response::split(&answer.header, &answer.body).unwrap();
-        let Ok(Response::Result(ResultBody::Rows(rows))) = Response::parse(&answer.header, message) else {
-            panic!("no rows: {answer:?}");
-        };
-        let told = match rows.metadata.flags.contains(MetadataFlags::NO_METADATA) {
-            true => KNOWN,
-            false => rows.metadata.columns.len(),
-        };
-        assert_eq!(rows.iter().next().unwrap().unwrap().cells().count(), told);
-        told
-    };
-    client.prepare("SELECT * FROM ks.t WHERE k = 1");
-    assert_eq!((execute(&mut client), execute(&mut other)), (1, 1), "both take their columns from PREPARE");
-    for columns in 2..=4 {
-        other.query(1, "ALTER TABLE ks.t ADD another text");
-        assert_eq!(other.receive().header.opcode, Opcode::Result);
-        for _ in 0..2 {
-            assert_eq!((execute(&mut client), execute(&mut other)), (columns, columns));
-        }
-    }
-}
-
-#[test]
-fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
-    let fake = altering();
-    let directory = tempfile::tempdir().unwrap();
-    let plans = directory.path().join("plans");
-    let proxy = Proxy::keeping(fake.address, plans.clone());
-    let mut client = proxy.client(Version::V5);
-    client.prepare("SELECT * FROM ks.t WHERE k = 1");
-    drop(proxy);
-    for forgets in [false, true] {
-        let proxy = Proxy::keeping(fake.address, plans.clone());
-        let mut client = proxy.client(Version::V5);
-        if forgets {
-            client.query(1, "ALTER TABLE ks.t ADD another text");
-            client.receive();
-        }
-        client.execute(9, b"id");
-        assert_eq!(text_of(&client.receive()), "cell");
-        client.execute(9, b"of somebody else");
-        assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared);
-    }
-    std::fs::write(&plans, "not a file of ours").unwrap();
-    let proxy = Proxy::keeping(fake.address, plans);
-    let mut client = proxy.client(Version::V5);
-    client.execute(9, b"id");
-    assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared, "and the driver prepares again");
-    client.prepare("SELECT * FROM ks.t WHERE k = 1");
-    client.execute(9, b"id");
-    assert_eq!(text_of(&client.receive()), "cell");
-}
-
-#[test]
-fn an_unknown_prepared_id_never_reaches_the_database() {
-    let reached = Arc::new(AtomicBool::new(false));
-    let flag = reached.clone();
-    let fake = Fake::start(Version::V5, move |ask| {
-        if ask.opcode() == Opcode::Execute {
-            flag.store(true, Ordering::SeqCst);
-        }
-        false
-    });
-    let proxy = Proxy::before(fake.address);
-    let mut client = proxy.client(Version::V4);
-    client.execute(1, b"\xde\xad");
-    let (code, text) = error_of(&client.receive());
-    assert_eq!(code, ErrorCode::Unprepared);
-    assert!(text.contains("ID dead not found"), "{text}");
-    assert!(!reached.load(Ordering::SeqCst));
 }
 
 #[test]
