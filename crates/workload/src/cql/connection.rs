@@ -167,6 +167,22 @@ impl Connection {
         owned_rows(&answer)
     }
 
+    /// Makes `keyspace` (one copy of each row) and `table` of `columns` where they are missing, and empties the table. Do it where the policy of the
+    /// table is already in force.
+    pub fn empty_table(&mut self, keyspace: &str, table: &str, columns: &str) -> Result<(), CqlError> {
+        for statement in [
+            format!(
+                "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
+                 {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+            ),
+            format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table} ({columns})"),
+            format!("TRUNCATE {keyspace}.{table}"),
+        ] {
+            self.query(&statement, Consistency::Quorum)?;
+        }
+        Ok(())
+    }
+
     /// Asks OPTIONS: the smallest question a CQL server answers.
     pub fn ping(&mut self) -> Result<(), CqlError> {
         let answer = self.request(Opcode::Options, |_| ())?;

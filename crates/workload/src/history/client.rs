@@ -75,18 +75,7 @@ impl HistoryOptions {
     /// Creates keyspace and table, and empties the table. Do it where the policy of the table is already in force.
     pub fn create_table(&self) -> Result<(), CqlError> {
         let mut connection = Connection::open(&self.hosts[0], &self.connect)?;
-        let keyspace = &self.keyspace;
-        for statement in [
-            format!(
-                "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
-                 {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-            ),
-            format!("CREATE TABLE IF NOT EXISTS {keyspace}.history (k text PRIMARY KEY, v blob)"),
-            format!("TRUNCATE {keyspace}.history"),
-        ] {
-            connection.query(&statement, Consistency::Quorum)?;
-        }
-        Ok(())
+        connection.empty_table(&self.keyspace, "history", "k text PRIMARY KEY, v blob")
     }
 }
 

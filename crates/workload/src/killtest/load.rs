@@ -84,7 +84,11 @@ pub(super) struct Load {
 impl Load {
     /// Makes keyspace and table, with the server up, and starts clients that wait for [`Load::release`].
     pub(super) fn start(options: LoadOptions, lived: &Lived) -> Result<Load, CqlError> {
-        create_table(&options)?;
+        Connection::open(&options.host, &options.connect)?.empty_table(
+            &options.keyspace,
+            "rows",
+            "p text, c int, v blob, PRIMARY KEY (p, c)",
+        )?;
         let micros = micros();
         let shared = Arc::new(Shared {
             lived: lived.clone(),
@@ -208,22 +212,6 @@ impl Shared {
 
 fn micros() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
-}
-
-fn create_table(options: &LoadOptions) -> Result<(), CqlError> {
-    let mut connection = Connection::open(&options.host, &options.connect)?;
-    let keyspace = &options.keyspace;
-    for statement in [
-        format!(
-            "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
-             {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-        ),
-        format!("CREATE TABLE IF NOT EXISTS {keyspace}.rows (p text, c int, v blob, PRIMARY KEY (p, c))"),
-        format!("TRUNCATE {keyspace}.rows"),
-    ] {
-        connection.query(&statement, Consistency::Quorum)?;
-    }
-    Ok(())
 }
 
 /// A connection with its statements.
