@@ -1,5 +1,6 @@
 //! What came out: a line per round and a closing table.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -185,7 +186,12 @@ impl KillReport {
         let mut lines = Vec::new();
         for round in self.rounds.iter().filter(|round| !round.passed()) {
             lines.push(format!("ROUND {} ({}) FAILED", round.number, round.kind.label()));
-            let violations = round.violations.iter().take(5);
+            let mut shown = HashMap::new();
+            let violations = round.violations.iter().filter(|v| {
+                let count = shown.entry(v.fault).or_insert(0);
+                *count += 1;
+                *count <= 5
+            });
             lines.extend(violations.map(|v| {
                 format!(
                     "  {:?}: {:?}\n    should have seen {:?}; all events: history.jsonl",

@@ -265,12 +265,13 @@ impl<'a> Stage<'a> {
         round.wrong += wrong;
         round.stale += violations.len() as u64 - wrong;
         round.writes += (events.len() - carried) as u64 - reads;
-        if !violations.is_empty() {
+        // The last reads of all are judged with the last round: the history kept is the one that was wrong first.
+        if !violations.is_empty() && round.violations.is_empty() {
             let path = self.options.directory.join("history.jsonl");
             let write = |path: &PathBuf| write_events(&events, BufWriter::new(File::create(path)?));
             write(&path).map_err(|source| KillError::Files { path: path.clone(), source })?;
-            round.violations = violations;
         }
+        round.violations.extend(violations);
         self.carried = residue(&events, now)?;
         Ok(())
     }
