@@ -9,7 +9,7 @@ from cassandra.cluster import NoHostAvailable
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import answer, connect
 from afterglow_e2e.process import poll
 
@@ -19,7 +19,10 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 @pytest.fixture
 def fragile():
     """A Cassandra to be killed; no table is `exclusive`, so that no lease ends while it is away."""
-    with Cassandra(heap="512M") as node, Afterglow(node.contact, policies=("*.*=max-staleness=10m",)) as instance:
+    with (
+        Cassandra(heap="512M", settings=KEEPS_WHAT_IT_ACKNOWLEDGED) as node,
+        Afterglow(node.contact, policies=("*.*=max-staleness=10m",)) as instance,
+    ):
         await_caching(instance)
         yield node, instance
 

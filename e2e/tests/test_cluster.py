@@ -7,7 +7,7 @@ from cassandra import ConsistencyLevel
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import poll
 
@@ -21,7 +21,9 @@ def cluster():
         nodes = []
         for number in range(3):
             seed = nodes[0] if nodes else None
-            node = Cassandra(heap="384M", address=f"127.0.0.{21 + number}", seed=seed)
+            node = Cassandra(
+                heap="384M", address=f"127.0.0.{21 + number}", seed=seed, settings=KEEPS_WHAT_IT_ACKNOWLEDGED
+            )
             nodes.append(stack.enter_context(node))
         with connect(nodes[0]) as direct:
             peers = "SELECT host_id, tokens FROM system.peers_v2"
