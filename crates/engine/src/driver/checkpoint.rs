@@ -137,9 +137,10 @@ impl Driver {
         if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {
             return false;
         }
-        let segments = u64::from(core.table.len() / 2).clamp(4, 1024);
+        // The further apart, the less is written; but recovery reads the footers of all segments since.
+        let segments = u64::from(core.table.len()).clamp(4, 1024);
         let old = now >= c.ended.unwrap_or(0) + EVERY && core.journal.head() != c.head;
-        core.journal.used() > core.journal.entries() / 2
+        core.journal.used() > core.journal.entries() / 4 * 3
             || core.table.opened() >= c.opened + segments
             // Recovery holds every record written since in memory, also those of namespaces that journal no puts.
             || core.table.appended() >= c.appended + core.journal.entries()
@@ -242,8 +243,9 @@ impl Driver {
                     )
                 }
                 Todo::Header => {
-                    let data = AlignedBuf::copy_of(&header.encode()).into();
-                    (Part::Write, 0, area, IoKind::Write { data })
+                    let data = AlignedBuf::copy_of(&header.encode());
+                    self.core.totals.metadata_bytes.add(data.len() as u64);
+                    (Part::Write, 0, area, IoKind::Write { data: data.into() })
                 }
                 Todo::Flush(device) => (Part::Flush, device, 0, IoKind::Sync),
                 Todo::Check(part) => {

@@ -19,6 +19,7 @@ mod campaign;
 mod changes;
 mod checks;
 pub mod coverage;
+mod metadata;
 mod oracle;
 mod plan;
 mod run;

@@ -56,7 +56,7 @@ pub struct World {
     tag_bits: u32,
     spares: Vec<Spare>,
     journal: u64,
-    config: Config,
+    pub config: Config,
 }
 
 impl World {
@@ -84,6 +84,21 @@ impl World {
             journal: setup.journal_kib << 10,
             config,
         }
+    }
+
+    /// A machine with one device of this size, and a cache as [`Config::new`] has it but for its segments, memory and journal; for
+    /// [`World::open_as_configured`].
+    pub fn sized(flash: u64, segment: u32, memory: u64, journal: u64) -> Self {
+        let mut world = Self::new(&Setup::plain(1));
+        world.machine = SimMachine::new(1, SimFaults::none(), &[flash]);
+        world.journal = journal;
+        world.config = Config { memory, segment_size: Some(segment), ..Config::new("sim", Vec::new()) };
+        world
+    }
+
+    /// Opens the cache as `config` says.
+    pub fn open_as_configured(&mut self) -> Result<Life, OpenError> {
+        self.try_open()
     }
 
     /// Everything random from here on follows from this number.
