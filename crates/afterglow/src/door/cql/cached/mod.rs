@@ -17,6 +17,7 @@ mod setup;
 mod tables;
 mod write;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,6 +29,8 @@ use afterglow_cql::row::{Filled, StoredRow};
 use afterglow_engine::{Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
 use bytes::Bytes;
 use futures_channel::oneshot;
+use parking_lot::RwLock;
+use uuid::Uuid;
 
 use self::clock::Clock;
 use self::scope::{NEVER, Nature, gate_of, group_of, token_of};
@@ -97,12 +100,23 @@ struct Parts {
     pub clock: Clock,
 }
 
+/// Tables whose policy is remembered.
+const MAX_RESOLVED: usize = 1 << 16;
+
+/// Policies of tables, by id: a name never changes its id, nor an id its name.
+#[derive(Default)]
+struct Resolved {
+    generation: u64,
+    by_id: HashMap<Uuid, TablePolicy>,
+}
+
 /// The cache of rows.
 pub struct RowCache {
     rows: Namespace,
     gates: Arc<Gates<Waiter>>,
     ledger: write::Ledger,
     policies: Arc<LivePolicies>,
+    resolved: RwLock<Resolved>,
     lease: LeaseClock,
     /// The present claim; [`NO_CLAIM`] while there is none that is safely on disk.
     claim: AtomicU64,
@@ -137,6 +151,7 @@ impl RowCache {
             gates,
             ledger,
             policies: parts.policies,
+            resolved: RwLock::default(),
             lease: LeaseClock::default(),
             claim: AtomicU64::new(NO_CLAIM),
             claim_generation: AtomicU64::new(0),
@@ -185,8 +200,8 @@ impl RowCache {
         if self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0 {
             return Err(PassReason::Suspended);
         }
-        let (generation, policies) = self.policies.current();
-        match policies.policy(&table.keyspace, &table.name) {
+        let (generation, policy) = self.policy(table);
+        match policy {
             TablePolicy::Off => Err(PassReason::PolicyOff),
             TablePolicy::MaxStaleness(bound) => {
                 Ok(Licence::Bounded { seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1) })
@@ -201,6 +216,27 @@ impl RowCache {
                 Ok(Licence::Exclusive { claim })
             }
         }
+    }
+
+    /// The policy of a table, resolved once for as long as the policies stay, with the generation it is of.
+    fn policy(&self, table: &TableSchema) -> (u64, TablePolicy) {
+        let generation = self.policies.generation();
+        {
+            let resolved = self.resolved.read();
+            if resolved.generation == generation
+                && let Some(policy) = resolved.by_id.get(&table.id)
+            {
+                return (generation, *policy);
+            }
+        }
+        let (generation, policies) = self.policies.current();
+        let policy = policies.policy(&table.keyspace, &table.name);
+        let mut resolved = self.resolved.write();
+        if resolved.generation != generation || resolved.by_id.len() >= MAX_RESOLVED {
+            *resolved = Resolved { generation, by_id: HashMap::new() };
+        }
+        resolved.by_id.insert(table.id, policy);
+        (generation, policy)
     }
 
     /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to [`RowCache::accept`].
@@ -253,8 +289,9 @@ impl RowCache {
     /// Ends a fill: installs the row if nothing overtook it, and tells those who wait.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
-    pub fn install(&self, fill: Fill<'_>, ticket: Ticket<Waiter>) -> (Option<Row>, FillOutcome) {
-        let row = Row::checked(fill.filled.bytes.clone().into(), fill.plan.fingerprint);
+    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<Waiter>) -> (Option<Row>, FillOutcome) {
+        let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
+        let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut outcome = FillOutcome::Overtaken;
         let weak = ticket.is_weak();
         // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
@@ -262,7 +299,7 @@ impl RowCache {
             outcome = FillOutcome::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| outcome = self.put(&fill, weak))
+            ticket.finish(|| outcome = self.put(&fill, &bytes, weak))
         };
         for waiter in finished.waiters {
             // Fails when the waiting read has gone away, which is fine.
@@ -271,7 +308,7 @@ impl RowCache {
         (row, outcome)
     }
 
-    fn put(&self, fill: &Fill<'_>, weak: bool) -> FillOutcome {
+    fn put(&self, fill: &Fill<'_>, bytes: &[u8], weak: bool) -> FillOutcome {
         let Fill { plan: ReadPlan { table, .. }, key, filled, licence, asked_at } = fill;
         let claim = match licence {
             Licence::Exclusive { claim } => *claim,
@@ -284,10 +321,10 @@ impl RowCache {
         let life = bound.into_iter().chain(weak.then_some(WEAK_LIFE.as_secs() as u32)).min();
         let until = life.map(|life| asked_at.unix.saturating_add(life));
         let expiry = until.into_iter().chain(Some(filled.expiry).filter(|expiry| *expiry != 0)).min();
-        let mut value = Vec::with_capacity(PREFIX + filled.bytes.len());
+        let mut value = Vec::with_capacity(PREFIX + bytes.len());
         value.extend_from_slice(&claim.to_le_bytes());
         value.extend_from_slice(&asked_at.boot.to_le_bytes());
-        value.extend_from_slice(&filled.bytes);
+        value.extend_from_slice(bytes);
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let options = PutOptions { expiry: expiry.unwrap_or(0), group: group_of(table.id), token };
         // A full journal is for writes: this row is filled again by a later read.
@@ -296,7 +333,7 @@ impl RowCache {
         }
         match self.rows.submit_put(key.engine_key(), &value, options) {
             Ack::Done(PutOutcome::Stored { .. })
-                if StoredRow::decode(&filled.bytes).is_some_and(|row| row.is_absent()) =>
+                if StoredRow::decode(bytes).is_some_and(|row| row.is_absent()) =>
             {
                 FillOutcome::InstalledAbsent
             }
