@@ -71,6 +71,8 @@ impl Cache {
     /// [`OpenError`] says what is wrong and what to do about it.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let lock = DirLock::acquire(&config.data_dir)?;
+        // Before a size or mode of anything is changed.
+        recovery::refuse_others(&config, &FileMetaStore::new(&config.data_dir))?;
         let opened = disk::open(&config.devices, config.io)?;
         let journal = open_journal(&config)?;
         let random = || uuid::Uuid::new_v4().as_u64_pair();
@@ -250,10 +252,13 @@ pub(crate) fn open_namespace(
     name: &str,
     options: NamespaceOptions,
 ) -> Result<Namespace, OpenError> {
-    let mut namespaces = core.namespaces.write();
-    let known = namespaces.iter().position(|ns| ns.name == name);
-    if let Some(id) = known {
-        let ns = &namespaces[id];
+    // One at a time; those who only look namespaces up (evictions, under their shard's lock) do not wait for the disk.
+    let _opening = core.opening.lock();
+    let (known, count) = {
+        let namespaces = core.namespaces.read();
+        (namespaces.iter().find(|ns| ns.name == name).cloned(), namespaces.len())
+    };
+    if let Some(ns) = &known {
         if ns.options == options {
             ns.set_open();
             return Ok(Namespace { core: core.clone(), ns: ns.clone() });
@@ -262,13 +267,13 @@ pub(crate) fn open_namespace(
             return Err(OpenError::Config(format!("namespace {name} is already open with other options")));
         }
     }
-    let id = known.unwrap_or(namespaces.len());
+    let id = known.as_ref().map_or(count, |ns| usize::from(ns.id));
     let Ok(id) = u16::try_from(id) else {
         return Err(OpenError::Config("65,536 namespaces exist already".into()));
     };
     let ns = Arc::new(NamespaceState::new(id, name.to_owned(), options));
     let mut cleared = 0;
-    if let Some(old) = known.map(|id| &namespaces[id]) {
+    if let Some(old) = known {
         ns.restore(&old.kills());
         let same = old.options.mutability == options.mutability && old.options.survives == options.survives;
         if !same {
@@ -285,8 +290,9 @@ pub(crate) fn open_namespace(
     })
     .map_err(OpenError::io("writing the state file"))?;
     ns.set_open();
-    match known {
-        Some(at) => namespaces[at] = ns.clone(),
+    let mut namespaces = core.namespaces.write();
+    match namespaces.get_mut(usize::from(id)) {
+        Some(place) => *place = ns.clone(),
         None => namespaces.push(ns.clone()),
     }
     Ok(Namespace { core: core.clone(), ns })

@@ -65,6 +65,8 @@ pub struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     /// Every namespace ever opened, by id.
     pub(crate) namespaces: RwLock<Vec<Arc<NamespaceState>>>,
+    /// Held while a namespace is opened.
+    pub(crate) opening: Mutex<()>,
     /// Held for writing while a group, epoch or namespace is removed, from taking the version to the change of the table; for
     /// reading from seeing that an object is alive to taking the version of what replaces it.
     pub(crate) kills_lock: RwLock<()>,
@@ -106,6 +108,11 @@ impl Core {
 
     pub(crate) fn shard(&self, hash: u64) -> &ShardSlot {
         &self.shards[hash as usize & (self.shards.len() - 1)]
+    }
+
+    /// Seconds that the wall clock is behind the highest time ever seen, which is what counts.
+    pub(crate) fn clock_behind(&self) -> u64 {
+        self.now().saturating_sub(self.clock.unix())
     }
 
     /// Unix seconds: never less than ever before, also in earlier lives of the cache.
@@ -330,6 +337,7 @@ impl Core {
             journal_used: self.journal.used(),
             journal_capacity: self.journal.entries(),
             journal_poisoned: self.journal.is_poisoned(),
+            clock_behind: self.clock_behind(),
             loading: self.loading.load(Ordering::Acquire),
             checkpointing: self.checkpointing.load(Ordering::Relaxed),
             load_parts: self.load_parts.load(Ordering::Relaxed),

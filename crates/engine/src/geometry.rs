@@ -58,8 +58,7 @@ pub fn format(
     let flash: u64 = infos.iter().map(|i| i.size).sum();
     let segment_size = segment_size(config, flash)?;
     let index = index_cap(flash);
-    let tables = (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
-        + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64;
+    let tables = tables_cap(flash, segment_size);
     let lines = (index / 64 / u64::from(config.shards)).max(1);
     let area = area_len(config.shards, lines, tables);
     let mut blocks = Vec::new();
@@ -97,6 +96,30 @@ pub fn format(
 /// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made for.
 fn index_cap(flash: u64) -> u64 {
     round_up((flash / INDEX_SHARE).max(32 << 10), 4096)
+}
+
+/// Most bytes of tables a checkpoint of a cache of that much flash may have.
+fn tables_cap(flash: u64, segment_size: u32) -> u64 {
+    (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20) + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
+}
+
+/// Refuses a number of shards whose checkpoints would not fit the areas that were made for another.
+pub fn check_area(
+    config: &Config,
+    flash: u64,
+    memory: &Memory,
+    blocks: &[Superblock],
+) -> Result<(), OpenError> {
+    let tables = tables_cap(flash, blocks[0].segment_size);
+    if area_len(config.shards, memory.lines as u64, tables) <= blocks[0].area {
+        return Ok(());
+    }
+    let why = format!(
+        "{} shards are more than the checkpoint areas of this cache were made for: configure as many as when it was created, or \
+         less index_memory, or delete its files to start with an empty cache",
+        config.shards
+    );
+    Err(OpenError::Config(why))
 }
 
 /// Divides memory.

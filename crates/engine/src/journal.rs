@@ -117,21 +117,28 @@ impl Part {
 
 impl Journal {
     /// Entries that fit `media`.
-    fn capacity(media: &dyn Media) -> u64 {
+    pub fn capacity(media: &dyn Media) -> u64 {
         media.len().saturating_sub(format::HEADER) / format::ENTRY
     }
 
-    /// Starts a new epoch: entries of earlier ones do not count any more.
+    /// Starts a new epoch: entries of earlier ones do not count any more. `positions` are those of entries that were written to it
+    /// already.
     ///
     /// # Errors
     /// What the medium said.
-    pub fn create(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, time: u64) -> io::Result<Self> {
+    pub fn create(
+        media: Arc<dyn Media>,
+        uuid: &[u8; 16],
+        epoch: u64,
+        positions: Range<u64>,
+        time: u64,
+    ) -> io::Result<Self> {
         media.store(0, &format::encode_header(uuid))?;
         media.store(format::POISON_AT, &0u64.to_le_bytes())?;
         media.store(format::TIME_AT, &time.to_le_bytes())?;
         media.store(format::SOUND_FROM_AT, &0u64.to_le_bytes())?;
         media.sync()?;
-        Ok(Self::resume(media, uuid, epoch, 0, 0))
+        Ok(Self::resume(media, uuid, epoch, positions.end, positions.start))
     }
 
     /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs. Without one that lasts it

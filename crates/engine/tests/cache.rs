@@ -257,13 +257,22 @@ fn one_cache_at_a_time_per_directory() {
 }
 
 #[test]
-fn a_device_of_another_cache_is_refused() {
+fn a_device_of_another_cache_is_refused_and_left_as_it_is() {
+    use std::os::unix::fs::PermissionsExt;
     let (one, two) = (Dir::new(), Dir::new());
     drop(Cache::open(config(&one.0, IoEngine::Auto)).unwrap());
     drop(Cache::open(config(&two.0, IoEngine::Auto)).unwrap());
-    std::fs::rename(one.0.join("flash"), two.0.join("flash")).unwrap();
-    let message = Cache::open(config(&two.0, IoEngine::Auto)).unwrap_err().to_string();
-    assert!(message.contains("another cache"), "{message}");
+    let path = two.0.join("flash");
+    std::fs::rename(one.0.join("flash"), &path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    for size in [64 << 20, 48 << 20] {
+        let mut config = config(&two.0, IoEngine::Auto);
+        config.devices[0].size = size;
+        let message = Cache::open(config).unwrap_err().to_string();
+        assert!(message.contains("another cache"), "{message}");
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!((found.len(), found.permissions().mode() & 0o777), (64 << 20, 0o640));
+    }
 }
 
 #[test]

@@ -117,6 +117,11 @@ fn levels(stats: &Stats, out: &mut Exposition) {
             "1 while the journal has lost an entry: a crash now means a cold start.",
             stats.journal_poisoned.into(),
         ),
+        (
+            "clock_behind_seconds",
+            "How far the wall clock is behind the highest time seen, by which objects expire.",
+            stats.clock_behind,
+        ),
         ("checkpoint_running", "1 while a checkpoint is being written.", stats.checkpointing.into()),
         ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
         ("load_parts", "Segments and index blocks to be loaded after the start.", stats.load_parts),

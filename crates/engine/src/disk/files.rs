@@ -218,11 +218,10 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     if size % MIN_SIZE != 0 || size == 0 {
         return Err(OpenError::BadSize { path: path.clone(), size: config.size });
     }
+    if !is_new && is_foreign(path).map_err(fail("read"))? {
+        return Err(OpenError::Foreign { path: path.clone() });
+    }
     if !is_block {
-        let found = file.metadata().map_err(fail("inspect"))?.len();
-        if found != 0 && found != size && is_foreign(path).map_err(fail("read"))? {
-            return Err(OpenError::Foreign { path: path.clone() });
-        }
         keep_private(&file).map_err(fail("restrict"))?;
         preallocate(&file, size).map_err(|e| {
             if is_new {
@@ -260,12 +259,37 @@ fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
     }
 }
 
-/// Whether a file has a content that no version of ours wrote: then its size is not ours to change.
+/// Whether a file or device has a content that no version of ours wrote: then it is not ours to change.
 fn is_foreign(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
     let mut head = Vec::new();
-    File::open(path)?.take(RESERVED).read_to_end(&mut head)?;
+    (&file).take(RESERVED).read_to_end(&mut head)?;
     head.resize(RESERVED as usize, 0);
-    Ok(Superblock::decode(&head) == Found::Foreign)
+    Ok(match Superblock::decode(&head) {
+        Found::Foreign => true,
+        Found::Blank => !is_blank(&file)?,
+        _ => false,
+    })
+}
+
+/// Whether nothing but zeros is found at the beginning, at the end, and at places spread over all that is between: many a format
+/// leaves the first kilobytes free.
+fn is_blank(file: &File) -> io::Result<bool> {
+    const EDGE: u64 = 1 << 20;
+    const SAMPLE: u64 = 4096;
+    const SAMPLES: u64 = 64;
+    let len = end_of(file)?;
+    let mut places = vec![(0, EDGE), (len.saturating_sub(EDGE), EDGE)];
+    places.extend((1..SAMPLES).map(|n| (len / SAMPLES * n, SAMPLE)));
+    let mut bytes = Vec::new();
+    for (at, want) in places {
+        bytes.resize(want.min(len - at) as usize, 0);
+        file.read_exact_at(&mut bytes, at)?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Takes group and others off a file that already existed with a wider mode.
@@ -407,6 +431,30 @@ mod tests {
         assert!(matches!(opened, Err(OpenError::Foreign { .. })), "{opened:?}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious".repeat(1000));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_begins_with_zeros_only_is_somebody_elses_too() {
+        let dir = crate::testing::TempDir::new();
+        let path = dir.path().join("flash");
+        for at in [9000, 700_000, (3 << 20) - 1] {
+            let mut content = vec![0; 3 << 20];
+            content[at..].iter_mut().take(1000).for_each(|byte| *byte = 7);
+            if at == 700_000 {
+                content.resize(1 << 20, 0);
+            }
+            std::fs::write(&path, &content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+            // Also when it has just the size that is asked for.
+            for size in [content.len() as u64, 2 << 20] {
+                let opened = open_device(&DeviceConfig { path: path.clone(), size });
+                assert!(matches!(opened, Err(OpenError::Foreign { .. })), "{at}: {opened:?}");
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        }
+        std::fs::write(&path, vec![0; 3 << 20]).unwrap();
+        assert!(open_device(&DeviceConfig { path, size: 2 << 20 }).is_ok(), "a blank file is anybody's");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::*;
+use crate::format::superblock::Superblock;
 use crate::testing::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -153,8 +154,18 @@ fn auto_takes_what_there_is() {
 fn files_are_private_whole_and_keep_their_content() {
     let dir = TempDir::new();
     let path = dir.path().join("flash");
-    // Where a superblock would be there is nothing: else it would be somebody's file.
-    std::fs::write(&path, [[0; 4096], [0; 4096], [7; 4096]].concat()).expect("written");
+    let superblock = Superblock {
+        uuid: [1; 16],
+        device: 0,
+        devices: 1,
+        set_epoch: 1,
+        size: 1 << 30,
+        segment_size: 1 << 20,
+        segments: 1000,
+        area: 1 << 16,
+        hash_seed: 42,
+    };
+    std::fs::write(&path, [&superblock.encode()[..], &[7; 4096]].concat()).expect("written");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("widened");
     let opened = open(&config(&path, 2 * MIB), IoEngine::Pread).expect("opened");
     let found = std::fs::metadata(&path).expect("there");

@@ -33,6 +33,9 @@ pub const THREAD: &str = "afterglow-writer";
 const NAP: Duration = Duration::from_millis(100);
 const SHORT_NAP: Duration = Duration::from_millis(5);
 
+/// Seconds that the wall clock may be set back without a word.
+const CLOCK_TOLERANCE: u64 = 60;
+
 /// What an I/O in flight is for.
 #[derive(Debug)]
 enum Purpose {
@@ -55,6 +58,7 @@ pub struct Driver {
     marks: VecDeque<(u64, u64)>,
     /// Objects with lower versions have waited long enough for their copy on flash.
     copy_below: u64,
+    clock_warned: bool,
     last_budget: u64,
     write_budget: Option<u64>,
     reinsertion: f64,
@@ -79,6 +83,7 @@ impl Driver {
             pause: 0,
             marks: VecDeque::new(),
             copy_below: 0,
+            clock_warned: false,
             last_budget: now,
             write_budget: config.write_budget,
             reinsertion: config.reinsertion,
@@ -93,7 +98,7 @@ impl Driver {
     /// Does what is due and appends the I/O to start to `out`.
     pub fn step(&mut self, out: &mut Vec<Io>) {
         let now = self.core.clock.millis();
-        self.core.now();
+        self.look_at_clock();
         self.reserve_versions();
         self.core.journal.retry_poison();
         self.refill_budget(now);
@@ -162,6 +167,19 @@ impl Driver {
         self.next_id += 1;
         self.in_flight.insert(id, purpose);
         out.push(Io { id, device, offset, kind });
+    }
+
+    /// Says once when the wall clock was set back: objects expire by the highest time seen.
+    fn look_at_clock(&mut self) {
+        let behind = self.core.clock_behind();
+        if behind > CLOCK_TOLERANCE && !self.clock_warned {
+            tracing::warn!(
+                seconds = behind,
+                "the wall clock is behind what it has shown before: until it has caught up objects expire early, and those that \
+                 would expire by then are refused; set it right, or restart (more than a day behind, the cache then starts cold)"
+            );
+        }
+        self.clock_warned = behind > CLOCK_TOLERANCE;
     }
 
     fn reserve_versions(&self) {

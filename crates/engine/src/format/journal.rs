@@ -74,6 +74,19 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The namespace it removes something from.
+    #[must_use]
+    pub fn namespace(&self) -> Option<u16> {
+        match *self {
+            Self::Kill { ns, .. } | Self::Group { ns, .. } | Self::Epoch { ns, .. } | Self::Clear { ns } => {
+                Some(ns)
+            }
+            Self::Open { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {

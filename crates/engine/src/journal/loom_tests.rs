@@ -84,7 +84,7 @@ fn journal(entries: u64) -> (Arc<Journal>, Arc<Memory>) {
         }
     }
     let media = std::sync::Arc::new(Shared(memory.clone()));
-    (Arc::new(Journal::create(media, &UUID, EPOCH, 0).expect("memory does not fail")), memory)
+    (Arc::new(Journal::create(media, &UUID, EPOCH, 0..0, 0).expect("memory does not fail")), memory)
 }
 
 fn put(hash: u64) -> Event {

@@ -29,7 +29,7 @@ fn a_journal_of_many_pages_goes_on_behind_its_newest_entry_and_over_none_that_co
         Arc::new(MmapMedia::create(&dir.path().join("journal"), 4 * 4096).expect("made"));
     let capacity = 3 * 4096 / ENTRY;
     let (mut head, mut tail) = (0, 0);
-    Journal::create(media.clone(), &UUID, EPOCH, 0).expect("made");
+    Journal::create(media.clone(), &UUID, EPOCH, 0..0, 0).expect("made");
     // Openings at every place in a page, several laps of the ring.
     for life in 0..40 {
         let journal = Journal::resume(media.clone(), &UUID, EPOCH, head, tail);

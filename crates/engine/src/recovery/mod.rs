@@ -27,7 +27,7 @@ mod open;
 
 pub use exact::{Reader, enter, meta_of};
 pub use kills::{KillMap, threads_for};
-pub use open::{Env, Opened, STATE, open};
+pub use open::{Env, Opened, STATE, open, refuse_others};
 
 use crate::format::checkpoint::Header;
 

@@ -1,7 +1,7 @@
 //! The steps of opening.
 
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ use crate::version::{self, Versions};
 
 /// Name of the state file.
 pub const STATE: &str = "state";
+/// Seconds that the highest time seen may be ahead of the wall clock.
+const MAX_AHEAD: u64 = 86_400;
+/// Epoch of the journal that a cache is created with: the generation of its first life.
+const FIRST_EPOCH: u64 = 1;
 /// Versions skipped when some may have been used beyond the limit.
 const DOUBT: u64 = 1 << 30;
 
@@ -78,6 +82,28 @@ struct Past {
     checkpoint: Option<(Header, u32, Tables)>,
     /// The journal tells every kill since the checkpoint.
     journal_ok: bool,
+    /// What it knew of time was forgotten, and with it every object.
+    timeless: bool,
+}
+
+impl Past {
+    /// Highest Unix time seen.
+    fn time(&self) -> u64 {
+        let of_this_journal = |header: &&Header| header.journal_epoch == self.state.journal_epoch;
+        let times = [
+            self.scan.as_ref().map_or(0, |s| s.time),
+            self.checkpoint.as_ref().map(|c| &c.0).filter(of_this_journal).map_or(0, |header| header.time),
+        ];
+        times.into_iter().fold(self.state.time, u64::max)
+    }
+}
+
+/// Removals that go from the old journal into a new one.
+#[derive(Default)]
+struct Carried {
+    entries: Vec<(Event, u64)>,
+    /// Position of the first.
+    head: u64,
 }
 
 /// Opens a cache, creating it when there is none.
@@ -85,7 +111,7 @@ struct Past {
 /// # Errors
 /// [`OpenError`].
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
-    let past = find(config, &env, disk)?;
+    let past = doubt_time(find(config, &env, disk)?, env.clock.unix());
     match past.end {
         End::New => reached!(OpenedNew),
         End::Clean => reached!(OpenedClean),
@@ -94,9 +120,11 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     }
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
-    let warm = warm_namespaces(&past);
+    geometry::check_area(config, flash, &memory, &past.blocks)?;
+    let mut warm = warm_namespaces(&past);
+    let carried = carried_removals(&past, &env, &mut warm);
     let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
-    let (state, journal, versions) = begin_life(&past, &env, &warm, lasts)?;
+    let (state, journal, versions) = begin_life(&past, &env, &warm, &carried, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
     let warm_count = warm.iter().filter(|w| **w).count();
     let plan = restore(&core, past, warm);
@@ -104,6 +132,35 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     tracing::info!(segments = core.table.len(), warm = warm_count, "cache opened");
     let driver = Driver::new(core.clone(), plan, config, area);
     Ok(Opened { core, driver })
+}
+
+/// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is changed.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenError> {
+    let state = read_state(config, meta)?;
+    for device in &config.devices {
+        let path = device.path.clone();
+        let Ok(mut file) = std::fs::File::open(&path) else { continue };
+        let mut head = Vec::new();
+        let read = Read::by_ref(&mut file).take(RESERVED).read_to_end(&mut head);
+        if head.is_empty() || read.is_err() {
+            continue;
+        }
+        head.resize(RESERVED as usize, 0);
+        match (Superblock::decode(&head), &state) {
+            (Found::Foreign, _) => return Err(OpenError::Foreign { path }),
+            (Found::OtherFormat(found), _) => {
+                return Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION });
+            }
+            (Found::Ours(block), Some(state)) if block.uuid != state.uuid => {
+                return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found, OpenError> {
@@ -187,13 +244,13 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
     let capacity =
         env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
     let journal_ok = scan.as_ref().is_some_and(|scan| {
-        let (epoch, needed) = checkpoint
-            .as_ref()
-            .map_or((state.journal_epoch, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
+        // Without a checkpoint only the cache's first journal tells all there is to tell.
+        let (epoch, needed) =
+            checkpoint.as_ref().map_or((FIRST_EPOCH, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
         let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
         !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
-    Past { state, blocks, end, scan, checkpoint, journal_ok }
+    Past { state, blocks, end, scan, checkpoint, journal_ok, timeless: false }
 }
 
 fn newest_checkpoint(env: &Env, state: &State, block: &Superblock) -> Option<(Header, u32, Tables)> {
@@ -252,7 +309,8 @@ fn create(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenE
         journal_epoch: 0,
         namespaces: Vec::new(),
     };
-    Ok(Past { state, blocks, end: End::New, scan: None, checkpoint: None, journal_ok: false })
+    let (end, timeless) = (End::New, false);
+    Ok(Past { state, blocks, end, scan: None, checkpoint: None, journal_ok: false, timeless })
 }
 
 /// One I/O, waited for.
@@ -263,6 +321,41 @@ fn run(disk: &mut dyn Disk, io: Io) -> io::Result<()> {
         disk.wait(1, &mut done);
     }
     done.remove(0).result.map(|_| ())
+}
+
+/// A time far beyond the wall clock was a mistake of the clock's: it is forgotten, and with it everything that may have been
+/// judged by it or may have expired since.
+fn doubt_time(mut past: Past, wall: u64) -> Past {
+    let ahead = past.time().saturating_sub(wall);
+    if ahead > MAX_AHEAD {
+        tracing::warn!(
+            seconds = ahead,
+            "the clock was ahead of what it shows now by more than a day: the cache starts cold, with the time as it is now"
+        );
+        past.state.time = 0;
+        (past.scan, past.checkpoint, past.journal_ok, past.timeless) = (None, None, false, true);
+    }
+    past
+}
+
+/// A new journal is begun, but namespaces that are warm all the same have removals in the old one: these, and the position to
+/// write them at. Namespaces whose removals find no room there are not warm.
+fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
+    let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else { return Carried::default() };
+    let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
+    let kills = scan.kills().map(|kill| (Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version));
+    let others = scan.others.iter().map(|entry| (entry.event, entry.version));
+    let entries: Vec<_> =
+        kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
+    // Entries of the old journal must stay until the new one is named: beyond its head is what was never written.
+    let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
+    if entries.len() as u64 <= room {
+        return Carried { entries, head: scan.head };
+    }
+    for ns in entries.iter().filter_map(|(event, _)| event.namespace()) {
+        warm[usize::from(ns)] = false;
+    }
+    Carried::default()
 }
 
 /// The last life may have died between the write of its checkpoint's header and the flush. Whether the checkpoint will last,
@@ -281,6 +374,7 @@ fn begin_life(
     past: &Past,
     env: &Env,
     warm: &[bool],
+    carried: &Carried,
     checkpoint_lasts: bool,
 ) -> Result<(State, Journal, Versions), OpenError> {
     let mut state = past.state.clone();
@@ -297,17 +391,15 @@ fn begin_life(
     state.generation += 1;
     state.boot_id = env.boot_id.unwrap_or([0; 16]);
     state.version_limit = next + version::BLOCK;
-    let times = [
-        env.clock.unix(),
-        past.scan.as_ref().map_or(0, |s| s.time),
-        past.checkpoint.as_ref().map_or(0, |c| c.0.time),
-    ];
-    state.time = times.into_iter().fold(state.time, u64::max);
+    state.time = past.time().max(env.clock.unix());
+    let media = env.journal.clone();
+    let next_position = carried.head + carried.entries.len() as u64;
     if !past.journal_ok {
         state.journal_epoch = state.generation;
+        // Before the state file names the new journal: a crash in between finds the old one as it was.
+        write_carried(carried, media.clone(), &state)?;
     }
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
-    let media = env.journal.clone();
     let journal = match &past.scan {
         Some(scan) if past.journal_ok => {
             let needed = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
@@ -315,14 +407,31 @@ fn begin_life(
             let tail = if checkpoint_lasts { needed } else { 0 };
             Journal::resume(media, &state.uuid, state.journal_epoch, head, tail)
         }
-        _ => Journal::create(media, &state.uuid, state.journal_epoch, state.time)
-            .map_err(OpenError::io("writing the journal"))?,
+        _ => {
+            let positions = carried.head..next_position;
+            Journal::create(media, &state.uuid, state.journal_epoch, positions, state.time)
+                .map_err(OpenError::io("writing the journal"))?
+        }
     };
     if past.end != End::New && !past.journal_ok {
         journal.set_bare();
     }
     let versions = Versions::new(next, state.version_limit);
     Ok((state, journal, versions))
+}
+
+/// Writes what is carried over into the journal that is about to be named by the state file.
+fn write_carried(carried: &Carried, media: Arc<dyn Media>, state: &State) -> Result<(), OpenError> {
+    if carried.entries.is_empty() {
+        return Ok(());
+    }
+    let journal = Journal::resume(media, &state.uuid, state.journal_epoch, carried.head, carried.head);
+    for &(event, version) in &carried.entries {
+        reached!(CarriedOver);
+        journal.append(event, version);
+    }
+    let lost = if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
+    lost.and_then(|()| journal.sync()).map_err(OpenError::io("writing the journal"))
 }
 
 fn places(blocks: &[Superblock]) -> Vec<Place> {
@@ -364,6 +473,7 @@ fn build(
         waiters: Waiters::default(),
         rooms: Rooms::default(),
         namespaces: RwLock::new(namespaces),
+        opening: Mutex::new(()),
         kills_lock: RwLock::new(()),
         time: AtomicU64::new(state.time),
         loading: AtomicBool::new(false),
@@ -396,6 +506,7 @@ fn warm_namespaces(past: &Past) -> Vec<bool> {
     // Removals may be among the lost entries, and a key of an Immutable namespace may have been removed too.
     let poisoned = past.scan.as_ref().is_some_and(|s| s.poisoned);
     let warm = |o: &NamespaceOptions| match past.end {
+        _ if past.timeless => false,
         End::New => false,
         End::Clean => true,
         _ if o.survives == Survives::CleanStop => false,
@@ -438,7 +549,6 @@ fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
     }
     if !past.journal_ok {
         reached!(OpenedDoubtful);
-        carry_over(core, &scan, &plan.warm);
     }
     for entry in &scan.others {
         let Event::Open { segment } = entry.event else { continue };
@@ -479,24 +589,6 @@ fn rebuild_from_footers(core: &Core, warm: &[bool]) {
     found.sort_unstable_by_key(|exact| exact.generation);
     for exact in &found {
         exact::enter(core, exact, warm);
-    }
-}
-
-/// A new journal was begun, but namespaces that are warm all the same have removals in the old one.
-fn carry_over(core: &Core, scan: &Scan, warm: &[bool]) {
-    let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
-    for kill in scan.kills().filter(|kill| is_warm(kill.ns)) {
-        reached!(CarriedOver);
-        core.journal.append(Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version);
-    }
-    for entry in &scan.others {
-        let (Event::Group { ns, .. } | Event::Epoch { ns, .. } | Event::Clear { ns }) = entry.event else {
-            continue;
-        };
-        if is_warm(ns) {
-            reached!(CarriedOver);
-            core.journal.append(entry.event, entry.version);
-        }
     }
 }
 

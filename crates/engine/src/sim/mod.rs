@@ -20,6 +20,7 @@ mod changes;
 mod checks;
 pub mod coverage;
 mod metadata;
+mod openings;
 mod oracle;
 mod plan;
 mod run;

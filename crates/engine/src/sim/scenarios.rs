@@ -15,16 +15,16 @@ use crate::room::Room;
 use crate::version;
 
 /// The namespace "mutable".
-const NS: usize = 0;
+pub(super) const NS: usize = 0;
 
-fn world(seed: u64) -> (World, Life) {
+pub(super) fn world(seed: u64) -> (World, Life) {
     let mut world = World::new(&Setup::plain(seed));
     let life = world.open();
     (world, life)
 }
 
 /// What a get finds.
-fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
     match look_up(life, &life.namespaces[NS], key) {
         Lookup::Hit(hit) => Some(hit.value.to_vec()),
         _ => None,
@@ -32,7 +32,7 @@ fn get(life: &Life, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Ends a life and begins the next one, with its index loaded.
-fn crash(world: &mut World, life: Life, kind: Crash) -> Life {
+pub(super) fn crash(world: &mut World, life: Life, kind: Crash) -> Life {
     world.crash(life, kind);
     world.machine.set_faults(SimFaults::none());
     let mut life = world.open();
@@ -40,14 +40,14 @@ fn crash(world: &mut World, life: Life, kind: Crash) -> Life {
     life
 }
 
-fn pass(world: &mut World, life: &mut Life, turns: usize) {
+pub(super) fn pass(world: &mut World, life: &mut Life, turns: usize) {
     for _ in 0..turns {
         world.clock.pass(100);
         world.turn(life);
     }
 }
 
-fn put(life: &Life, key: &[u8], value: &[u8], expiry: u32) {
+pub(super) fn put(life: &Life, key: &[u8], value: &[u8], expiry: u32) {
     let outcome = life.namespaces[NS].put(key, value, PutOptions { expiry, ..PutOptions::default() });
     assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
 }
@@ -169,7 +169,7 @@ fn submit(life: &Life, key: &[u8], value: &[u8]) -> Pending<PutOutcome> {
 }
 
 /// Turns until the put is acknowledged; the clock stands still.
-fn acknowledged(world: &mut World, life: &mut Life, pending: Pending<PutOutcome>) -> PutOutcome {
+pub(super) fn acknowledged(world: &mut World, life: &mut Life, pending: Pending<PutOutcome>) -> PutOutcome {
     for _ in 0..1000 {
         if pending.is_done() {
             return pending.wait();

@@ -1,0 +1,117 @@
+//! Histories of opening and closing that random runs meet too rarely, told step by step.
+
+use super::run::look_up;
+use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
+use super::world::{EPOCH, Life, World};
+use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::disk::sim::{Crash, SimFaults};
+use crate::pending::Ack;
+
+/// The Immutable namespace.
+const IMMUTABLE: usize = 2;
+
+fn put_until(life: &Life, expiry: u64) -> PutOutcome {
+    let options = PutOptions { expiry: expiry as u32, ..PutOptions::default() };
+    life.namespaces[NS].put(b"k", b"v", options)
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_costs_warmth_and_not_every_put_for_years() {
+    const TEN_YEARS: u64 = 10 * 365 * 86_400;
+    for (ahead, forgotten) in [(3600, false), (TEN_YEARS, true)] {
+        let (mut world, mut life) = world(1);
+        world.clock.set_unix(EPOCH + ahead);
+        put(&life, b"key", b"value", 0);
+        pass(&mut world, &mut life, 200);
+        assert!(life.on_flash(&world.machine, NS as u8, b"key").is_some());
+        world.clock.set_unix(EPOCH);
+        assert_eq!(life.core.stats().clock_behind, ahead, "and says so");
+        let refused = put_until(&life, EPOCH + 60);
+        assert_eq!(refused, PutOutcome::Refused(RefuseReason::Expired), "time does not go back in a life");
+        for _ in 0..3 {
+            life = crash(&mut world, life, Crash::Process);
+            let outcome = put_until(&life, EPOCH + 60);
+            assert_eq!(matches!(outcome, PutOutcome::Stored { .. }), forgotten, "{ahead} s: {outcome:?}");
+            assert_eq!(get(&life, b"key").is_some(), !forgotten, "{ahead} s");
+            assert_eq!(life.core.stats().clock_behind, if forgotten { 0 } else { ahead });
+        }
+        // What comes afterwards is as warm as ever.
+        put(&life, b"new", b"value", 0);
+        pass(&mut world, &mut life, 200);
+        let life = crash(&mut world, life, Crash::Process);
+        assert!(get(&life, b"new").is_some(), "{ahead} s");
+    }
+}
+
+/// Puts two objects into the Immutable namespace and removes one, in a journal that no checkpoint goes with.
+fn one_removed(world: &mut World, mut life: Life) -> Life {
+    // Begins a new journal at the next opening, and there are no checkpoints from then on.
+    life.core.journal.poison_now();
+    life = crash(world, life, Crash::Process);
+    world.machine.set_faults(SimFaults { sync_error: 1.0, ..SimFaults::none() });
+    for key in [b"gone", b"kept"] {
+        match life.namespaces[IMMUTABLE].submit_put(key, b"value", PutOptions::default()) {
+            Ack::Later(pending) => drop(acknowledged(world, &mut life, pending)),
+            Ack::Done(outcome) => panic!("it is write-through: {outcome:?}"),
+        }
+    }
+    // It is footers that tell.
+    life.core.streams.flush(u64::MAX, true);
+    pass(world, &mut life, 20);
+    life.namespaces[IMMUTABLE].remove(b"gone");
+    life
+}
+
+#[test]
+fn removals_in_immutable_namespaces_outlive_crashes_while_opening() {
+    for moment in 0..60 {
+        let (mut world, life) = world(moment);
+        let life = one_removed(&mut world, life);
+        assert_eq!(life.core.stats().totals.checkpoints, 0, "moment {moment}");
+        world.crash(life, Crash::Process);
+        world.machine.set_faults(SimFaults::none());
+        world.machine.crash_after(moment);
+        let life = world.open();
+        let life = crash(&mut world, life, Crash::Process);
+        let is_hit = |key: &[u8]| matches!(look_up(&life, &life.namespaces[IMMUTABLE], key), Lookup::Hit(_));
+        assert!(!is_hit(b"gone"), "moment {moment}: a removed object is back");
+        assert!(is_hit(b"kept"), "moment {moment}: the namespace is cold");
+    }
+}
+
+#[test]
+fn a_last_checkpoint_that_fails_once_is_tried_again() {
+    for failures in [1, 2] {
+        let (mut world, mut life) = world(1);
+        put(&life, b"key", b"value", 0);
+        pass(&mut world, &mut life, 100);
+        let before = life.core.stats().totals.checkpoint_failures;
+        world.machine.set_faults(SimFaults { sync_error: 1.0, ..SimFaults::none() });
+        life.driver.start_close();
+        while !life.driver.is_closed() {
+            pass(&mut world, &mut life, 1);
+            if life.core.stats().totals.checkpoint_failures >= before + failures {
+                world.machine.set_faults(SimFaults::none());
+            }
+        }
+        let life = crash(&mut world, life, Crash::Machine);
+        let is_warm = get(&life, b"key").is_some();
+        assert_eq!(is_warm, failures == 1, "warm after power loss only if it was a clean stop");
+    }
+}
+
+#[test]
+fn another_number_of_shards_is_taken_or_refused_by_name() {
+    let (mut world, mut life) = world(1);
+    put(&life, b"key", b"value", 0);
+    assert!(world.close(&mut life));
+    world.crash(life, Crash::Process);
+    world.config.shards = 4096;
+    (world.config.memory, world.config.index_memory) = (64 << 20, None);
+    let Err(refused) = world.open_as_configured() else { panic!("4096 shards do not fit") };
+    assert!(refused.to_string().contains("4096 shards"), "{refused}");
+    world.size.shards = 1;
+    let life = world.open();
+    let life = crash(&mut world, life, Crash::Process);
+    assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]));
+}
