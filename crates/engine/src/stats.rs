@@ -87,6 +87,7 @@ pub struct EngineCounters {
     pub(crate) checkpoint_failures: Counter,
     pub(crate) lost_index_blocks: Counter,
     pub(crate) segments_retired: Counter,
+    pub(crate) segments_tried_again: Counter,
     pub(crate) segments_reclaimed: Counter,
     pub(crate) stale_slots: Counter,
 }
@@ -110,6 +111,7 @@ impl EngineCounters {
             checkpoint_failures: self.checkpoint_failures.get(),
             lost_index_blocks: self.lost_index_blocks.get(),
             segments_retired: self.segments_retired.get(),
+            segments_tried_again: self.segments_tried_again.get(),
             segments_reclaimed: self.segments_reclaimed.get(),
             stale_slots: self.stale_slots.get(),
         }
@@ -185,6 +187,8 @@ pub struct EngineTotals {
     pub lost_index_blocks: u64,
     /// Segments taken out of use because writing them failed.
     pub segments_retired: u64,
+    /// Of these, given back to be tried again.
+    pub segments_tried_again: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
     /// Index slots cleared because their record was gone.

@@ -85,6 +85,11 @@ fn totals(totals: &EngineTotals, out: &mut Exposition) {
             "Segments taken out of use because writing them failed.",
             totals.segments_retired,
         ),
+        (
+            "retired_segments_tried_again",
+            "Of these, given back to be tried again.",
+            totals.segments_tried_again,
+        ),
         ("reclaimed_segments", "Segments reclaimed.", totals.segments_reclaimed),
         ("stale_slots", "Index slots cleared because their record was gone.", totals.stale_slots),
     ] {

@@ -54,6 +54,9 @@ pub struct Driver {
     writes_in_flight: u32,
     /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
     pause: u64,
+    /// When a retired segment is tried again, and how long after that the next.
+    try_again_at: u64,
+    try_again: u64,
     /// When which version was next: to know how old a dirty object is.
     marks: VecDeque<(u64, u64)>,
     /// Objects with lower versions have waited long enough for their copy on flash.
@@ -81,6 +84,8 @@ impl Driver {
             next_id: 0,
             writes_in_flight: 0,
             pause: 0,
+            try_again_at: 0,
+            try_again: writes::FIRST_TRY,
             marks: VecDeque::new(),
             copy_below: 0,
             clock_warned: false,

@@ -5,16 +5,20 @@ use std::io;
 use super::{Driver, Purpose};
 use crate::api::DropReason;
 use crate::disk::{Io, IoKind, WriteBuf};
-use crate::segment::WriteJob;
+use crate::dram::Entry;
+use crate::segment::{SegmentState, WriteJob};
 
+/// The first time between two tries.
+pub(super) const FIRST_TRY: u64 = TRY_AGAIN;
 /// Age at which a dirty object is copied, in milliseconds.
 const COPY_AFTER: u64 = 4_000;
 /// Age at which an open chunk is written although it is not full.
 const FLUSH_AFTER: u64 = 3_000;
 /// Distance of age marks.
 const MARK_EVERY: u64 = 500;
-/// Objects copied from a shard per turn at its lock.
+/// Objects copied from a shard per turn at its lock, and bytes of them beyond the first.
 const BATCH: usize = 32;
+const BATCH_BYTES: usize = 256 << 10;
 /// Turns per shard and step.
 const TURNS: usize = 64;
 /// Writes in flight: few, so that reads go first.
@@ -23,6 +27,10 @@ const WRITES_IN_FLIGHT: u32 = 4;
 const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
+/// Time between two tries of retired segments, one at a time, once writing goes on. It doubles with every segment that is
+/// retired meanwhile, to an hour: a place that stays bad costs a write an hour.
+const TRY_AGAIN: u64 = 10_000;
+const MAX_TRY_AGAIN: u64 = 3_600_000;
 
 impl Driver {
     /// Copies what has waited long enough, and closes chunks that have.
@@ -41,6 +49,7 @@ impl Driver {
             self.copy_dirty(self.copy_below, false);
         }
         self.core.streams.flush(now.saturating_sub(FLUSH_AFTER), false);
+        self.try_retired(now);
     }
 
     /// Copies dirty objects below a version to flash; says whether some are left for the next step.
@@ -49,13 +58,7 @@ impl Driver {
         for slot in &self.core.shards {
             for turn in 0..=TURNS {
                 let mut shard = slot.lock();
-                let batch: Vec<_> = shard
-                    .dram
-                    .oldest_dirty()
-                    .take_while(|e| e.version < below)
-                    .take(BATCH)
-                    .cloned()
-                    .collect();
+                let batch = batch(shard.dram.oldest_dirty().take_while(|e| e.version < below));
                 if batch.is_empty() {
                     break;
                 }
@@ -67,6 +70,21 @@ impl Driver {
             }
         }
         left
+    }
+
+    /// Gives a retired segment back once writing goes on: after an outage of the device none of them is bad.
+    fn try_retired(&mut self, now: u64) {
+        if self.pause > 0 || now < self.try_again_at || self.close.is_running() {
+            return;
+        }
+        let (table, streams) = (&self.core.table, &self.core.streams);
+        // The longest retired has the lowest generation: all get their turn.
+        let longest = table.in_state(SegmentState::Retired).min_by_key(|&s| table.generation(s));
+        let again = longest.is_some_and(|s| !streams.holds(s) && table.try_again(s));
+        if again {
+            self.core.totals.segments_tried_again.inc();
+        }
+        self.try_again_at = now + self.try_again;
     }
 
     /// Hands queued chunks and footers to the device, a bounded number at a time.
@@ -86,10 +104,13 @@ impl Driver {
         if let Err(error) = result {
             core.totals.write_errors.inc();
             if core.table.retire(job.segment) {
+                // One that fails alone, not in an outage, is a bad place.
+                self.try_again =
+                    if self.pause == 0 { (self.try_again * 2).min(MAX_TRY_AGAIN) } else { TRY_AGAIN };
                 self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
                 core.totals.segments_retired.inc();
                 core.totals.dropped(DropReason::WriteFailed, core.table.live(job.segment).into());
-                tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired until the next opening");
+                tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired, and tried again later");
             }
             core.streams.pause_until(core.clock.millis() + self.pause);
         } else {
@@ -98,5 +119,45 @@ impl Driver {
         core.table.write_done(job.segment);
         core.streams.job_done(job);
         self.acknowledge(job, failed);
+    }
+}
+
+/// What is copied in one turn at a shard's lock: readers wait for no more than one large object.
+fn batch<'a>(dirty: impl Iterator<Item = &'a Entry>) -> Vec<Entry> {
+    let mut bytes = 0;
+    let fits = |entry: &&Entry| {
+        bytes += entry.data.len();
+        bytes <= BATCH_BYTES || bytes == entry.data.len()
+    };
+    dirty.take(BATCH).take_while(fits).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dram::EntryState;
+
+    fn sizes(objects: &[usize]) -> Vec<usize> {
+        let entry = |&len: &usize| Entry {
+            hash: 0,
+            version: 0,
+            data: vec![0; len].into(),
+            key_len: 0,
+            expiry: 0,
+            group: 0,
+            epoch_slot: 0,
+            ns: 0,
+            state: EntryState::Dirty,
+        };
+        let entries: Vec<_> = objects.iter().map(entry).collect();
+        batch(entries.iter()).iter().map(|entry| entry.data.len()).collect()
+    }
+
+    #[test]
+    fn a_turn_copies_many_small_objects_or_one_large_one() {
+        assert_eq!(sizes(&[100; 50]), [100; BATCH]);
+        assert_eq!(sizes(&[4 << 20, 100]), [4 << 20]);
+        assert_eq!(sizes(&[100, 4 << 20, 100]), [100]);
+        assert_eq!(sizes(&[100 << 10; 5]), [100 << 10; 2]);
     }
 }

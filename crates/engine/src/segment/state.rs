@@ -5,13 +5,15 @@
 //!   Free ───────────────▶ Open ───────────────────────▶ Sealing ───────────▶ Sealed
 //!    ▲   new generation    │                               │                   │ start_reclaim
 //!    │                     │ retire                        │ retire            ▼
-//!    │                     └───────────▶ Retired ◀─────────┘               Reclaiming
+//!    ├─────────────────────┴─────────── Retired ◀──────────┘               Reclaiming
+//!    │                       try_again                                          │
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!                                      set_free
 //! ```
 //! The generation changes on the edge Free to Open only, and before anything is written: from then on records of the
-//! earlier use fail their checksum. There is no edge from Retired: a segment that could not be written comes back at the next
-//! opening only. There is no edge from Open to Sealed: until the last chunk is written its records are read from memory.
+//! earlier use fail their checksum. A segment that could not be written is tried again after a while, when no write to it is
+//! on its way and no stream holds it; slots that still point into it meet another generation. There is no edge from Open to
+//! Sealed: until the last chunk is written its records are read from memory.
 
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -215,6 +217,16 @@ impl SegmentTable {
         self.free.lock().push_back(segment);
     }
 
+    /// Retired to Free. False when it is not retired, or writes to it are on their way.
+    pub fn try_again(&self, segment: u32) -> bool {
+        let again =
+            !self.is_pending(segment) && self.try_step(segment, &[SegmentState::Retired], SegmentState::Free);
+        if again {
+            self.free.lock().push_back(segment);
+        }
+        again
+    }
+
     /// A record was appended.
     pub fn record_added(&self, segment: u32, version: u64, expiry: u32, bytes: u32) {
         let s = self.at(segment);
@@ -400,8 +412,11 @@ mod tests {
         // A write has failed between a putter's look at the state and its sealing.
         assert!(table.retire(s) && !table.retire(s));
         assert!(!table.start_sealing(s));
+        assert!(!table.try_again(s), "a write is on its way");
         table.write_done(s);
-        assert_eq!(table.state(s), SegmentState::Retired);
+        assert_eq!((table.state(s), table.free_count()), (SegmentState::Retired, 2));
+        assert!(table.try_again(s) && !table.try_again(s));
+        assert_eq!((table.state(s), table.free_count()), (SegmentState::Free, 3));
     }
 
     #[test]

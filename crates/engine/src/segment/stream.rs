@@ -448,6 +448,11 @@ impl Streams {
         !self.queue.lock().is_empty()
     }
 
+    /// Whether a stream holds this segment, also one that was retired.
+    pub fn holds(&self, segment: u32) -> bool {
+        self.open.iter().any(|stream| stream.lock().as_ref().is_some_and(|o| o.id == segment))
+    }
+
     /// Whether no segment is open.
     pub fn all_sealed(&self) -> bool {
         self.open.iter().all(|s| s.lock().is_none())

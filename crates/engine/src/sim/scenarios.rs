@@ -12,6 +12,7 @@ use crate::disk::sim::{Crash, SimFaults};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::pending::{Ack, Pending};
 use crate::room::Room;
+use crate::segment::SegmentState;
 use crate::version;
 
 /// The namespace "mutable".
@@ -388,4 +389,16 @@ fn an_outage_of_the_device_does_not_cost_every_segment() {
         "writing goes on when the device does: {:?}",
         life.core.stats()
     );
+    // A segment at a time, all of them come back.
+    pass(&mut world, &mut life, 3000);
+    assert_eq!(life.core.table.in_state(SegmentState::Retired).count(), 0, "{:?}", life.core.stats());
+    assert_eq!(life.core.stats().totals.segments_tried_again, retired);
+    for n in 0..400u32 {
+        put(&life, format!("key-{n}").as_bytes(), &[2; 900], 0);
+        pass(&mut world, &mut life, 1);
+    }
+    for n in 0..400u32 {
+        let found = get(&life, format!("key-{n}").as_bytes());
+        assert!(found.is_none_or(|value| value == [2; 900]));
+    }
 }
