@@ -89,6 +89,7 @@ pub struct EngineCounters {
     pub(crate) segments_retired: Counter,
     pub(crate) segments_tried_again: Counter,
     pub(crate) segments_reclaimed: Counter,
+    pub(crate) copies_lost: Counter,
     pub(crate) stale_slots: Counter,
 }
 
@@ -113,6 +114,7 @@ impl EngineCounters {
             segments_retired: self.segments_retired.get(),
             segments_tried_again: self.segments_tried_again.get(),
             segments_reclaimed: self.segments_reclaimed.get(),
+            copies_lost: self.copies_lost.get(),
             stale_slots: self.stale_slots.get(),
         }
     }
@@ -191,6 +193,8 @@ pub struct EngineTotals {
     pub segments_tried_again: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
+    /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another.
+    pub copies_lost: u64,
     /// Index slots cleared because their record was gone.
     pub stale_slots: u64,
 }

@@ -91,6 +91,11 @@ fn totals(totals: &EngineTotals, out: &mut Exposition) {
             totals.segments_tried_again,
         ),
         ("reclaimed_segments", "Segments reclaimed.", totals.segments_reclaimed),
+        (
+            "copies_lost",
+            "Objects in DRAM whose copy on flash was reclaimed while there was no room for another.",
+            totals.copies_lost,
+        ),
         ("stale_slots", "Index slots cleared because their record was gone.", totals.stale_slots),
     ] {
         out.single(&format!("afterglow_engine_{what}_total"), Kind::Counter, help, count);

@@ -1,4 +1,5 @@
-//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget.
+//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget, and
+//! what lives in DRAM is copied anew. A segment is free once all these copies are on flash: until then a crash finds the old ones.
 
 use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
@@ -6,6 +7,7 @@ use std::io;
 
 use super::{Driver, Purpose, bytes};
 use crate::api::DropReason;
+use crate::core::{Admission, Core, NOWHERE};
 use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, Entry};
 use crate::format::record;
@@ -13,6 +15,7 @@ use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::recovery::meta_of;
 use crate::segment::{Object, SegmentState, StreamId};
+use crate::shard::Shard;
 
 /// Records looked at per step.
 const PER_STEP: usize = 2048;
@@ -29,6 +32,28 @@ pub struct Reclaim {
     /// Records worth keeping, not yet read.
     keep: VecDeque<Entry>,
     reading: usize,
+    copies: Copies,
+}
+
+/// Copies of a reclaimed segment's records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    /// There are none, or they are on flash.
+    None,
+    /// Some are in open chunks.
+    Appended,
+    /// They are on flash when all chunks closed before this number are.
+    Closed(u64),
+}
+
+/// What has become of an object of a reclaimed segment that lives in DRAM.
+enum Hot {
+    /// DRAM does not have it.
+    Absent,
+    /// It is done with.
+    Copied,
+    /// Too many chunks wait for the device.
+    Later,
 }
 
 /// An I/O of a reclaim.
@@ -55,13 +80,25 @@ impl Driver {
         let over = |r: &Reclaim| {
             r.entries.as_ref().is_some_and(VecDeque::is_empty) && r.keep.is_empty() && r.reading == 0
         };
-        if self.reclaim.as_ref().is_some_and(over) {
+        if self.reclaim.as_ref().is_some_and(over) && self.are_copies_written() {
             let reclaim = self.reclaim.take().expect("just looked at");
             let place = self.core.table.place(reclaim.segment);
             // Before somebody may open it again.
             tracing::debug!(device = place.device.0, offset = place.offset, "segment reclaimed");
             self.core.table.set_free(reclaim.segment);
             self.core.totals.segments_reclaimed.inc();
+        }
+    }
+
+    /// Whether a crash now would find all the copies.
+    fn are_copies_written(&mut self) -> bool {
+        let Some(reclaim) = &mut self.reclaim else { return true };
+        if reclaim.copies == Copies::Appended {
+            reclaim.copies = Copies::Closed(self.core.streams.close_all());
+        }
+        match reclaim.copies {
+            Copies::Closed(before) => self.core.streams.is_written(before),
+            _ => true,
         }
     }
 
@@ -84,8 +121,8 @@ impl Driver {
         let (generation, place) = (table.generation(segment), table.place(segment));
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
-        self.reclaim =
-            Some(Reclaim { segment, generation, entries: None, keep: VecDeque::new(), reading: 1 });
+        let (keep, copies) = (VecDeque::new(), Copies::None);
+        self.reclaim = Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies });
         self.submit(out, Purpose::Reclaim(Part::Footer), place.device, offset, IoKind::Read { len });
     }
 
@@ -93,17 +130,23 @@ impl Driver {
     fn look_at_records(&mut self) {
         let Some(reclaim) = &mut self.reclaim else { return };
         let Some(entries) = &mut reclaim.entries else { return };
-        let core = &self.core;
+        // The clean stop gives nothing up that fits.
+        let (core, forced) = (&self.core, self.close.is_copying());
         for _ in 0..PER_STEP {
             let Some(entry) = entries.pop_front() else { return };
             let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
             let mut shard = core.shard(hash).lock();
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
-            // What lives in DRAM needs another copy.
-            if shard.dram.mark_dirty(hash, entry.version.get()) {
-                reached!(ReclaimDirtied);
-                shard.clear_if(hash, at);
-                continue;
+            match copy_hot(core, &mut shard, &entry, at, forced) {
+                Hot::Absent => {}
+                Hot::Copied => {
+                    reclaim.copies = Copies::Appended;
+                    continue;
+                }
+                Hot::Later => {
+                    entries.push_front(entry);
+                    return;
+                }
             }
             let estimate = u32::from(shard.sketch.estimate(hash)) * 16;
             let average = core.victim_freq.load(Ordering::Relaxed);
@@ -157,13 +200,24 @@ impl Driver {
             }
             Part::Record { entry, skip } => {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
-                self.reinsert(segment, generation, &entry, skip, bytes(result).ok());
+                if self.reinsert(segment, generation, &entry, skip, bytes(result).ok())
+                    && let Some(reclaim) = &mut self.reclaim
+                {
+                    reclaim.copies = Copies::Appended;
+                }
             }
         }
     }
 
-    /// Appends a record again and points its slot there, unless the slot has changed meanwhile.
-    fn reinsert(&self, segment: u32, generation: u64, entry: &Entry, skip: usize, data: Option<AlignedBuf>) {
+    /// Appends a record again and points its slot there, unless the slot has changed meanwhile. Says whether it did.
+    fn reinsert(
+        &self,
+        segment: u32,
+        generation: u64,
+        entry: &Entry,
+        skip: usize,
+        data: Option<AlignedBuf>,
+    ) -> bool {
         let core = &self.core;
         let (hash, at) = (entry.hash.get(), location(segment, entry));
         let seed = record::seed(core.hash_seed, generation, entry.offset.get());
@@ -171,7 +225,7 @@ impl Driver {
         let mut shard = core.shard(hash).lock();
         if !shard.is_at(hash, at) {
             reached!(ReinsertRaced);
-            return;
+            return false;
         }
         let moved = found.filter(|r| !shard.is_superseded(hash, r.meta.version)).and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
@@ -187,14 +241,43 @@ impl Driver {
                 core.totals.dropped(DropReason::Reclaimed, 1);
             }
         }
+        moved.is_some()
     }
+}
+
+/// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may cost the last seconds, but
+/// may be among the hottest. Where there is no room for it, it waits among the dirty, and is in DRAM alone.
+fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, at: Location, forced: bool) -> Hot {
+    let (hash, version) = (entry.hash.get(), entry.version.get());
+    let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
+        return Hot::Absent;
+    };
+    let admission = if forced { Admission::Forced } else { Admission::Asked };
+    match core.write_out(shard, &object, admission) {
+        Ok(to) => {
+            reached!(ReclaimCopied);
+            shard.dram.mark_clean(hash, version, to);
+            return Hot::Copied;
+        }
+        Err(DropReason::QueueFull) => return Hot::Later,
+        Err(DropReason::NoFreeSegment | DropReason::WriteFailed) => {
+            reached!(ReclaimDirtied);
+            shard.dram.mark_dirty(hash, version);
+        }
+        Err(_) => {
+            shard.dram.mark_clean(hash, version, NOWHERE);
+        }
+    }
+    core.totals.copies_lost.inc();
+    shard.clear_if(hash, at);
+    Hot::Copied
 }
 
 fn location(segment: u32, entry: &Entry) -> Location {
     Location { segment, offset_units: entry.offset.get() / UNIT }
 }
 
-fn is_alive(core: &crate::core::Core, entry: &Entry) -> bool {
+fn is_alive(core: &Core, entry: &Entry) -> bool {
     let meta = meta_of(entry);
     core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
 }

@@ -298,14 +298,15 @@ impl SegmentTable {
         (0..self.len()).filter(move |&s| self.state(s) == state)
     }
 
-    /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known to be there.
+    /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known to be there. What is being
+    /// reclaimed counts as sealed: until it is opened anew its records are good, and its slots may be the only ones a crash leaves.
     pub fn entries(&self) -> Vec<SegmentEntry> {
         let entry = |id: u32| {
             let s = self.at(id);
             let state = match self.state(id) {
-                SegmentState::Free | SegmentState::Reclaiming => 0,
+                SegmentState::Free => 0,
                 SegmentState::Open | SegmentState::Sealing => 1,
-                SegmentState::Sealed => 2,
+                SegmentState::Sealed | SegmentState::Reclaiming => 2,
                 SegmentState::Retired => 3,
             };
             SegmentEntry {

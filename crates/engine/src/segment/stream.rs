@@ -73,6 +73,8 @@ pub struct WriteJob {
     pub data: Arc<AlignedBuf>,
     /// Operations that wait for it.
     pub awaited: Vec<u64>,
+    /// Chunks are counted in the order in which they were closed; footers are not.
+    number: u64,
 }
 
 struct OpenSegment {
@@ -97,6 +99,8 @@ pub struct Streams {
     queue: Mutex<VecDeque<WriteJob>>,
     /// Closed chunks, handed out or not.
     outstanding: AtomicU32,
+    /// Chunks closed so far.
+    numbered: AtomicU64,
     max_outstanding: u32,
     chunk_size: u32,
     paused_until: AtomicU64,
@@ -136,6 +140,7 @@ impl Streams {
             closed: Mutex::default(),
             queue: Mutex::default(),
             outstanding: AtomicU32::new(0),
+            numbered: AtomicU64::new(0),
             max_outstanding: config.max_outstanding,
             chunk_size: (table.segment_size() / 4).min(1 << 20),
             paused_until: AtomicU64::new(0),
@@ -266,7 +271,9 @@ impl Streams {
         chunk.set_len(len as usize);
         self.totals.padding_bytes.add(u64::from(len - open.fill));
         let awaited = std::mem::take(&mut open.awaited);
-        self.enqueue(WriteJob { segment: open.id, start: open.chunk_start, data: Arc::new(chunk), awaited });
+        let (segment, start, data) = (open.id, open.chunk_start, Arc::new(chunk));
+        let number = self.numbered.fetch_add(1, Ordering::SeqCst);
+        self.enqueue(WriteJob { segment, start, data, awaited, number });
         open.chunk_start += len;
         open.fill = 0;
     }
@@ -308,7 +315,13 @@ impl Streams {
             return self.table.write_done(o.id);
         }
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.push_job(WriteJob { segment: o.id, start, data: Arc::new(data), awaited: Vec::new() });
+        self.push_job(WriteJob {
+            segment: o.id,
+            start,
+            data: Arc::new(data),
+            awaited: Vec::new(),
+            number: 0,
+        });
     }
 
     /// Queues a footer for a segment that recovery found without one.
@@ -320,7 +333,7 @@ impl Streams {
         self.table.write_started(segment);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
         let start = self.table.segment_size() - len;
-        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new() });
+        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new(), number: 0 });
     }
 
     /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
@@ -410,6 +423,18 @@ impl Streams {
             .iter()
             .filter(|job| job.segment == segment)
             .find_map(|job| cut(job.start, &job.data))
+    }
+
+    /// Closes all open chunks. Once [`Streams::is_written`] says so of the number returned, everything appended so far is on
+    /// flash, but for what was in a segment that is retired.
+    pub fn close_all(&self) -> u64 {
+        self.flush(u64::MAX, false);
+        self.numbered.load(Ordering::SeqCst)
+    }
+
+    /// Whether every chunk closed before that number is written.
+    pub fn is_written(&self, before: u64) -> bool {
+        self.closed.lock().iter().all(|job| job.number >= before)
     }
 
     /// The next job for the device.

@@ -154,8 +154,29 @@ impl Run {
                 newest == Some(at.version) && (kind == Crash::Process || durable)
             };
             let kept = kind == Crash::Process || options.immutable || options.durability == 2;
-            !options.clean_stop && kept && at.is_some_and(safe)
+            let moved = kind == Crash::Process && run.is_moving(life, key);
+            !options.clean_stop && kept && (at.is_some_and(safe) || moved)
         })
+    }
+
+    /// Whether a copy of a key is on its way to flash that has been there already: the index must not have forgotten it in between.
+    fn is_moving(&self, life: &Life, key: Key) -> bool {
+        let totals = life.core.stats().totals;
+        let forgotten = totals.copies_lost + totals.dropped[DropReason::IndexFull as usize];
+        let newest = self.oracle.current(key).map(|(_, version)| version);
+        forgotten == 0
+            && newest.is_some_and(|version| self.flashed.get(&key) == Some(&version))
+            && life.is_in_memory(key.ns, &key_bytes(key))
+    }
+
+    /// Notes what is on flash.
+    pub(super) fn note_flashed(&mut self, life: &Life) {
+        let keys: Vec<Key> = self.oracle.live().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(at) = life.on_flash(&self.world.machine, key.ns, &key_bytes(key)) {
+                self.flashed.insert(key, at.version);
+            }
+        }
     }
 
     /// Live, unexpired keys that `which` chooses and that share their index slot with nobody.
@@ -249,6 +270,7 @@ impl Run {
                 return;
             }
             if self.is_at_rest(life) {
+                self.note_flashed(life);
                 reach(Path::Live);
                 return;
             }

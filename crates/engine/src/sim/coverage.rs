@@ -73,7 +73,8 @@ paths! {
     Reclaimed = "reclaim: segment freed",
     Reinserted = "reclaim: record written again",
     ReinsertRaced = "reclaim: slot changed before the record was written again",
-    ReclaimDirtied = "reclaim: object in DRAM needs another copy",
+    ReclaimCopied = "reclaim: object in DRAM copied anew",
+    ReclaimDirtied = "reclaim: object in DRAM needs another copy, no room for it",
     ReclaimBlind = "reclaim: footer cannot be read",
     ReclaimLoading = "reclaim: while the index loads",
     // Journal and checkpoints.

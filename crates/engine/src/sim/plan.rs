@@ -126,7 +126,7 @@ pub enum Expect {
 }
 
 /// A namespace and a key's number in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub ns: u8,
     pub n: u32,

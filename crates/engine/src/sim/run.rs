@@ -1,5 +1,6 @@
 //! Carries out a plan, one step after the other, and asks the oracle about everything that comes back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -88,6 +89,8 @@ pub(super) struct Run {
     pub foul: bool,
     /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
     pub holes: bool,
+    /// Versions that were seen on flash in this life.
+    pub flashed: HashMap<Key, u64>,
     /// The clean stop has begun.
     pub closing: bool,
     /// The monotonic clock when this life began.
@@ -119,6 +122,7 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         options: setup.namespaces.clone(),
         foul: false,
         holes: false,
+        flashed: HashMap::new(),
         closing: false,
         began: 0,
         time: EPOCH,
@@ -196,10 +200,13 @@ impl Run {
                 self.world.clock.pass(ms.into());
                 self.turn(&mut life);
             }
-            What::Idle { turns } => (0..turns).for_each(|_| {
-                self.world.clock.pass(100);
-                self.turn(&mut life);
-            }),
+            What::Idle { turns } => {
+                for _ in 0..turns {
+                    self.world.clock.pass(100);
+                    self.turn(&mut life);
+                }
+                self.note_flashed(&life);
+            }
             What::Rest => self.rest(&mut life),
             What::SetClock { by } => self.set_clock(by),
             What::Sync => drop(life.core.journal.sync()),
@@ -405,6 +412,9 @@ impl Run {
                 self.outcome.gets += 1;
                 self.outcome.hits += 1;
                 self.outcome.flash_hits += u64::from(hit.tier == Tier::Flash);
+                if hit.tier == Tier::Flash {
+                    self.flashed.insert(key, hit.version);
+                }
                 self.note(hit.version ^ (hit.tier as u64) << 50);
             }
         }
@@ -471,6 +481,7 @@ impl Run {
     pub(super) fn reopen(&mut self, life: Life, crash: &Ending) -> Life {
         self.waiting.clear();
         self.changing.clear();
+        self.flashed.clear();
         self.end_life(&life);
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);

@@ -402,3 +402,27 @@ fn an_outage_of_the_device_does_not_cost_every_segment() {
         assert!(found.is_none_or(|value| value == [2; 900]));
     }
 }
+
+#[test]
+fn what_is_asked_for_all_the_time_survives_a_crash_however_often_its_segment_is_reclaimed() {
+    for seed in 0..12 {
+        let (mut world, mut life) = world(seed);
+        let hot: Vec<Vec<u8>> = (0..10).map(|n| format!("hot-{n}").into_bytes()).collect();
+        hot.iter().for_each(|key| put(&life, key, &[1; 500], 0));
+        pass(&mut world, &mut life, 150);
+        for n in 0..1_000 + 17 * seed {
+            put(&life, format!("cold-{n}").as_bytes(), &[2; 4000], 0);
+            for key in &hot {
+                assert!(get(&life, key).is_some(), "seed {seed}: lost while it ran");
+            }
+            if n % 5 == 0 {
+                pass(&mut world, &mut life, 5);
+            }
+        }
+        let totals = life.core.stats().totals;
+        assert!(totals.segments_reclaimed > 20 && totals.copies_lost == 0, "no test: {totals:?}");
+        let life = crash(&mut world, life, Crash::Process);
+        let lost = hot.iter().filter(|key| get(&life, key).is_none()).count();
+        assert_eq!(lost, 0, "seed {seed}: old and hot, and not on flash");
+    }
+}

@@ -14,6 +14,7 @@ use crate::disk::{DeviceId, Disk};
 use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
+use crate::index::Slot;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
 
@@ -281,13 +282,13 @@ pub struct Copied {
 }
 
 impl Life {
-    /// Where on which device the index says that a key is, if there is a copy of it that is whole and alive there, in a segment
-    /// that is not about to be reused. Works on a machine that is down.
+    /// Where on which device the index says that a key is, if there is a copy of it that is whole and alive there. Works on a
+    /// machine that is down.
     pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<Copied> {
         let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
         let at = core.shard(hash).index.peek(hash)?.location();
-        let reused = [SegmentState::Reclaiming, SegmentState::Retired, SegmentState::Free];
-        if reused.contains(&core.table.state(at.segment)) {
+        let given_up = [SegmentState::Retired, SegmentState::Free];
+        if given_up.contains(&core.table.state(at.segment)) {
             return None;
         }
         // What is in memory still is not acknowledged by the device.
@@ -309,6 +310,13 @@ impl Life {
         let len = record::len(found.key.len(), found.value.len()) as u64;
         let (device, offset) = (place.device, place.offset + u64::from(at.offset()));
         alive.then_some(Copied { version: found.meta.version, device, offset, len })
+    }
+
+    /// Whether the index says that a key's record is still in memory, to be written.
+    pub fn is_in_memory(&self, ns: u8, key: &[u8]) -> bool {
+        let hash = self.core.hash(ns.into(), key);
+        let at = self.core.shard(hash).index.peek(hash).map(Slot::location);
+        at.is_some_and(|at| self.core.streams.read(at.segment, at.offset(), 1).is_some())
     }
 
     /// Whether this version of the key is in the DRAM tier or on flash. DRAM may hold what was killed without being looked at since.
