@@ -285,12 +285,13 @@ impl Run {
             && stats.chunks_waiting == 0
             && self.acking.is_empty()
             && !stats.journal_poisoned
-            && stats.journal_used <= stats.journal_capacity / 2;
-        // With segments out of use there may be no room for anything until the next opening.
-        let room = stats.totals.segments_retired > 0
+            && stats.journal_used <= stats.journal_capacity / 4 * 3;
+        // With segments out of use there may be no room for anything until they are given back.
+        let retired = table.in_state(SegmentState::Retired).next().is_some();
+        let room = retired
             || (stats.segments_free > u64::from(core.free_target)
                 || table.in_state(SegmentState::Sealed).all(|s| table.is_pending(s)));
-        let saved = stats.totals.segments_retired > 0 || stats.unsaved_bytes == 0;
+        let saved = retired || stats.unsaved_bytes == 0;
         quiet && room && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
     }
 
