@@ -19,6 +19,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use checkpoint::Checkpoints;
+
 use crate::api::RefuseReason;
 use crate::config::Config;
 use crate::core::Core;
@@ -67,15 +69,18 @@ pub struct Driver {
     reinsertion: f64,
     reclaim: Option<reclaim::Reclaim>,
     load: Option<load::Load>,
-    checkpoint: checkpoint::Checkpoints,
+    checkpoint: Checkpoints,
     flushes: through::Flushes,
     close: close::Close,
 }
 
 impl Driver {
-    pub(crate) fn new(core: Arc<Core>, plan: Option<LoadPlan>, config: &Config, areas: [u64; 3]) -> Self {
-        let last = plan.as_ref().and_then(|p| p.checkpoint).map(|(h, which)| (h.sequence, which));
-        let checkpoint = checkpoint::Checkpoints::new(areas, last);
+    pub(crate) fn new(
+        core: Arc<Core>,
+        plan: Option<LoadPlan>,
+        config: &Config,
+        checkpoint: Checkpoints,
+    ) -> Self {
         let load = plan.map(|plan| load::Load::new(&core, plan));
         let now = core.clock.millis();
         Self {

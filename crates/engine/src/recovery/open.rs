@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
-use crate::driver::Driver;
+use crate::driver::{Checkpoints, Driver};
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
@@ -127,10 +127,12 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let (state, journal, versions) = begin_life(&past, &env, &warm, &carried, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
     let warm_count = warm.iter().filter(|w| **w).count();
+    // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must not be written over it.
+    let last = past.checkpoint.as_ref().map(|(header, which, _)| (header.sequence, *which));
     let plan = restore(&core, past, warm);
-    let area = core.areas;
+    let checkpoints = Checkpoints::new(core.areas, last);
     tracing::info!(segments = core.table.len(), warm = warm_count, "cache opened");
-    let driver = Driver::new(core.clone(), plan, config, area);
+    let driver = Driver::new(core.clone(), plan, config, checkpoints);
     Ok(Opened { core, driver })
 }
 

@@ -1,9 +1,11 @@
 //! Histories of opening and closing that random runs meet too rarely, told step by step.
 
+use super::plan::{Options, Setup};
 use super::run::look_up;
 use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
 use super::world::{EPOCH, Life, World};
 use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::disk::DeviceId;
 use crate::disk::sim::{Crash, SimFaults};
 use crate::pending::Ack;
 
@@ -114,4 +116,62 @@ fn another_number_of_shards_is_taken_or_refused_by_name() {
     let life = world.open();
     let life = crash(&mut world, life, Crash::Process);
     assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn a_journal_that_went_round_since_the_only_readable_checkpoint_is_not_believed() {
+    let (mut world, mut life) = world(1);
+    put(&life, b"key", b"value", 0);
+    pass(&mut world, &mut life, 100);
+    let mut n = 0u32;
+    let mut write_until = |world: &mut World, life: &mut Life, is_over: &dyn Fn(&Life) -> bool| {
+        while !is_over(life) {
+            put(life, format!("other-{}", n % 50).as_bytes(), &[1; 40], 0);
+            pass(world, life, 1);
+            n += 1;
+        }
+    };
+    let checkpoints = |life: &Life| life.core.stats().totals.checkpoints;
+    write_until(&mut world, &mut life, &|life| checkpoints(life) == 1);
+    let needed = life.core.journal.head() - life.core.journal.used();
+    life.namespaces[NS].remove(b"key");
+    let (removed_at, capacity) = (life.core.journal.head(), life.core.journal.entries());
+    write_until(&mut world, &mut life, &|life| life.core.journal.head() > removed_at + capacity);
+    let stats = life.core.stats();
+    assert!(stats.totals.checkpoints == 2 && !stats.journal_poisoned && needed < removed_at, "{stats:?}");
+    // The second checkpoint is damaged: the first one's journal has been written over.
+    let header = life.core.areas[1];
+    world.machine.flip_bit(DeviceId(0), header + 40, 3);
+    let life = crash(&mut world, life, Crash::Process);
+    assert_eq!(get(&life, b"key"), None, "a removed object is back");
+}
+
+#[test]
+fn where_nothing_was_warm_the_next_checkpoint_is_not_written_over_the_one_the_journal_goes_on_from() {
+    let write_until = |world: &mut World, life: &mut Life, is_over: &dyn Fn(&Life) -> bool| {
+        for n in 0u32.. {
+            if is_over(life) {
+                return;
+            }
+            put(life, format!("other-{}", n % 50).as_bytes(), &[1; 40], 0);
+            pass(world, life, 1);
+        }
+    };
+    for turns in 0..16 {
+        let mut world = World::new(&Setup::plain(1));
+        world.options = vec![Options { immutable: false, clean_stop: true, durability: 0 }];
+        let mut life = world.open();
+        write_until(&mut world, &mut life, &|life| life.core.stats().totals.checkpoints == 3);
+        world.crash(life, Crash::Process);
+        world.options[NS].clean_stop = false;
+        let mut life = world.open();
+        put(&life, b"key", b"value", 0);
+        pass(&mut world, &mut life, 100);
+        write_until(&mut world, &mut life, &|life| life.core.stats().checkpointing);
+        for _ in 0..turns {
+            world.turn(&mut life);
+        }
+        let life = crash(&mut world, life, Crash::Process);
+        assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]), "after {turns} turns");
+    }
 }
