@@ -13,6 +13,7 @@ use crate::api::{DropReason, PutOutcome};
 use crate::disk::sim::Crash;
 use crate::modify::{Changed, Modified};
 use crate::pending::{Ack, Pending};
+use crate::segment::SegmentState;
 
 /// An operation whose acknowledgement waits.
 pub(super) struct Acking {
@@ -121,10 +122,12 @@ impl Run {
         }
     }
 
-    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was reclaimed.
+    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was reclaimed, or is: its newest copy
+    /// may be on its way.
     fn must_be_on_flash(&self, life: &Life, key: Key) {
         let totals = life.core.stats().totals;
-        if totals.dropped[DropReason::IndexFull as usize] > 0 || totals.segments_reclaimed > 0 {
+        let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
+        if totals.dropped[DropReason::IndexFull as usize] > 0 || totals.segments_reclaimed > 0 || reclaiming {
             return;
         }
         if self.is_dead(life, key) || self.crowded(life).contains(&key) {
