@@ -27,6 +27,9 @@ struct Stored {
     claim: String,
     /// Cluster that the claim is about.
     cluster: String,
+    /// Our data centre: rows were read of its replicas.
+    #[serde(default)]
+    data_center: String,
     /// Table policies under which the claim was made.
     policies: String,
     lease_held: i64,
@@ -150,6 +153,13 @@ impl Instance {
         other
     }
 
+    /// Takes our data centre. True if it was another, also when an earlier run ended: what was acknowledged there may be missing here.
+    pub fn set_data_center(&mut self, data_center: &str) -> bool {
+        let other = !self.stored.data_center.is_empty() && self.stored.data_center != data_center;
+        self.stored.data_center = data_center.to_owned();
+        other
+    }
+
     /// Takes other table policies, for which a new claim is due. On disk with the next write: never before that claim is.
     pub fn set_policies(&mut self, policies: &str) {
         self.stored.policies = policies.to_owned();
@@ -220,6 +230,7 @@ fn fresh() -> Stored {
         instance: Uuid::new_v4(),
         claim: random_claim(),
         cluster: String::new(),
+        data_center: String::new(),
         policies: String::new(),
         lease_held: 0,
         lease_asked: 0,
@@ -302,6 +313,18 @@ mod tests {
         let (second, why) = Instance::open(&dir, &present(0)).unwrap();
         assert!(matches!(why, Some(NewClaim::Damaged(_))), "{why:?}");
         assert_ne!(second.claim(), first.claim());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn another_data_center_is_noticed_once_also_after_a_restart() {
+        let dir = directory("data-center");
+        let open = || Instance::open(&dir, &present(0)).unwrap().0;
+        let mut first = open();
+        assert!(!first.set_data_center("a") && !first.set_data_center("a"));
+        first.note_alive(0).unwrap();
+        let mut second = open();
+        assert!(!second.set_data_center("a") && second.set_data_center("b") && !second.set_data_center("b"));
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -290,6 +290,10 @@ impl Keeper {
             self.connection = made.ok().map(|(backend, _)| backend);
         }
         let backend = self.connection.clone()?;
+        let data_center = self.shared.data_center.read().clone();
+        if data_center.is_some_and(|data_center| self.instance.set_data_center(&data_center)) {
+            self.shared.cache.moved();
+        }
         if !self.cluster_checked {
             let name = self.shared.cluster.read().clone()?;
             if self.instance.set_cluster(&name) {
