@@ -23,6 +23,8 @@ use crate::metrics::Path;
 const PAUSE_READING: usize = 1024 * 1024;
 /// A client may have so many requests under way before nothing more is read from it.
 const MAX_IN_FLIGHT: usize = 1024;
+/// Bytes of requests that a client may have under way before nothing more is read from it. One longer than that gets through.
+const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
 /// A client that lets so many bytes wait is cut off. Reading stops long before; only very large answers get here.
 const CUT_OFF: usize = 512 * 1024 * 1024;
 
@@ -49,6 +51,7 @@ pub struct Client {
     /// Its own connection to the database, where that asks in a way that cannot be repeated for connections that clients share.
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     in_flight: Cell<usize>,
+    bytes_in_flight: Cell<usize>,
 }
 
 impl Client {
@@ -66,6 +69,7 @@ impl Client {
             user: RefCell::default(),
             dedicated: RefCell::default(),
             in_flight: Cell::default(),
+            bytes_in_flight: Cell::default(),
         }
     }
 
@@ -86,17 +90,18 @@ impl Client {
 
     /// Waits until the client may ask more: it reads its answers, and not too many requests are under way.
     pub async fn wait_for_room(&self) {
-        self.out
-            .wait_until(|out| {
-                out.is_closed() || (out.queued() < PAUSE_READING && self.in_flight.get() < MAX_IN_FLIGHT)
-            })
-            .await;
+        let in_flight = || (self.in_flight.get(), self.bytes_in_flight.get());
+        self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
     }
 
     /// Waits until every request has its answer.
     pub async fn wait_for_answers(&self) {
         self.out.wait_until(|out| out.is_closed() || self.in_flight.get() == 0).await;
     }
+}
+
+fn may_ask_more(unread: usize, (requests, bytes): (usize, usize)) -> bool {
+    unread < PAUSE_READING && requests < MAX_IN_FLIGHT && bytes < MAX_BYTES_IN_FLIGHT
 }
 
 /// The duty to answer one request, exactly once: a responder that is dropped answers with an error, so that no client
@@ -106,14 +111,18 @@ pub struct Responder {
     version: Version,
     stream: i16,
     received: Instant,
+    /// Length of the request's body.
+    bytes: usize,
     answered: bool,
 }
 
 impl Responder {
-    /// For the request with that header.
-    pub fn new(client: Rc<Client>, request: &Header, received: Instant) -> Self {
+    /// For that request.
+    pub fn new(client: Rc<Client>, request: &Envelope, received: Instant) -> Self {
+        let (Header { version, stream, .. }, bytes) = (request.header, request.body.len());
         client.in_flight.set(client.in_flight.get() + 1);
-        Self { client, version: request.version, stream: request.stream, received, answered: false }
+        client.bytes_in_flight.set(client.bytes_in_flight.get() + bytes);
+        Self { client, version, stream, received, bytes, answered: false }
     }
 
     /// Who asked.
@@ -189,6 +198,19 @@ impl Drop for Responder {
             });
         }
         client.in_flight.set(client.in_flight.get() - 1);
+        client.bytes_in_flight.set(client.bytes_in_flight.get() - self.bytes);
         client.out.nudge();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_under_way_is_bounded_by_number_and_bytes() {
+        assert!(may_ask_more(0, (0, 0)) && may_ask_more(PAUSE_READING - 1, (MAX_IN_FLIGHT - 1, 0)));
+        assert!(!may_ask_more(PAUSE_READING, (0, 0)) && !may_ask_more(0, (MAX_IN_FLIGHT, 0)));
+        assert!(!may_ask_more(0, (1, MAX_BYTES_IN_FLIGHT)), "large ones are few");
     }
 }

@@ -127,7 +127,7 @@ impl Session {
         if let Some(refusal) = self.refuses_version(header.version) {
             return self.refuse(&refusal);
         }
-        let responder = Responder::new(self.client.clone(), &header, received);
+        let responder = Responder::new(self.client.clone(), &envelope, received);
         if let Err(error) = self.client.stage.get().check(header.opcode) {
             responder.protocol_error(&error);
             return Ok(());
