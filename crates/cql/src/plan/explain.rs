@@ -58,7 +58,7 @@ impl ReadPlan {
 impl WritePlan {
     fn explain(&self, schema: &dyn SchemaView) -> String {
         let mut out = match self.kind {
-            WriteKind::Access => return "passed through: touches no rows\n".into(),
+            _ if self.targets.is_empty() => return "passed through: touches no rows\n".into(),
             WriteKind::Unknown => String::from(
                 "passed through as a write, because it is not understood; before it is sent it drops:\n",
             ),

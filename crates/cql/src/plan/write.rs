@@ -6,7 +6,8 @@ use super::Context;
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, Rows};
 use crate::statement::{
-    Batch, BatchKind, Modification, ModificationKind, SchemaChange, SchemaObject, TableName, Unknown,
+    Batch, BatchKind, Modification, ModificationKind, SchemaChange, SchemaObject, SchemaVerb, TableName,
+    Unknown,
 };
 
 /// What a write may touch, and what else matters for sending it.
@@ -14,7 +15,7 @@ use crate::statement::{
 pub struct WritePlan {
     /// What kind of statement it is.
     pub kind: WriteKind,
-    /// Everything that it may change. Empty only for [`WriteKind::Access`] and empty batches.
+    /// Everything that it may change. Empty only for [`WriteKind::Access`], `CREATE` and empty batches.
     pub targets: Vec<Target>,
     /// Has an `IF`: a lightweight transaction.
     pub conditional: bool,
@@ -120,14 +121,19 @@ pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
     WritePlan::new(WriteKind::Unknown, vec![target])
 }
 
-/// Tables are touched as such; other objects may have dependents anywhere in their keyspace.
+/// Tables are touched as such; other objects may have dependents anywhere in their keyspace. What is created has no rows yet, and what is there already
+/// stays as it is: applications that make sure of their schema at every start must not empty the cache.
 pub(super) fn schema_change(change: &SchemaChange, context: &Context) -> WritePlan {
+    if change.verb == SchemaVerb::Create {
+        return WritePlan::new(WriteKind::Schema, Vec::new());
+    }
     let by_table = match change.object {
         SchemaObject::Table | SchemaObject::View | SchemaObject::Trigger => true,
-        SchemaObject::Index => change.verb == crate::statement::SchemaVerb::Create,
-        SchemaObject::Keyspace | SchemaObject::Type | SchemaObject::Function | SchemaObject::Aggregate => {
-            false
-        }
+        SchemaObject::Keyspace
+        | SchemaObject::Type
+        | SchemaObject::Function
+        | SchemaObject::Aggregate
+        | SchemaObject::Index => false,
     };
     let target = if by_table {
         table_target(&change.name, context)
