@@ -280,3 +280,36 @@ fn a_request_is_executed_in_the_keyspace_that_it_was_planned_in() {
     assert_eq!((answer.header.stream, answer.header.opcode), (2, Opcode::Result));
     assert!(answer.body.ends_with(b"ours"), "{:?}", answer.body);
 }
+
+#[test]
+fn a_session_whose_keyspace_was_dropped_still_reaches_others() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V4);
+    client
+        .run("CREATE KEYSPACE away WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    client.run("USE away");
+    client.run("DROP KEYSPACE away");
+    house.database.hang_up();
+    wait_until("the connections are there again", || {
+        house.node.client(Version::V5).try_run("SELECT v FROM ks.t WHERE k = 'a'").is_ok()
+    });
+    client.put("a", "1");
+    assert_eq!(client.value("a").as_deref(), Some("1"));
+    let refused = client.try_run("SELECT v FROM t WHERE k = 'a'").unwrap_err().to_string();
+    assert!(refused.contains("keyspace"), "{refused}");
+}
+
+#[test]
+fn making_sure_of_the_schema_drops_nothing() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "1");
+    client.value("a");
+    for text in [
+        "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE IF NOT EXISTS ks.t (k text PRIMARY KEY, v text)",
+    ] {
+        client.run(text);
+        assert_eq!(house.reads(|| assert_eq!(client.value("a").as_deref(), Some("1"))).0, 0, "{text}");
+    }
+}

@@ -10,7 +10,7 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
 
-use super::backend::{Backend, CallError, Waiter, result_kind};
+use super::backend::{Backend, CallError, ConnectError, Waiter, result_kind};
 use super::client::{Client, Responder};
 use super::control;
 use super::nodes::NodeId;
@@ -178,7 +178,12 @@ impl Request {
         let who = self.who();
         let mut last = CallError::NotSent("no node is known".into());
         for node in &candidates.nodes {
-            match client.here.pool.acquire(*node, &who).await {
+            let mut made = client.here.pool.acquire(*node, &who).await;
+            if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
+                // It was dropped under the session. Names that say their keyspace still mean what they did, and the database refuses others.
+                made = client.here.pool.acquire(*node, &Who { keyspace: None, ..who.clone() }).await;
+            }
+            match made {
                 Ok(backend) => return Ok((backend, Some(*node))),
                 Err(error) => last = CallError::NotSent(error.to_string().into()),
             }
