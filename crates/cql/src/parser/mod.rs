@@ -254,9 +254,10 @@ impl<'t> Parser<'t> {
         self.peek().is_some_and(|token| Self::is_identifier(&token))
     }
 
-    /// A quoted or unreserved name, folded.
+    /// A quoted or unreserved name, folded, of a length that a `[string]` can tell.
     fn identifier(&mut self) -> Parse<String> {
-        let token = self.peek().filter(Self::is_identifier).ok_or(NotUnderstood)?;
+        let is_name = |token: &Token| Self::is_identifier(token) && token.text.len() <= usize::from(u16::MAX);
+        let token = self.peek().filter(is_name).ok_or(NotUnderstood)?;
         self.at += 1;
         Ok(if token.kind == Kind::Quoted { token.unquoted() } else { token.text.to_ascii_lowercase() })
     }

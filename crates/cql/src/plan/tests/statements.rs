@@ -54,6 +54,15 @@ fn reads_of_one_row_are_cached() {
 }
 
 #[test]
+fn names_that_no_answer_could_tell_are_not_understood() {
+    let name = "x".repeat(70_000);
+    check(&[
+        (&format!("SELECT v AS {name} FROM t WHERE k = 1 AND c = 'x'"), "pass not-understood"),
+        (&format!("SELECT key AS \"{name}\" FROM system.local"), "pass not-understood"),
+    ]);
+}
+
+#[test]
 fn other_reads_pass_through() {
     check(&[
         ("SELECT * FROM t", "pass not-one-row"),
