@@ -10,7 +10,8 @@ use afterglow_cql::message::{
     BatchKind, BatchStatement, Consistency, Execute, QueryParams, StatementRef, ValuesBuilder, encode_batch,
 };
 use afterglow_cql::response::{
-    ColumnSpec, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared, encode_schema_change,
+    ColumnSpec, ErrorBody, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
+    encode_schema_change,
 };
 use afterglow_cql::token::murmur3;
 
@@ -26,6 +27,9 @@ struct Map {
     listeners: Vec<Arc<Ask>>,
     /// How often the versions of the schema were asked for.
     looks: usize,
+    /// The next EXECUTE is kept here.
+    keeps: bool,
+    kept: Option<Arc<Ask>>,
 }
 
 #[derive(Clone)]
@@ -166,6 +170,11 @@ fn answer(ask: &Arc<Ask>, map: &Mutex<Map>, number: usize) -> bool {
             ask.reply(Opcode::Result, &body);
             true
         }
+        Opcode::Execute if map.keeps => {
+            map.keeps = false;
+            map.kept = Some(ask.clone());
+            true
+        }
         Opcode::Execute | Opcode::Batch => {
             ask.text_row(&format!("node {number}"));
             true
@@ -181,6 +190,11 @@ fn answer(ask: &Arc<Ask>, map: &Mutex<Map>, number: usize) -> bool {
 const READ: &str = "SELECT v FROM ks.t WHERE k = ? LIMIT 9";
 
 fn execute(client: &mut Client, key: &str) -> String {
+    send_execute(client, key);
+    text_of(&client.receive())
+}
+
+fn send_execute(client: &mut Client, key: &str) {
     let mut values = ValuesBuilder::positional();
     values.push(afterglow_cql::frame::notation::Value::Bytes(key.as_bytes()));
     let params = QueryParams { values: values.view(), ..QueryParams::new(Consistency::One) };
@@ -188,7 +202,6 @@ fn execute(client: &mut Client, key: &str) -> String {
     Execute { id: READ.as_bytes(), result_metadata_id: Some(b"rm"), params }
         .encode(client.version, &mut body);
     client.send(3, Opcode::Execute, &body);
-    text_of(&client.receive())
 }
 
 fn batch(client: &mut Client, key: &str) -> String {
@@ -333,4 +346,27 @@ fn a_schema_change_is_told_when_all_nodes_have_it() {
     client.stream.set_nonblocking(false).unwrap();
     cluster.map.lock().unwrap().nodes.iter_mut().for_each(|node| node.schema = 8);
     assert_eq!(client.receive().header.opcode, Opcode::Result);
+}
+
+#[test]
+fn a_node_that_leaves_still_answers_what_it_was_asked_also_in_two_steps() {
+    let cluster = Cluster::start(2);
+    let proxy = cluster.proxy();
+    let mut client = proxy.client(Version::V4);
+    client.prepare(READ);
+    wait_for_owners(&cluster, &mut client);
+    let key = keys().find(|key| cluster.owner(key) == "node 1").unwrap();
+    cluster.map.lock().unwrap().keeps = true;
+    send_execute(&mut client, &key);
+    wait_until("it was asked", || cluster.map.lock().unwrap().kept.is_some());
+    cluster.map.lock().unwrap().nodes.truncate(1);
+    cluster.announce();
+    // All others are node 0's from when the proxy knows.
+    let mut other = proxy.client(Version::V4);
+    other.prepare(READ);
+    wait_until("the node has left", || keys().all(|key| execute(&mut other, &key) == "node 0"));
+    let kept = cluster.map.lock().unwrap().kept.take().unwrap();
+    kept.error(&ErrorBody::unprepared("forgotten", READ.as_bytes()));
+    assert_eq!(text_of(&client.receive()), "node 1");
+    wait_until("nothing is left there", || cluster.nodes[1].live() == 0);
 }

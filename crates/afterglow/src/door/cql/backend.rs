@@ -141,6 +141,8 @@ pub struct Backend {
     authenticator: RefCell<Option<Rc<str>>>,
     /// It ends when nothing is under way any more.
     retiring: Cell<bool>,
+    /// Who will ask more once its answer has come.
+    kept: Cell<usize>,
     /// To be told of its end.
     on_end: RefCell<Option<Box<dyn FnOnce()>>>,
     /// It takes requests; until then it is counted as being made.
@@ -226,6 +228,7 @@ impl Backend {
             shared,
             authenticator: RefCell::default(),
             retiring: Cell::new(false),
+            kept: Cell::new(0),
             on_end: RefCell::default(),
             ready: Cell::new(false),
             metrics: dial.metrics.clone(),
@@ -377,9 +380,15 @@ impl Backend {
     }
 
     fn close_if_retired(&self) {
-        if self.retiring.get() && self.in_flight() == 0 {
+        if self.retiring.get() && self.in_flight() == 0 && self.kept.get() == 0 {
             self.close();
         }
+    }
+
+    /// Keeps it from being closed between an answer and the next question of whoever got it.
+    pub fn keep(self: &Rc<Self>) -> Kept {
+        self.kept.set(self.kept.get() + 1);
+        Kept(self.clone())
     }
 
     /// Has `act` called when the connection has ended.
@@ -543,6 +552,16 @@ fn care(in_flight: usize, silence: Duration) -> Care {
         _ if silence > SILENCE => Care::Close,
         _ if silence >= HEARTBEAT => Care::Ask,
         _ => Care::None,
+    }
+}
+
+/// See [`Backend::keep`].
+pub struct Kept(Rc<Backend>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.kept.set(self.0.kept.get() - 1);
+        self.0.close_if_retired();
     }
 }
 

@@ -27,9 +27,9 @@ impl Relay {
     pub fn answer(self, backend: &Rc<Backend>, answer: Envelope) {
         let unprepared = error_code(&answer) == Some(ErrorCode::Unprepared);
         if unprepared || result_kind(&answer) == Some(ResultKind::SchemaChange) {
-            let backend = backend.clone();
+            let (backend, kept) = (backend.clone(), backend.keep());
             compio::runtime::spawn(async move {
-                let mut this = self;
+                let (mut this, _kept) = (self, kept);
                 let answer = this.request.settle_unprepared(&backend, answer).await;
                 match answer {
                     Ok(answer) => this.request.relay(answer, this.path).await,

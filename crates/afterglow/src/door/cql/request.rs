@@ -144,6 +144,7 @@ impl Request {
     pub async fn call(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
         self.went_far |= !self.client().here.is_near(&backend);
+        let _kept = backend.keep();
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         self.settle_unprepared(&backend, answer).await
     }
