@@ -110,6 +110,27 @@ fn many_clients_of_a_user_share_a_few_connections() {
 }
 
 #[test]
+fn who_guesses_a_password_ends_no_connection_of_its_owner() {
+    let house = guarded(true);
+    let mut clients = Vec::new();
+    for &version in Version::ALL {
+        // One for each reactor: then every place is taken.
+        for _ in 0..2 {
+            clients.push(house.node.log_in(version, "alice", "secret").unwrap());
+        }
+    }
+    clients.iter_mut().for_each(|client| client.put("a", "1"));
+    let (logins, _) = house.database.logins("alice");
+    for _ in 0..6 {
+        assert!(house.node.log_in(Version::V4, "alice", "guess").is_err());
+    }
+    clients.iter_mut().for_each(|client| client.put("a", "2"));
+    let (after, most) = house.database.logins("alice");
+    assert_eq!(after, logins, "all connections are still there");
+    assert!(most <= MOST_CONNECTIONS, "{most}");
+}
+
+#[test]
 fn without_credentials_of_our_own_clients_log_in_and_nothing_is_cached() {
     let house = guarded(false);
     let mut alice = log_in(&house, "alice", "secret");

@@ -70,11 +70,6 @@ impl Users {
         fresh.then_some(user)
     }
 
-    /// The number of a user who has logged in before.
-    pub fn id(&self, name: &str) -> Option<u32> {
-        self.0.lock().get(name).map(|user| user.id)
-    }
-
     /// The database accepted them; it was asked at `asked`.
     pub fn accept(&self, login: &Login, asked: Instant) -> Arc<User> {
         let mut users = self.0.lock();
