@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cql bench-engine demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cql bench-engine cassandra-jar row-race demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -48,7 +48,18 @@ fuzz:
 
 build:
 	cargo build --locked --workspace --bins
+	cargo build --locked -p afterglow-ffi
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
+
+# The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests run: docs/cassandra.md.
+cassandra-jar:
+	cargo build --locked --release -p afterglow-ffi
+	mvn -q -B -f cassandra/pom.xml package
+	@ls -l cassandra/target/afterglow-cassandra.jar
+
+# A read that fills the row cache against a write, ROUNDS times; then the same with Cassandra's default row cache. Prints what each left stale.
+row-race: tools build
+	.venv/bin/python -m afterglow_e2e.rowrace --rounds $(or $(ROUNDS),10000) --stock
 
 release:
 	cargo build --locked --release --workspace --bins

@@ -39,6 +39,9 @@ OPENS = """
     jdk.management/com.sun.management.internal java.rmi/sun.rmi.transport.tcp
 """.split()
 
+ACCESS = [part for name in EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")]
+ACCESS += [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
+
 LOGBACK = """\
 <configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -112,7 +115,17 @@ class Cassandra:
     """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address and ports."""
 
     def __init__(
-        self, folder=None, address=None, port=None, heap="1G", auth=False, settings=None, detached=False, seed=None
+        self,
+        folder=None,
+        address=None,
+        port=None,
+        heap="1G",
+        auth=False,
+        settings=None,
+        detached=False,
+        seed=None,
+        jars=(),
+        properties=None,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
@@ -121,6 +134,9 @@ class Cassandra:
         self.address = address or f"127.0.0.{random.randint(10, 250)}"
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
+        # Plug-ins on its class path, and system properties (-Dname=value).
+        self.jars, self.properties = list(jars), properties or {}
+        self.jmx_port = free_port()
         self.joins = seed is not None
         # A node of the cluster that this other node is in, or of one of its own.
         self.storage_port = free_port(self.address)
@@ -199,8 +215,7 @@ class Cassandra:
             "-Xss256k",
             f"-javaagent:{jamm}",
             "-Djdk.attach.allowAttachSelf=true",
-            *[part for name in EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")],
-            *[part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")],
+            *ACCESS,
             f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",
             f"-Dcassandra.storagedir={self.folder}/data",
             f"-Dcassandra.logdir={self.folder}",
@@ -212,8 +227,10 @@ class Cassandra:
             # Twice this long is waited for the first word of the others.
             f"-Dcassandra.ring_delay_ms={5000 if self.joins else 100}",
             "-Dcassandra.superuser_setup_delay_ms=0",
+            f"-Dcassandra.jmx.local.port={self.jmx_port}",
+            *[f"-D{name}={value}" for name, value in self.properties.items()],
             "-cp",
-            os.pathsep.join([str(self.folder), *map(str, jars)]),
+            os.pathsep.join([str(self.folder), *map(str, [*self.jars, *jars])]),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
 
@@ -251,6 +268,32 @@ class Cassandra:
         """Kill -9 and start again on the same data, address and ports."""
         self.child.kill()
         return self.start(seconds)
+
+    def drain(self, seconds=120):
+        """The orderly end: SIGTERM, all of its memory written to disk. Data and ports stay for another start."""
+        self.child.terminate(seconds)
+
+    def nodetool(self, *arguments):
+        """What `nodetool` prints."""
+        program, _ = java()
+        jars = os.pathsep.join(map(str, sorted(LIB.glob("*.jar"))))
+        logback = f"-Dlogback.configurationFile={self.folder}/logback.xml"
+        # It keeps a history in the home folder.
+        command = [program, "-Xmx128m", "-XX:TieredStopAtLevel=1", *ACCESS, logback, f"-Duser.home={self.folder}"]
+        command += [
+            "-cp",
+            jars,
+            "org.apache.cassandra.tools.NodeTool",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            self.jmx_port,
+            *arguments,
+        ]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise Failure(f"nodetool {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
 
     def stop(self):
         """End it and, if we made the folder, remove that. Its data are for the test only, so no orderly drain."""

@@ -1,0 +1,117 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.cassandra.cache.IRowCacheEntry;
+import org.apache.cassandra.cache.SerializingCacheProvider.RowCacheSerializer;
+import org.apache.cassandra.config.DatabaseDescriptor;
+import org.apache.cassandra.db.ColumnFamilyStore;
+import org.apache.cassandra.io.util.DataInputBuffer;
+import org.apache.cassandra.io.util.DataOutputBuffer;
+import org.apache.cassandra.net.MessagingService;
+import org.apache.cassandra.notifications.SSTableAddedNotification;
+import org.apache.cassandra.schema.TableId;
+import org.apache.cassandra.service.StorageService;
+import org.apache.cassandra.utils.FBUtilities;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * All that is asked of the Cassandra around us. What differs between its versions is looked up by
+ * name.
+ */
+final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
+  private static final Logger logger = LoggerFactory.getLogger(CassandraNode.class);
+
+  private final RowCacheSerializer serializer = new RowCacheSerializer();
+  private final Options options;
+  private final AtomicBoolean hooked = new AtomicBoolean();
+  private volatile Runnable onDrained = () -> {};
+
+  CassandraNode(Options options) {
+    this.options = options;
+  }
+
+  /** What rows were written with: other versions may not be able to read them. */
+  static String stamp() throws ReflectiveOperationException {
+    // By reflection: 4.x has it as a constant, which the compiler would copy.
+    int messaging = MessagingService.class.getField("current_version").getInt(null);
+    return FBUtilities.getReleaseVersionString() + " messaging " + messaging;
+  }
+
+  /** row_cache_size in bytes. */
+  static long rowCacheSize() throws ReflectiveOperationException {
+    for (Method method : DatabaseDescriptor.class.getMethods()) {
+      if (method.getName().equals("getRowCacheSizeInMiB")
+          || method.getName().equals("getRowCacheSizeInMB")) {
+        return ((Number) method.invoke(null)).longValue() << 20;
+      }
+    }
+    throw new NoSuchMethodException("DatabaseDescriptor.getRowCacheSizeInMiB");
+  }
+
+  /** Has this run when the node has drained: all of its memory is in SSTables then. */
+  void onDrained(Runnable action) {
+    onDrained = action;
+  }
+
+  @Override
+  public void settle() {
+    if (hooked.get()) {
+      return;
+    }
+    try {
+      StorageService service = StorageService.instance;
+      // Null while the class is still being made, far below us on this very thread.
+      if (service != null && hooked.compareAndSet(false, true)) {
+        service.addPostShutdownHook(() -> onDrained.run());
+      }
+    } catch (Throwable e) {
+      logger.debug("Afterglow: too early for the shutdown hook", e);
+    }
+  }
+
+  @Override
+  public Boolean watch(TableId id, Runnable foreign) {
+    ColumnFamilyStore table = ColumnFamilyStore.getIfExists(id);
+    if (table == null) {
+      return null;
+    }
+    table
+        .getTracker()
+        .subscribe(
+            (notification, sender) -> {
+              if (notification instanceof SSTableAddedNotification
+                  && !((SSTableAddedNotification) notification).memtable().isPresent()) {
+                foreign.run();
+              }
+            });
+    return options.allows(table.metadata().keyspace, table.metadata().name);
+  }
+
+  @Override
+  public List<String> sstables(TableId id) {
+    try {
+      return SSTables.list(DatabaseDescriptor.getAllDataFileLocations(), id.asUUID());
+    } catch (IOException e) {
+      // Equal to nothing that was ever kept.
+      return Collections.singletonList("unreadable: " + e);
+    }
+  }
+
+  @Override
+  public void encode(IRowCacheEntry entry, DataOutputBuffer out) throws IOException {
+    serializer.serialize(entry, out);
+  }
+
+  @Override
+  public IRowCacheEntry decode(ByteBuffer bytes) throws IOException {
+    try (DataInputBuffer in = new DataInputBuffer(bytes, false)) {
+      return serializer.deserialize(in);
+    }
+  }
+}

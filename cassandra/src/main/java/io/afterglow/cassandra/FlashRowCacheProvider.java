@@ -1,0 +1,147 @@
+package io.afterglow.cassandra;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.management.ManagementFactory;
+import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import javax.management.ObjectName;
+import org.apache.cassandra.cache.CacheProvider;
+import org.apache.cassandra.cache.ICache;
+import org.apache.cassandra.cache.IRowCacheEntry;
+import org.apache.cassandra.cache.RowCacheKey;
+import org.apache.cassandra.schema.TableId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * {@code row_cache_class_name: io.afterglow.cassandra.FlashRowCacheProvider} in cassandra.yaml.
+ * Whatever is wrong with the cache, the node starts: without it, and with a line in its log that
+ * says why.
+ */
+public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, IRowCacheEntry> {
+  private static final Logger logger = LoggerFactory.getLogger(FlashRowCacheProvider.class);
+  private static final String PROPERTIES = "afterglow.properties";
+
+  @Override
+  public ICache<RowCacheKey, IRowCacheEntry> create() {
+    try {
+      return open();
+    } catch (ConfigException e) {
+      logger.error("Afterglow row cache: the node runs without it: {}", e.getMessage());
+    } catch (Throwable e) {
+      logger.error("Afterglow row cache: the node runs without it: {}", e.getMessage(), e);
+    }
+    return new NoCache();
+  }
+
+  private static FlashRowCache open() throws Exception {
+    Options options = new Options(properties(), CassandraNode.rowCacheSize());
+    Native.load(options.nativeDir);
+    EngineLog.start();
+    Files.createDirectories(options.dir);
+    CleanMarker marker = CleanMarker.take(options.dir);
+    FlashStore store = FlashStore.open(options.engine());
+    CassandraNode node = new CassandraNode(options);
+    Tables tables = new Tables(node);
+    FlashRowCache cache = new FlashRowCache(store, node, tables, options.flash());
+    String warm = warm(marker, store, node, tables);
+    node.onDrained(() -> close(cache, tables, options.dir));
+    ManagementFactory.getPlatformMBeanServer()
+        .registerMBean(new RowCacheStatus(cache), new ObjectName("io.afterglow:type=RowCache"));
+    logger.info(
+        "Afterglow row cache: {} MiB of flash at {}, {} MiB of memory, {}",
+        options.flash() >> 20,
+        options.devices.get(0).path + (options.devices.size() > 1 ? " and others" : ""),
+        options.memory >> 20,
+        warm);
+    return cache;
+  }
+
+  /** Keeps the tables whose SSTables are those of the last clean stop, removes everything else. */
+  private static String warm(
+      CleanMarker marker, FlashStore store, CassandraNode node, Tables tables)
+      throws ReflectiveOperationException {
+    if (marker == null || !marker.stamp.equals(CassandraNode.stamp())) {
+      store.clear();
+      return marker == null
+          ? "empty: there was no clean stop before"
+          : "empty: its rows are of " + marker.stamp + ", this is " + CassandraNode.stamp();
+    }
+    tables.reserve(marker.lastGroup);
+    int kept = 0;
+    for (CleanMarker.Kept table : marker.tables) {
+      TableId id = TableId.fromUUID(table.id);
+      if (table.sstables.equals(node.sstables(id))) {
+        tables.keep(id, table.group, table.sstables);
+        kept++;
+      } else {
+        store.removeGroup(table.group);
+      }
+    }
+    int changed = marker.tables.size() - kept;
+    return "warm for "
+        + kept
+        + " tables"
+        + (changed > 0 ? ", not for " + changed + " whose files have changed" : "");
+  }
+
+  private static void close(FlashRowCache cache, Tables tables, Path dir) {
+    try {
+      if (!cache.close()) {
+        return;
+      }
+      List<CleanMarker.Kept> kept = new ArrayList<>();
+      for (Tables.Table table : tables.all()) {
+        kept.add(new CleanMarker.Kept(table.id.asUUID(), table.group, tables.sstables(table)));
+      }
+      new CleanMarker(CassandraNode.stamp(), tables.lastGroup(), kept).write(dir);
+      logger.info("Afterglow row cache: stopped cleanly, {} tables", kept.size());
+    } catch (Throwable e) {
+      logger.warn("Afterglow row cache: no clean stop, the next start is cold", e);
+    }
+  }
+
+  /** The properties file, if there is one, with the command line over it. */
+  private static Properties properties() throws IOException, ConfigException {
+    Properties properties = new Properties();
+    try (InputStream file = propertiesFile()) {
+      if (file != null) {
+        properties.load(file);
+      }
+    }
+    Properties system = System.getProperties();
+    for (String name : system.stringPropertyNames()) {
+      if (name.startsWith("afterglow.")) {
+        properties.setProperty(name, system.getProperty(name));
+      }
+    }
+    return properties;
+  }
+
+  private static InputStream propertiesFile() throws IOException, ConfigException {
+    String named = System.getProperty(Options.FILE);
+    if (named != null) {
+      Path path = Paths.get(named);
+      if (!Files.isReadable(path)) {
+        throw new ConfigException(Options.FILE + ": cannot read " + path);
+      }
+      return Files.newInputStream(path);
+    }
+    String yaml = System.getProperty("cassandra.config", "");
+    if (yaml.startsWith("file:")) {
+      File beside = new File(new File(URI.create(yaml).getPath()).getParentFile(), PROPERTIES);
+      if (beside.canRead()) {
+        return Files.newInputStream(beside.toPath());
+      }
+    }
+    // The folder of cassandra.yaml is on the class path.
+    return FlashRowCacheProvider.class.getClassLoader().getResourceAsStream(PROPERTIES);
+  }
+}

@@ -1,0 +1,245 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.cassandra.utils.memory.MemoryUtil;
+
+/**
+ * An open cache of the engine: bytes to bytes, from any thread. A failed call is a {@link
+ * FlashException}: what it was to do may have been done or not, so its caller must give the cache
+ * up.
+ */
+final class FlashStore {
+  /** Buffers larger than this are not kept by their threads. */
+  private static final int KEPT = 256 << 10;
+
+  private static final ThreadLocal<Scratch> SCRATCH = ThreadLocal.withInitial(Scratch::new);
+
+  /** Never freed: a thread may be in it at any moment until the process ends. */
+  private final long door;
+
+  private FlashStore(long door) {
+    this.door = door;
+  }
+
+  /**
+   * Opens a cache.
+   *
+   * @param config lines of name=value, see parse() in crates/ffi/src/jni.rs
+   */
+  static FlashStore open(String config) throws IOException {
+    Memory text = Memory.of(config.getBytes(StandardCharsets.UTF_8));
+    Memory message = new Memory(4096);
+    long door = Native.open(text.address, text.buffer.remaining(), message.address, 4096);
+    text.keep();
+    if (door > 0) {
+      return new FlashStore(door);
+    }
+    byte[] bytes = new byte[4096];
+    message.buffer.get(bytes);
+    int length = 0;
+    while (bytes[length] != 0) {
+      length++;
+    }
+    throw new IOException(new String(bytes, 0, length, StandardCharsets.UTF_8));
+  }
+
+  /** The value, or null. Valid until this thread's next call. */
+  ByteBuffer get(byte[] key) {
+    Scratch scratch = SCRATCH.get();
+    Memory k = scratch.key(key);
+    Memory value = scratch.value(0);
+    while (true) {
+      long length = Native.get(door, k.address, key.length, value.address, value.capacity());
+      k.keep();
+      if (length == Native.MISS) {
+        return null;
+      }
+      check(length);
+      if (length <= value.capacity()) {
+        return value.first((int) length);
+      }
+      value = scratch.value((int) length);
+    }
+  }
+
+  /** Puts a value into a group; false when the engine refused it: then the older one is gone. */
+  boolean put(byte[] key, byte[] value, int length, int group) {
+    Scratch scratch = SCRATCH.get();
+    Memory k = scratch.key(key);
+    Memory v = scratch.value(length);
+    v.set(value, length);
+    long refused = Native.put(door, k.address, key.length, v.address, length, group);
+    k.keep();
+    v.keep();
+    check(refused);
+    return refused == 0;
+  }
+
+  void remove(byte[] key) {
+    Memory k = SCRATCH.get().key(key);
+    check(Native.remove(door, k.address, key.length));
+    k.keep();
+  }
+
+  void removeGroup(int group) {
+    check(Native.removeGroup(door, group));
+  }
+
+  void clear() {
+    check(Native.clear(door));
+  }
+
+  /** Writes everything out; from now on puts are refused. */
+  void close() {
+    check(Native.close(door));
+  }
+
+  /** The engine's counters by name. */
+  Map<String, Long> stats() {
+    Memory text = SCRATCH.get().value(32 << 10);
+    long length = check(Native.stats(door, text.address, text.capacity()));
+    if (length > text.capacity()) {
+      throw new FlashException("the counters take " + length + " bytes");
+    }
+    byte[] bytes = new byte[(int) length];
+    text.first((int) length).get(bytes);
+    Map<String, Long> figures = new LinkedHashMap<>();
+    for (String line : new String(bytes, StandardCharsets.UTF_8).split("\n")) {
+      int space = line.lastIndexOf(' ');
+      figures.put(line.substring(0, space), Long.valueOf(line.substring(space + 1)));
+    }
+    return figures;
+  }
+
+  /** Lists the keys that are there from now on until the end; one may come twice. */
+  Keys keys() {
+    return new Keys(check(Native.keysOpen(door)));
+  }
+
+  /** The oldest line of the engine's log that was not yet fetched, or null. */
+  static String log() {
+    Memory line = SCRATCH.get().value(4096);
+    long length = Native.log(line.address, line.capacity());
+    if (length < 0) {
+      return null;
+    }
+    byte[] bytes = new byte[(int) length];
+    line.first((int) length).get(bytes);
+    return new String(bytes, StandardCharsets.UTF_8);
+  }
+
+  private static long check(long result) {
+    if (result < 0) {
+      throw new FlashException("the engine failed with status " + result + "; its log says why");
+    }
+    return result;
+  }
+
+  /** A listing, for one thread at a time. */
+  static final class Keys implements AutoCloseable {
+    private final long keys;
+    private Memory key = new Memory(64 << 10);
+    private boolean closed;
+
+    private Keys(long keys) {
+      this.keys = keys;
+    }
+
+    /** The next key, null at the end; fails if the listing cannot be complete. */
+    byte[] next() {
+      while (!closed) {
+        long length = Native.keysNext(keys, key.address, key.capacity());
+        if (length == Native.MISS) {
+          close();
+          break;
+        }
+        check(length);
+        if (length <= key.capacity()) {
+          byte[] bytes = new byte[(int) length];
+          key.first((int) length).get(bytes);
+          return bytes;
+        }
+        key = new Memory((int) length);
+      }
+      return null;
+    }
+
+    @Override
+    public void close() {
+      if (!closed) {
+        closed = true;
+        Native.keysClose(keys);
+      }
+    }
+  }
+
+  /** Memory outside the heap, and where it is. */
+  private static final class Memory {
+    private static volatile int kept;
+    private final ByteBuffer buffer;
+    private final long address;
+
+    Memory(int capacity) {
+      buffer = ByteBuffer.allocateDirect(capacity);
+      address = MemoryUtil.getAddress(buffer);
+    }
+
+    static Memory of(byte[] bytes) {
+      Memory memory = new Memory(bytes.length);
+      memory.set(bytes, bytes.length);
+      return memory;
+    }
+
+    int capacity() {
+      return buffer.capacity();
+    }
+
+    void set(byte[] bytes, int length) {
+      buffer.clear();
+      buffer.put(bytes, 0, length);
+      buffer.flip();
+    }
+
+    ByteBuffer first(int length) {
+      buffer.clear();
+      buffer.limit(length);
+      return buffer;
+    }
+
+    /** A use of the buffer that cannot be optimised away: it is reachable until here. */
+    void keep() {
+      if (buffer.limit() < 0) {
+        kept++;
+      }
+    }
+  }
+
+  /** What a thread keeps for its calls. */
+  private static final class Scratch {
+    private Memory key = new Memory(1 << 10);
+    private Memory value = new Memory(64 << 10);
+
+    Memory key(byte[] bytes) {
+      if (bytes.length > key.capacity()) {
+        key = new Memory(bytes.length);
+      }
+      key.set(bytes, bytes.length);
+      return key;
+    }
+
+    Memory value(int length) {
+      if (length <= value.capacity()) {
+        return value;
+      }
+      Memory memory = new Memory(length);
+      if (length <= KEPT) {
+        value = memory;
+      }
+      return memory;
+    }
+  }
+}

@@ -1,0 +1,102 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+
+/**
+ * What the plug-in changes in the tree of a stock Cassandra: a jar, a properties file, three lines
+ * of cassandra.yaml.
+ */
+final class Installation {
+  private static final String JAR = "afterglow-cassandra.jar";
+  private static final String ADDED = "# afterglow: added, `remove` takes it out";
+  private static final String AWAY = "# afterglow: was ";
+
+  private final Path lib;
+  private final Path yaml;
+  private final Path properties;
+
+  Installation(Path home) throws ConfigException {
+    lib = home.resolve("lib");
+    // A package of a distribution has its configuration elsewhere, and links to it.
+    yaml = home.resolve("conf").resolve("cassandra.yaml");
+    properties = yaml.resolveSibling("afterglow.properties");
+    if (!Files.isDirectory(lib) || !Files.isRegularFile(yaml)) {
+      throw new ConfigException(home + " is no Cassandra: it has no lib or no conf/cassandra.yaml");
+    }
+  }
+
+  void install(Path jar, String flash) throws IOException, ConfigException {
+    Properties given = new Properties();
+    given.setProperty("afterglow.rowcache.flash", flash);
+    // Refuses what the node would refuse.
+    new Options(given, 0);
+    List<String> lines = without(Files.readAllLines(yaml, StandardCharsets.UTF_8));
+    String size = "row_cache_size";
+    List<String> changed = new ArrayList<>();
+    for (String line : lines) {
+      if (line.startsWith("row_cache_class_name:") || line.matches("row_cache_size(_in_mb)?:.*")) {
+        changed.add(AWAY + line);
+      } else {
+        changed.add(line);
+      }
+      if (line.matches("#? ?row_cache_size_in_mb:.*")) {
+        size = "row_cache_size_in_mb";
+      }
+    }
+    changed.add(ADDED);
+    changed.add("row_cache_class_name: io.afterglow.cassandra.FlashRowCacheProvider");
+    changed.add(size + (size.equals("row_cache_size") ? ": 256MiB" : ": 256"));
+    if (!Files.exists(properties)) {
+      String text =
+          "# Options of the Afterglow row cache: docs/cassandra.md\nafterglow.rowcache.flash="
+              + flash
+              + "\n";
+      Files.write(properties, text.getBytes(StandardCharsets.UTF_8));
+    } else {
+      System.out.println(properties + " is there already and stays as it is");
+    }
+    Files.copy(jar, lib.resolve(JAR), StandardCopyOption.REPLACE_EXISTING);
+    replace(changed);
+    System.out.println(
+        "installed. Restart the node, then: java -jar "
+            + JAR
+            + " verify. Tables are cached that say so:\n"
+            + "  ALTER TABLE ks.t WITH caching = {'keys': 'ALL', 'rows_per_partition': 'ALL'};");
+  }
+
+  void remove() throws IOException {
+    replace(without(Files.readAllLines(yaml, StandardCharsets.UTF_8)));
+    Files.deleteIfExists(lib.resolve(JAR));
+    System.out.println(
+        "removed. " + properties + " and the flash file stay: delete them if nobody needs them");
+  }
+
+  /** The lines as they were before. */
+  private static List<String> without(List<String> lines) {
+    List<String> before = new ArrayList<>();
+    for (int n = 0; n < lines.size(); n++) {
+      String line = lines.get(n);
+      if (line.equals(ADDED)) {
+        n += 2;
+      } else {
+        before.add(line.startsWith(AWAY) ? line.substring(AWAY.length()) : line);
+      }
+    }
+    return before;
+  }
+
+  private void replace(List<String> lines) throws IOException {
+    Path temporary = yaml.resolveSibling("cassandra.yaml.afterglow");
+    Files.copy(
+        yaml, temporary, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.COPY_ATTRIBUTES);
+    Files.write(temporary, lines, StandardCharsets.UTF_8);
+    Files.move(temporary, yaml.toRealPath(), StandardCopyOption.REPLACE_EXISTING);
+  }
+}

@@ -1,0 +1,86 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import javax.management.Attribute;
+import javax.management.InstanceNotFoundException;
+import javax.management.MBeanAttributeInfo;
+import javax.management.MBeanServerConnection;
+import javax.management.ObjectName;
+import javax.management.remote.JMXConnector;
+import javax.management.remote.JMXConnectorFactory;
+import javax.management.remote.JMXServiceURL;
+
+/**
+ * {@code java -jar afterglow-cassandra.jar}: puts the jar into a Cassandra, shows that it works,
+ * takes it out.
+ */
+public final class Main {
+  private static final String USAGE =
+      "usage: java -jar afterglow-cassandra.jar install CASSANDRA_HOME PATH:SIZE\n"
+          + "       java -jar afterglow-cassandra.jar verify [HOST:JMX_PORT]     (default 127.0.0.1:7199)\n"
+          + "       java -jar afterglow-cassandra.jar remove CASSANDRA_HOME\n";
+
+  private Main() {}
+
+  /**
+   * Ends with status 0 when what was asked for is so, otherwise with words that say what is not.
+   */
+  public static void main(String[] arguments) throws Exception {
+    try {
+      String command = arguments.length == 0 ? "" : arguments[0];
+      if (command.equals("install") && arguments.length == 3) {
+        new Installation(Paths.get(arguments[1])).install(self(), arguments[2]);
+      } else if (command.equals("remove") && arguments.length == 2) {
+        new Installation(Paths.get(arguments[1])).remove();
+      } else if (command.equals("verify") && arguments.length <= 2) {
+        verify(arguments.length == 2 ? arguments[1] : "127.0.0.1:7199");
+      } else {
+        System.err.print(USAGE);
+        System.exit(2);
+      }
+    } catch (ConfigException | IOException e) {
+      System.err.println("error: " + e.getMessage());
+      System.exit(1);
+    }
+  }
+
+  private static Path self() throws Exception {
+    Path jar = Paths.get(Main.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    if (!Files.isRegularFile(jar)) {
+      throw new ConfigException(jar + " is not a jar");
+    }
+    return jar;
+  }
+
+  private static void verify(String address) throws Exception {
+    JMXServiceURL url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://" + address + "/jmxrmi");
+    try (JMXConnector connector = JMXConnectorFactory.connect(url)) {
+      MBeanServerConnection server = connector.getMBeanServerConnection();
+      ObjectName name = new ObjectName("io.afterglow:type=RowCache");
+      String state = "";
+      try {
+        for (MBeanAttributeInfo info : server.getMBeanInfo(name).getAttributes()) {
+          if (!info.getName().equals("Engine")) {
+            Attribute attribute =
+                new Attribute(info.getName(), server.getAttribute(name, info.getName()));
+            System.out.println(attribute.getName() + " " + attribute.getValue());
+            state = attribute.getName().equals("State") ? attribute.getValue().toString() : state;
+          }
+        }
+      } catch (InstanceNotFoundException e) {
+        throw new ConfigException(
+            "the Cassandra at "
+                + address
+                + " runs without the row cache: its log has a line that begins"
+                + " with \"Afterglow row cache\" if it was configured");
+      }
+      if (!state.equals("on")) {
+        throw new ConfigException("the row cache is " + state + ": the log of the node says why");
+      }
+      System.out.println("the row cache works");
+    }
+  }
+}

@@ -1,0 +1,93 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+
+/**
+ * The entry points of the native library. Everything is passed as numbers and addresses; the caller
+ * keeps the memory behind an address alive during the call. Results below 0 are failures, of which
+ * the engine's log has the message, but for {@link #MISS}.
+ */
+final class Native {
+  /** Nothing was found. */
+  static final long MISS = -100;
+
+  /** Objects are served after a clean stop only. */
+  static final int SURVIVES_CLEAN_STOP_ONLY = 2;
+
+  private static final int ABI = 1;
+  private static boolean loaded;
+
+  private Native() {}
+
+  /**
+   * Loads the library out of this jar, once.
+   *
+   * @param folder where it is put for a moment; the file system must allow programs
+   */
+  static synchronized void load(Path folder) throws IOException {
+    if (loaded) {
+      return;
+    }
+    String os = System.getProperty("os.name").toLowerCase(java.util.Locale.ROOT);
+    String machine =
+        System.getProperty("os.arch").equals("amd64") ? "x86_64" : System.getProperty("os.arch");
+    String name = "/io/afterglow/native/" + os + "-" + machine + "/libafterglow_ffi.so";
+    try (InputStream library = Native.class.getResourceAsStream(name)) {
+      if (library == null) {
+        throw new IOException("this jar was built without " + name + ": build it for this machine");
+      }
+      Files.createDirectories(folder);
+      // A new file that nobody else can have prepared or change; once loaded its name is not
+      // needed.
+      Path file = Files.createTempFile(folder, "afterglow-", ".so");
+      try {
+        Files.copy(library, file, StandardCopyOption.REPLACE_EXISTING);
+        System.load(file.toAbsolutePath().toString());
+      } catch (UnsatisfiedLinkError e) {
+        throw new IOException(
+            "cannot load the native library from "
+                + folder
+                + " ("
+                + e.getMessage()
+                + "): if that file system is mounted noexec, set afterglow.native.dir to another folder",
+            e);
+      } finally {
+        Files.deleteIfExists(file);
+      }
+    }
+    if (abi() != ABI) {
+      throw new IOException("the native library has form " + abi() + ", this jar needs " + ABI);
+    }
+    loaded = true;
+  }
+
+  static native int abi();
+
+  static native long open(long config, long configLen, long message, long messageCapacity);
+
+  static native long get(long door, long key, long keyLen, long buffer, long capacity);
+
+  static native long put(long door, long key, long keyLen, long value, long valueLen, int group);
+
+  static native long remove(long door, long key, long keyLen);
+
+  static native long removeGroup(long door, int group);
+
+  static native long clear(long door);
+
+  static native long close(long door);
+
+  static native long stats(long door, long buffer, long capacity);
+
+  static native long log(long buffer, long capacity);
+
+  static native long keysOpen(long door);
+
+  static native long keysNext(long keys, long buffer, long capacity);
+
+  static native long keysClose(long keys);
+}

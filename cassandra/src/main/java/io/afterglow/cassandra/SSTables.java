@@ -1,0 +1,75 @@
+package io.afterglow.cassandra;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The finished SSTables of a table as the disk shows them, which is the same for every version of
+ * Cassandra: its folder ends with the table's id, and what is finished has a digest and a TOC.
+ */
+final class SSTables {
+  private static final String DATA = "-Data.db";
+
+  private SSTables() {}
+
+  /** A line for each: name, length, time of the last change and digest. Sorted. */
+  static List<String> list(String[] dataDirectories, UUID table) throws IOException {
+    String suffix = "-" + table.toString().replace("-", "");
+    List<String> lines = new ArrayList<>();
+    for (String directory : dataDirectories) {
+      for (Path keyspace : children(Paths.get(directory), "*")) {
+        for (Path folder : children(keyspace, "*" + suffix)) {
+          for (Path data : children(folder, "*" + DATA)) {
+            String line = line(data);
+            if (line != null) {
+              lines.add(line);
+            }
+          }
+        }
+      }
+    }
+    Collections.sort(lines);
+    return lines;
+  }
+
+  private static String line(Path data) throws IOException {
+    String name = data.getFileName().toString();
+    String base = name.substring(0, name.length() - DATA.length());
+    Path digest = data.resolveSibling(base + "-Digest.crc32");
+    if (!Files.exists(data.resolveSibling(base + "-TOC.txt")) || !Files.exists(digest)) {
+      return null;
+    }
+    BasicFileAttributes attributes = Files.readAttributes(data, BasicFileAttributes.class);
+    String sum = new String(Files.readAllBytes(digest), StandardCharsets.US_ASCII).trim();
+    // Spaces and line ends have a meaning where this is kept.
+    String path = data.toString().replaceAll("\\s", "?");
+    return "sstable "
+        + path
+        + " "
+        + attributes.size()
+        + " "
+        + attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS)
+        + " "
+        + sum;
+  }
+
+  private static List<Path> children(Path folder, String glob) throws IOException {
+    List<Path> paths = new ArrayList<>();
+    if (Files.isDirectory(folder)) {
+      try (DirectoryStream<Path> children = Files.newDirectoryStream(folder, glob)) {
+        children.forEach(paths::add);
+      }
+    }
+    return paths;
+  }
+}

@@ -1,0 +1,293 @@
+package io.afterglow.cassandra;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.cassandra.cache.IRowCacheEntry;
+import org.apache.cassandra.cache.RowCacheKey;
+import org.apache.cassandra.cache.RowCacheSentinel;
+import org.apache.cassandra.io.util.DataOutputBuffer;
+import org.apache.cassandra.schema.TableId;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The cache over the real engine, with rows that are just a number. */
+class FlashRowCacheTest {
+  private static final TableId TABLE = TableId.fromUUID(UUID.randomUUID());
+  private static final TableId OTHER = TableId.fromUUID(UUID.randomUUID());
+
+  @TempDir Path dir;
+  private FakeNode node;
+  private FlashRowCache cache;
+
+  private static final class Row implements IRowCacheEntry {
+    final int value;
+
+    Row(int value) {
+      this.value = value;
+    }
+  }
+
+  private static final class Numbers implements FlashRowCache.Codec {
+    @Override
+    public void encode(IRowCacheEntry entry, DataOutputBuffer out) throws Exception {
+      out.writeInt(((Row) entry).value);
+    }
+
+    @Override
+    public IRowCacheEntry decode(ByteBuffer bytes) {
+      return new Row(bytes.getInt());
+    }
+  }
+
+  private static final class FakeNode implements Tables.Node {
+    List<String> sstables = Collections.singletonList("sstable one");
+    Runnable foreign;
+    boolean allowed = true;
+
+    @Override
+    public Boolean watch(TableId id, Runnable action) {
+      foreign = action;
+      return allowed;
+    }
+
+    @Override
+    public List<String> sstables(TableId id) {
+      return sstables;
+    }
+
+    @Override
+    public void settle() {}
+  }
+
+  @BeforeEach
+  void open() throws Exception {
+    node = new FakeNode();
+    cache = open(dir.resolve("cache"), new Tables(node));
+  }
+
+  private static FlashRowCache open(Path dir, Tables tables) throws Exception {
+    Native.load(dir.resolve("native"));
+    String config =
+        "data_dir="
+            + dir
+            + "\ndevice="
+            + dir.resolve("flash")
+            + ":"
+            + (64 << 20)
+            + "\nmemory="
+            + (16 << 20)
+            + "\njournal="
+            + (1 << 20)
+            + "\nflags=2\n";
+    return new FlashRowCache(FlashStore.open(config), new Numbers(), tables, 64 << 20);
+  }
+
+  private static RowCacheKey key(TableId table, int n) {
+    return new RowCacheKey(table, null, ByteBuffer.allocate(4).putInt(n).array());
+  }
+
+  private void fill(RowCacheKey key, int value) {
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    assertTrue(cache.putIfAbsent(key, sentinel));
+    assertTrue(cache.replace(key, sentinel, new Row(value)));
+  }
+
+  private int value(RowCacheKey key) {
+    return ((Row) cache.get(key)).value;
+  }
+
+  @Test
+  void aFillIsFoundUntilItIsRemoved() {
+    RowCacheKey key = key(TABLE, 1);
+    assertNull(cache.get(key));
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    assertTrue(cache.putIfAbsent(key, sentinel));
+    assertSame(sentinel, cache.get(key), "others see that somebody is filling");
+    assertFalse(cache.putIfAbsent(key, new RowCacheSentinel()));
+    assertTrue(cache.replace(key, sentinel, new Row(42)));
+    assertEquals(42, value(key));
+    cache.remove(key);
+    assertNull(cache.get(key));
+  }
+
+  @Test
+  void nothingIsPutInPlaceOfWhatIsNotThere() {
+    RowCacheKey key = key(TABLE, 1);
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    assertFalse(cache.replace(key, sentinel, new Row(1)), "never put");
+    cache.putIfAbsent(key, sentinel);
+    cache.remove(key);
+    assertFalse(cache.replace(key, sentinel, new Row(1)), "a write came in between");
+    cache.putIfAbsent(key, sentinel);
+    cache.clear();
+    assertFalse(cache.replace(key, sentinel, new Row(1)), "emptied in between");
+    RowCacheSentinel second = new RowCacheSentinel();
+    cache.putIfAbsent(key, second);
+    assertFalse(cache.replace(key, sentinel, new Row(1)), "another read's sentinel");
+    assertTrue(cache.replace(key, second, new Row(2)));
+    assertEquals(2, value(key));
+  }
+
+  @Test
+  void noReadIsOlderThanAWriteThatWasAcknowledged() throws Exception {
+    int threads = 4;
+    int keys = 8;
+    AtomicInteger[] database = new AtomicInteger[keys];
+    Arrays.setAll(database, n -> new AtomicInteger());
+    ExecutorService pool = Executors.newFixedThreadPool(threads);
+    CyclicBarrier start = new CyclicBarrier(threads);
+    Future<?>[] running = new Future<?>[threads];
+    for (int t = 0; t < threads; t++) {
+      int seed = t;
+      running[t] =
+          pool.submit(
+              () -> {
+                start.await();
+                java.util.Random random = new java.util.Random(seed);
+                for (int n = 0; n < 50_000; n++) {
+                  int k = random.nextInt(keys);
+                  if (random.nextInt(3) == 0) {
+                    database[k].incrementAndGet();
+                    cache.remove(key(TABLE, k));
+                  } else {
+                    int acknowledged = database[k].get();
+                    // A write may have been counted whose removal is still to come: that one is not
+                    // acknowledged.
+                    check(k, acknowledged - threads, database[k]);
+                  }
+                }
+                return null;
+              });
+    }
+    for (Future<?> each : running) {
+      each.get();
+    }
+    pool.shutdown();
+    for (int k = 0; k < keys; k++) {
+      IRowCacheEntry left = cache.get(key(TABLE, k));
+      assertTrue(
+          left == null || ((Row) left).value == database[k].get(), "key " + k + " stays stale");
+    }
+    assertTrue(cache.hits.sum() > 1000 && cache.overtaken.sum() > 0, "no race was run");
+    assertEquals("on", cache.state());
+  }
+
+  private void check(int k, int atLeast, AtomicInteger database) {
+    RowCacheKey key = key(TABLE, k);
+    IRowCacheEntry entry = cache.get(key);
+    if (entry instanceof Row) {
+      assertTrue(((Row) entry).value >= atLeast, "stale: " + ((Row) entry).value + " < " + atLeast);
+    } else if (entry == null) {
+      RowCacheSentinel sentinel = new RowCacheSentinel();
+      boolean ours = cache.putIfAbsent(key, sentinel);
+      int read = database.get();
+      Thread.yield();
+      if (ours) {
+        cache.replace(key, sentinel, new Row(read));
+      }
+    }
+  }
+
+  @Test
+  void keysCanBeListedAndRemoved() {
+    for (int n = 0; n < 1000; n++) {
+      fill(key(n % 2 == 0 ? TABLE : OTHER, n), n);
+    }
+    cache.putIfAbsent(key(TABLE, 5000), new RowCacheSentinel());
+    Set<RowCacheKey> listed = new HashSet<>();
+    for (Iterator<RowCacheKey> keys = cache.keyIterator(); keys.hasNext(); ) {
+      RowCacheKey key = keys.next();
+      listed.add(key);
+      if (key.tableId.equals(OTHER)) {
+        keys.remove();
+      }
+    }
+    assertEquals(1001, listed.size());
+    assertTrue(listed.contains(key(TABLE, 5000)), "one that is being filled");
+    assertNotNull(cache.get(key(TABLE, 0)));
+    assertNull(cache.get(key(OTHER, 1)));
+  }
+
+  @Test
+  void sstablesFromElsewhereTakeTheRowsOfTheirTable() {
+    fill(key(TABLE, 1), 1);
+    Runnable foreign = node.foreign;
+    fill(key(OTHER, 1), 2);
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    cache.putIfAbsent(key(TABLE, 2), sentinel);
+    foreign.run();
+    assertNull(cache.get(key(TABLE, 1)));
+    assertFalse(cache.replace(key(TABLE, 2), sentinel, new Row(1)), "read before they came");
+    assertEquals(2, value(key(OTHER, 1)));
+    fill(key(TABLE, 1), 3);
+    assertEquals(3, value(key(TABLE, 1)));
+  }
+
+  @Test
+  void rowsSurviveACleanStopIfTheirSSTablesAreTheSame() throws Exception {
+    Path kept = dir.resolve("kept");
+    Tables tables = new Tables(node);
+    cache = open(kept, tables);
+    fill(key(TABLE, 1), 1);
+    assertTrue(cache.close());
+    assertNull(cache.get(key(TABLE, 1)), "after the stop nothing is served");
+    assertEquals(1, tables.all().size());
+    assertEquals(node.sstables, tables.sstables(tables.all().iterator().next()));
+  }
+
+  @Test
+  void keptTablesAreComparedAgainWhenTheyAreFirstUsed() {
+    Tables tables = new Tables(node);
+    tables.keep(TABLE, 3, Collections.singletonList("sstable one"));
+    tables.keep(OTHER, 5, Collections.singletonList("sstable two"));
+    Set<Integer> dropped = new HashSet<>();
+    tables.onForeign(table -> dropped.add(table.group));
+    assertEquals(3, tables.cached(TABLE).group);
+    assertEquals(Collections.emptySet(), dropped);
+    assertEquals(5, tables.cached(OTHER).group);
+    assertEquals(Collections.singleton(5), dropped, "its files have changed since the start");
+    assertEquals(
+        6, tables.cached(TableId.fromUUID(UUID.randomUUID())).group, "no number comes twice");
+  }
+
+  @Test
+  void withoutCapacityItIsOffAndEmptyAfterwards() {
+    fill(key(TABLE, 1), 1);
+    cache.setCapacity(0);
+    assertEquals(0, cache.capacity());
+    assertNull(cache.get(key(TABLE, 1)));
+    assertFalse(cache.putIfAbsent(key(TABLE, 2), new RowCacheSentinel()));
+    cache.setCapacity(1 << 20);
+    assertEquals(64 << 20, cache.capacity());
+    assertNull(cache.get(key(TABLE, 1)), "writes were not told of meanwhile");
+    fill(key(TABLE, 1), 2);
+    assertEquals(2, value(key(TABLE, 1)));
+  }
+
+  @Test
+  void tablesThatAreDeniedAreNotCached() {
+    node.allowed = false;
+    assertFalse(cache.putIfAbsent(key(TABLE, 1), new RowCacheSentinel()));
+    assertNull(cache.get(key(TABLE, 1)));
+  }
+}

@@ -1,0 +1,220 @@
+"""The row cache inside a stock Cassandra: rows are served from flash, and never an older one than was written."""
+
+import itertools
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from afterglow_e2e.cassandra import java
+from afterglow_e2e.drivers import connect
+from afterglow_e2e.plugin import RowCacheNode
+from afterglow_e2e.rowrace import CACHED, REPLICATION, prepare, race
+
+pytestmark = pytest.mark.timeout(240)
+TABLES = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def node():
+    with RowCacheNode() as node:
+        with connect(node) as session:
+            session.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION}")
+        yield node
+
+
+@pytest.fixture
+def session(node):
+    with connect(node) as session:
+        yield session
+
+
+@pytest.fixture
+def table(session):
+    name = f"k.t{next(TABLES)}"
+    session.execute(f"CREATE TABLE {name} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    return name
+
+
+def fill(session, table, partitions=range(20), rows=5, value="first"):
+    for p in partitions:
+        for c in range(rows):
+            session.execute(f"INSERT INTO {table} (p, c, v) VALUES ({p}, {c}, '{value} {p} {c}')")
+
+
+def read(session, table, p):
+    return [(row.c, row.v) for row in session.execute(f"SELECT c, v FROM {table} WHERE p = {p}")]
+
+
+def hits(session):
+    rows = session.execute("SELECT hit_count FROM system_views.caches WHERE name = 'rows'")
+    return rows.one().hit_count
+
+
+def hits_of(session, *reads):
+    """How many of some reads were answered by the cache."""
+    before = hits(session)
+    for table, p in reads:
+        read(session, table, p)
+    return hits(session) - before
+
+
+def status(node):
+    """What `verify` prints: the attributes of our MBean, by name."""
+    program, _ = java()
+    command = [program, "-jar", node.jars[0], "verify", f"127.0.0.1:{node.jmx_port}"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.endswith("the row cache works\n"), done.stdout + done.stderr
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines()[:-1])
+
+
+def test_the_second_read_is_a_hit_and_a_write_is_seen_at_once(session, table):
+    fill(session, table)
+    everything = [(table, p) for p in range(20)]
+    assert hits_of(session, *everything) == 0
+    assert hits_of(session, *everything) == 20
+    for p in range(20):
+        session.execute(f"UPDATE {table} SET v = 'second' WHERE p = {p} AND c = 3")
+        assert (3, "second") in read(session, table, p)
+        session.execute(f"DELETE FROM {table} WHERE p = {p} AND c = 0")
+        assert [c for c, _ in read(session, table, p)] == [1, 2, 3, 4]
+    assert hits_of(session, *everything) == 20
+
+
+def test_rows_of_many_blocks_are_cached(session, table):
+    session.execute(f"INSERT INTO {table} (p, c, v) VALUES (1, 1, %s)", ("x" * 200_000,))
+    read(session, table, 1)
+    assert hits_of(session, (table, 1)) == 1
+    # A quarter of a segment is the largest: this one is not cached, and not wrong.
+    session.execute(f"INSERT INTO {table} (p, c, v) VALUES (1, 2, %s)", ("y" * 3_000_000,))
+    assert [len(v) for _, v in read(session, table, 1)] == [200_000, 3_000_000]
+    assert hits_of(session, (table, 1)) == 0
+
+
+def test_no_race_of_a_read_and_a_write_leaves_a_stale_row(node, session):
+    prepare(session)
+    assert race(session, 640) == 0
+    said = status(node)
+    assert int(said["OvertakenFills"]) > 0, "no write ever came in between: the race was not run"
+    assert said["State"] == "on"
+
+
+def test_truncate_drop_and_alter_leave_nothing_behind(session, table):
+    other = table + "b"
+    session.execute(f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    for name in (table, other):
+        fill(session, name, range(5))
+        hits_of(session, *[(name, p) for p in range(5)])
+    session.execute(f"TRUNCATE {table}")
+    assert all(read(session, table, p) == [] for p in range(5))
+    assert hits_of(session, *[(other, p) for p in range(5)]) == 5, "another table's rows stay"
+
+    session.execute(f"ALTER TABLE {other} ADD extra int")
+    session.execute(f"UPDATE {other} SET extra = 7 WHERE p = 1 AND c = 1")
+    assert session.execute(f"SELECT extra FROM {other} WHERE p = 1 AND c = 1").one().extra == 7
+    assert session.execute(f"SELECT extra FROM {other} WHERE p = 2 AND c = 1").one().extra is None
+    session.execute(f"ALTER TABLE {other} DROP v")
+    assert [row.extra for row in session.execute(f"SELECT * FROM {other} WHERE p = 1")] == [None, 7, None, None, None]
+
+    session.execute(f"DROP TABLE {other}")
+    session.execute(f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    assert all(read(session, other, p) == [] for p in range(5))
+
+
+def test_nodetool_empties_it_and_switches_it_off_and_on(node, session, table):
+    fill(session, table, range(5))
+    everything = [(table, p) for p in range(5)]
+    hits_of(session, *everything)
+    node.nodetool("invalidaterowcache")
+    assert hits_of(session, *everything) == 0
+    assert hits_of(session, *everything) == 5
+    node.nodetool("setcachecapacity", "32", "0", "25")
+    assert hits_of(session, *everything) == 0
+    fill(session, table, range(5), value="while it was off")
+    node.nodetool("setcachecapacity", "32", "64", "25")
+    assert all(value.startswith("while it was off") for p in range(5) for _, value in read(session, table, p))
+    assert hits_of(session, *everything) == 5
+
+
+def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, table):
+    """Files put under a running node, as a restored snapshot is: `nodetool refresh` tells no row cache of them."""
+    keyspace, name = table.split(".")
+    fill(session, table, range(5), value="old")
+    node.nodetool("flush", keyspace, name)
+    (folder,) = (node.folder / "data" / "data" / keyspace).glob(f"{name}-*")
+    fill(session, table, range(5), value="new")
+    node.nodetool("flush", keyspace, name)
+    newest = max(int(re.search(r"-(\d+)-big-Data", f.name)[1]) for f in folder.glob("*-Data.db"))
+    aside = node.folder / "aside" / name
+    aside.mkdir(parents=True)
+    for file in folder.glob(f"*-{newest}-big-*"):
+        shutil.copy(file, aside)
+    session.execute(f"TRUNCATE {table}")
+    fill(session, table, range(5), value="middle")
+    session.execute(f"DELETE FROM {table} USING TIMESTAMP 1 WHERE p = 0")
+    before = [read(session, table, p) for p in range(5)]
+    assert hits_of(session, *[(table, p) for p in range(5)]) == 5
+    # Their rows are a little older than those that are there, but for a sixth row that is missing.
+    session.execute(f"DELETE FROM {table} WHERE p = 1")
+    read(session, table, 1)
+    for file in aside.iterdir():
+        target = file.name.replace(f"-{newest}-", f"-{newest + 1000}-")
+        shutil.copy(file, folder / target)
+    node.nodetool("refresh", keyspace, name)
+    assert hits_of(session, *[(table, p) for p in range(5)]) == 0, "rows read before the files came are not served"
+    assert [read(session, table, p) for p in (0, 2, 3, 4)] == [before[p] for p in (0, 2, 3, 4)]
+
+
+def test_cleanup_lists_all_keys(node, session, table):
+    fill(session, table, range(5))
+    everything = [(table, p) for p in range(5)]
+    hits_of(session, *everything)
+    node.nodetool("flush", *table.split("."))
+    node.nodetool("cleanup", *table.split("."))
+    # The node owns everything: nothing goes.
+    assert hits_of(session, *everything) == 5
+
+
+def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
+    with connect(node) as session:
+        for name in ("k.kept", "k.changed"):
+            session.execute(f"CREATE TABLE {name} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+            fill(session, name)
+        for name in ("k.kept", "k.changed"):
+            hits_of(session, *[(name, p) for p in range(20)])
+    node.drain()
+    assert node.said("stopped cleanly")
+    # What happens to files while a node is down: here the newest SSTable of one table is taken away.
+    (folder,) = (node.folder / "data" / "data" / "k").glob("changed-*")
+    for file in folder.glob("*-big-*"):
+        file.unlink()
+    node.start()
+    with connect(node) as session:
+        assert hits_of(session, *[("k.kept", p) for p in range(20)]) == 20
+        assert all(read(session, "k.changed", p) == [] for p in range(20)), "its rows went with its files"
+        for p in range(20):
+            session.execute(f"UPDATE k.kept SET v = 'newer' WHERE p = {p} AND c = 1")
+            read(session, "k.kept", p)
+    # What is in SSTables is not replayed: nothing but the cache itself could serve the older rows.
+    node.nodetool("flush", "k", "kept")
+    node.restart()
+    assert node.said("empty: there was no clean stop before")
+    with connect(node) as session:
+        assert hits_of(session, *[("k.kept", p) for p in range(20)]) == 0
+        assert all((1, "newer") in read(session, "k.kept", p) for p in range(20))
+
+
+def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):
+    right = dict(node.properties)
+    node.properties["afterglow.rowcache.memory"] = "lots"
+    try:
+        node.restart()
+        assert node.said("the node runs without it: afterglow.rowcache.memory: lots is not a size")
+        with connect(node) as session:
+            session.execute(f"CREATE TABLE k.plain (p int PRIMARY KEY, v int) WITH {CACHED}")
+            session.execute("INSERT INTO k.plain (p, v) VALUES (1, 2)")
+            for _ in range(3):
+                assert session.execute("SELECT v FROM k.plain WHERE p = 1").one().v == 2
+    finally:
+        node.properties = right
