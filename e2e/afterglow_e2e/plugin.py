@@ -11,6 +11,8 @@ from .process import ROOT, Failure, scratch
 FOLDER = ROOT / "cassandra"
 JAR = FOLDER / "target" / "afterglow-cassandra.jar"
 PROVIDER = "io.afterglow.cassandra.FlashRowCacheProvider"
+# Races are about order, not about speed: a busy machine must not end them.
+PATIENT = {"write_request_timeout": "30000ms", "read_request_timeout": "30000ms"}
 
 
 def build():
@@ -34,14 +36,15 @@ def build():
 class RowCacheNode(Cassandra):
     """A stock Cassandra with the row cache on flash. `properties` add to and replace its options."""
 
-    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None):
+    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
         folder = scratch("row-cache-")
-        options = {"afterglow.rowcache.flash": f"{folder}/flash:{flash}", "afterglow.rowcache.memory": memory}
+        own = {"afterglow.rowcache.flash": f"{folder}/flash:{flash}", "afterglow.rowcache.memory": memory}
         super().__init__(
             folder=folder,
             jars=[build()],
-            properties={**options, **(properties or {})},
-            settings={"row_cache_class_name": PROVIDER, "row_cache_size": "64MiB", **(settings or {})},
+            properties={**own, **(properties or {})},
+            settings={"row_cache_class_name": PROVIDER, "row_cache_size": "64MiB", **PATIENT, **(settings or {})},
+            **options,
         )
 
     def stop(self):

@@ -12,7 +12,7 @@ import sys
 
 from .cassandra import Cassandra
 from .drivers import connect
-from .plugin import RowCacheNode
+from .plugin import PATIENT, RowCacheNode
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 CACHED = "caching = {'keys': 'ALL', 'rows_per_partition': 'ALL'}"
@@ -65,10 +65,10 @@ def main():
     options = parser.parse_args()
     nodes = {"Afterglow": RowCacheNode()}
     if options.stock:
-        nodes["Cassandra's default"] = Cassandra(settings={"row_cache_size": "64MiB"})
+        nodes["Cassandra's default"] = Cassandra(settings={"row_cache_size": "64MiB", **PATIENT})
     left = {}
     for name, node in nodes.items():
-        with node, connect(node) as session:
+        with node, connect(node, timeout=60) as session:
             prepare(session)
             left[name] = race(session, options.rounds)
             print(f"{name}: {left[name]} of {options.rounds} rounds left a stale row", flush=True)

@@ -26,7 +26,7 @@ def node():
 
 @pytest.fixture
 def session(node):
-    with connect(node) as session:
+    with connect(node, timeout=60) as session:
         yield session
 
 
