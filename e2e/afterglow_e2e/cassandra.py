@@ -1,4 +1,4 @@
-"""A stock Cassandra, 5.0 or older, for tests and the demo: its own folder, loopback address and ports; nothing installed.
+"""A stock Cassandra, 5.0 or older, for tests and the demo: own folder, loopback address and ports; nothing installed.
 
 As a program (standard library only; PYTHONPATH=e2e):
 
