@@ -40,8 +40,22 @@ impl SystemQuery {
         }
         rows.truncate(limit);
         let columns = outputs.into_iter().map(|output| output.column).collect();
-        let rows = SystemRows { table: self.table, columns, rows };
+        let warning = if aggregated { self.aggregation_warning() } else { None };
+        let rows = SystemRows { table: self.table, columns, rows, warning };
         Ok(if self.select.json { row_as_json(rows) } else { rows })
+    }
+
+    /// What a server warns of when more than one partition is counted.
+    fn aggregation_warning(&self) -> Option<&'static str> {
+        let operator = self.select.relations.iter().find_map(|relation| match relation {
+            Relation::Column { column, op, .. } if *column == self.table.key()[0] => Some(*op),
+            _ => None,
+        });
+        match operator {
+            None => Some("Aggregation query used without partition key"),
+            Some(Operator::In) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+            Some(_) => None,
+        }
     }
 
     fn no_such_table(&self) -> SystemError {

@@ -26,6 +26,7 @@ pub(super) fn row_as_json(rows: SystemRows) -> SystemRows {
         table: rows.table,
         columns: vec![ResultColumn { name: "[json]".to_owned(), type_option: TypeOption::text() }],
         rows: rows.rows.iter().map(object).collect(),
+        warning: rows.warning,
     }
 }
 

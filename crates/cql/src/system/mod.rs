@@ -45,6 +45,8 @@ pub struct SystemRows {
     pub columns: Vec<ResultColumn>,
     /// The rows, each with one cell per column.
     pub rows: Vec<Vec<Option<Vec<u8>>>>,
+    /// What a server warns of (from v4 on).
+    pub warning: Option<&'static str>,
 }
 
 impl SystemRows {

@@ -158,6 +158,21 @@ fn bound_values_are_compared() {
 }
 
 #[test]
+fn counts_over_partitions_are_warned_of_as_a_server_does() {
+    let warning = |text: &str| ask(text).unwrap().warning;
+    assert_eq!(
+        warning("SELECT count(*) FROM system.peers"),
+        Some("Aggregation query used without partition key")
+    );
+    assert_eq!(
+        warning("SELECT count(*) FROM system.peers WHERE peer IN ('10.9.9.9')"),
+        Some("Aggregation query used on multiple partition keys (IN restriction)")
+    );
+    assert_eq!(warning("SELECT count(*) FROM system.local WHERE key = 'local'"), None);
+    assert_eq!(warning("SELECT key FROM system.local"), None);
+}
+
+#[test]
 fn aliases_counts_and_json() {
     let rows = ask("SELECT cluster_name AS \"Name\", host_id FROM system.local").unwrap();
     assert_eq!(names(&rows), ["Name", "host_id"]);

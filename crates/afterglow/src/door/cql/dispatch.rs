@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
-use afterglow_cql::frame::{Header, Opcode, Version};
+use afterglow_cql::frame::{Flags, Header, Opcode, Version};
 use afterglow_cql::message::{self, Batch, QueryParams, Request as Message, StatementRef};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
@@ -65,13 +65,13 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
     let (_, message) = message::parse(header, body)?;
     Ok(match message {
         Message::Query(query) => {
-            check_page_size(&query.params)?;
+            check_page_size(header, &query.params)?;
             let keyspace = session_keyspace(query.params.keyspace, session.as_deref());
             Asked::Query(client.here.plan(query.text, keyspace))
         }
         Message::Execute(execute) => {
             let prepared = known(client, execute.id)?;
-            check_page_size(&execute.params)?;
+            check_page_size(header, &execute.params)?;
             let plan = prepared.plan(&client.here.schema());
             Asked::Execute(prepared, plan)
         }
@@ -84,10 +84,13 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
     })
 }
 
-/// Servers refuse it before they look at the statement, so hits and system tables must too.
-fn check_page_size(params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+/// Servers refuse it before they look at the statement, so hits and system tables must too. With a trace's id if one is asked for, so that
+/// they do it themselves then.
+fn check_page_size(header: &Header, params: &QueryParams<'_>) -> Result<(), ProtocolError> {
     match params.page_size {
-        Some(0) => Err(ProtocolError::new("The page size cannot be 0")),
+        Some(0) if !header.flags.contains(Flags::TRACING) => {
+            Err(ProtocolError::new("The page size cannot be 0"))
+        }
         _ => Ok(()),
     }
 }

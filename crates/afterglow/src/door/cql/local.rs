@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::message::{QueryParams, Request as Message};
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::Plan;
-use afterglow_cql::response::ErrorBody;
+use afterglow_cql::response::{ErrorBody, ErrorDetail, encode_extras};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
 
@@ -121,14 +121,49 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables) {
         };
         let value = |marker: &Marker| params.as_ref().and_then(|params| bound(params, marker));
         let skip_metadata = params.as_ref().is_some_and(|params| params.skip_metadata);
-        question.evaluate(tables, value).map(|rows| rows.result_body(skip_metadata))
+        let warns = request.header.version >= Version::V4;
+        question.evaluate(tables, value).map(|rows| {
+            let mut body = Vec::new();
+            let flags = encode_extras(None, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
+            body.extend(rows.result_body(skip_metadata));
+            (flags, body)
+        })
     };
+    let level = consistency(&request);
     let responder = request.into_responder();
+    if let Some(refusal) = level.and_then(out_of_reach) {
+        return responder.error(&refusal);
+    }
     match outcome {
-        Ok(body) => responder.reply_with(Opcode::Result, Flags::NONE, Path::Local, |out| out.extend(body)),
+        Ok((flags, body)) => responder.reply_with(Opcode::Result, flags, Path::Local, |out| out.extend(body)),
         Err(error @ (SystemError::Invalid(_) | SystemError::Unsupported(_))) => {
             responder.error(&ErrorBody::new(ErrorCode::Invalid, &error.to_string()));
         }
+    }
+}
+
+fn consistency(request: &Request) -> Option<Consistency> {
+    match request.message() {
+        Ok((_, Message::Query(query))) => Some(query.params.consistency),
+        Ok((_, Message::Execute(execute))) => Some(execute.params.consistency),
+        _ => None,
+    }
+}
+
+/// What a server answers at levels that no read of its own tables can have: each server has them alone.
+fn out_of_reach(consistency: Consistency) -> Option<ErrorBody<'static>> {
+    let unavailable = |message, required| ErrorBody {
+        code: ErrorCode::Unavailable,
+        message,
+        detail: ErrorDetail::Unavailable { consistency, required, alive: 1 },
+    };
+    match consistency {
+        Consistency::Any => {
+            Some(ErrorBody::new(ErrorCode::Invalid, "ANY ConsistencyLevel is only supported for writes"))
+        }
+        Consistency::Two => Some(unavailable("Cannot achieve consistency level TWO", 2)),
+        Consistency::Three => Some(unavailable("Cannot achieve consistency level THREE", 3)),
+        _ => None,
     }
 }
 
