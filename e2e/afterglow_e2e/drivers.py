@@ -10,6 +10,8 @@ from cassandra.policies import (
     RoundRobinPolicy,
 )
 
+from .process import poll
+
 
 def cluster(server, version=5, auth=None, timeout=20, consistency=ConsistencyLevel.LOCAL_ONE, **options):
     profile = ExecutionProfile(
@@ -48,3 +50,20 @@ def answer(session, statement, values=None, **options):
     except Exception as error:  # whatever the driver makes of it is what is compared
         return type(error).__name__, str(error)
     return result.column_names, [str(kind) for kind in result.column_types or []], [tuple(row) for row in result]
+
+
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+
+
+def await_caching(instance, seconds=60, version=5):
+    """Wait until the instance holds its lease, seen by what matters: a row read twice is a hit."""
+    with connect(instance, version=version) as session:
+        session.execute(f"CREATE KEYSPACE IF NOT EXISTS probe WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE IF NOT EXISTS probe.probe (k int PRIMARY KEY)")
+
+        def hits():
+            before = instance.metrics().hits()
+            session.execute("SELECT k FROM probe.probe WHERE k = 1")
+            return instance.metrics().hits() > before
+
+        poll("a row read again and again to become a hit", hits, seconds, check=instance.child.check)

@@ -7,7 +7,7 @@ import pytest
 
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.cassandra import Cassandra
-from afterglow_e2e.drivers import connect
+from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.process import poll
 
 NAMES = itertools.count()
@@ -82,20 +82,3 @@ def settle(afterglow):
         poll("Afterglow to know the table", known, 20)
 
     return wait
-
-
-REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-
-
-def await_caching(instance, seconds=60):
-    """Wait until the instance holds its lease, seen by what matters: a row read twice is a hit."""
-    with connect(instance) as session:
-        session.execute(f"CREATE KEYSPACE IF NOT EXISTS probe WITH replication = {REPLICATION}")
-        session.execute("CREATE TABLE IF NOT EXISTS probe.probe (k int PRIMARY KEY)")
-
-        def hits():
-            before = instance.metrics().hits()
-            session.execute("SELECT k FROM probe.probe WHERE k = 1")
-            return instance.metrics().hits() > before
-
-        poll("a row read again and again to become a hit", hits, seconds, check=instance.child.check)
