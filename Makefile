@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cql bench-engine cassandra-jar row-race demo demo-stop test unit e2e lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cql bench-engine cassandra-jar row-race demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -16,6 +16,14 @@ unit:
 
 e2e: tools build
 	.venv/bin/pytest
+
+# Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.
+differential: tools release
+	.venv/bin/python -m differential --statements $(or $(STATEMENTS),100000) --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
+
+# Clients, faults and a judgement over all that was read and written: RUNS= of a minute each, NODES=1 or 3.
+history: tools release
+	.venv/bin/python -m histories --runs $(or $(RUNS),20) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
 
 lint: tools
 	tools/lint

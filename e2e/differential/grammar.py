@@ -1,0 +1,317 @@
+"""Statements from a seed: reads of every shape, and what all statements are built with."""
+
+import re
+
+from afterglow_e2e.rawcql import UNSET
+
+from .schema import KEYSPACE
+from .values import SCALAR, list_of
+
+INT, TEXT, BIGINT = SCALAR["int"], SCALAR["text"], SCALAR["bigint"]
+
+
+class Statement:
+    """A text with `KEYSPACE` in it, and a maker of bytes for each of its markers."""
+
+    def __init__(self, kind, table=None, read=False):
+        self.kind, self.table, self.read = kind, table, read
+        self.text, self.markers, self.named = "", [], False
+        # Conditional ones take no timestamp, and may be batched with others of their partition only.
+        self.conditional = self.own_timestamp = False
+
+    def values(self, random):
+        """Bytes for each marker, drawn anew."""
+        return [make(random) for _, make in self.markers]
+
+    @property
+    def names(self):
+        return [name for name, _ in self.markers]
+
+
+class Builder:
+    """Puts one text together from left to right, so that markers are in order."""
+
+    def __init__(self, grammar, kind, table=None, read=False, style=None):
+        self.random, self.parts = grammar.random, []
+        self.statement = Statement(kind, table, read)
+        self.style = style or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
+        self.statement.named = self.style == "named"
+
+    def add(self, *parts):
+        self.parts.extend(parts)
+        return self
+
+    def table(self, table, unqualified=False):
+        return self.add(table.name if unqualified else f"{KEYSPACE}.{table.name}")
+
+    def term(self, make, key=False):
+        """A literal or a marker for one of `make`'s pairs. What is no key may be null, unset or of a wrong length."""
+        random = self.random
+        if self.style == "literal" or random.random() < 0.15:
+            return self.add("null" if not key and random.random() < 0.02 else make(random)[0])
+
+        def data(random):
+            luck = random.random()
+            if luck < (0.002 if key else 0.03):
+                return None
+            if luck < (0.003 if key else 0.05):
+                return UNSET
+            if luck < (0.004 if key else 0.06):
+                return random.randbytes(random.randrange(6))
+            return make(random)[1]
+
+        name = f"n{len(self.statement.markers)}" if self.style == "named" else "?"
+        self.statement.markers.append((name, data))
+        return self.add(":" + name if self.style == "named" else "?")
+
+    def column(self, column):
+        return self.term(column.make, key=column.role in ("partition", "clustering"))
+
+    def listed(self, things, each, separator=", "):
+        for number, thing in enumerate(things):
+            if number:
+                self.add(separator)
+            each(thing)
+        return self
+
+    def done(self):
+        self.statement.text = "".join(self.parts)
+        return self.statement
+
+
+def small(random):
+    """A pair for a LIMIT."""
+    number = random.choice((1, 1, 2, 3, 10, 1000))
+    return str(number), number.to_bytes(4, "big")
+
+
+class Reads:
+    """SELECT of every shape. Mixed into the grammar, which has `random`, `tables` and `release`."""
+
+    def select(self, table=None):
+        random = self.random
+        table = table or self.some_table()
+        shape = random.choices(
+            ("row", "partition", "in", "clusterings", "range", "tuple", "token", "filter", "index", "scan", "part"),
+            (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2),
+        )[0]
+        out = Builder(self, f"select {shape}", table, read=True)
+        out.add("SELECT ")
+        grouped = self.projection(out, table, shape)
+        out.add(" FROM ")
+        name = f"{KEYSPACE}.{table.name}"
+        if table.view and random.random() < 0.2:
+            name += "_view"
+        out.add(name)
+        filtering = self.where(out, table, shape)
+        clustering = table.of("clustering")
+        if grouped and random.random() < 0.7:
+            columns = [column.name for column in table.key]
+            out.add(" GROUP BY ", ", ".join(columns[: random.randrange(1, len(columns) + 1)]))
+        if clustering and random.random() < 0.08:
+            out.add(" ORDER BY ", clustering[0].name, random.choice(("", " ASC", " DESC")))
+        if random.random() < 0.05:
+            out.add(" PER PARTITION LIMIT ").term(small)
+        if random.random() < 0.1:
+            out.add(" LIMIT ").term(small)
+        if filtering or random.random() < 0.01:
+            out.add(" ALLOW FILTERING")
+        return out.done()
+
+    def projection(self, out, table, shape):
+        """What is selected; true if it may be grouped."""
+        random = self.random
+        names = [column.name for column in table.columns]
+        kind = random.choices(
+            ("star", "columns", "alias", "count", "aggregate", "times", "json", "function", "element", "distinct"),
+            (28, 32, 7, 4, 4, 6, 6, 6, 4, 3),
+        )[0]
+        if kind != "star" and shape == "row":
+            out.statement.kind = f"select row, {kind}"
+        some = random.sample(names, random.randrange(1, min(4, len(names)) + 1))
+        value = random.choice(table.values or table.key)
+        if kind == "star":
+            out.add("*")
+        elif kind == "columns":
+            out.add(", ".join(some + some[: random.random() < 0.1]))
+        elif kind == "alias":
+            aliases = [f" AS {random.choice(('x', 'Alias', 'ttl'))}{i}" for i in range(len(some))]
+            out.add(
+                ", ".join(name + random.choice((alias, alias, "")) for name, alias in zip(some, aliases, strict=True))
+            )
+        elif kind == "count":
+            out.add(random.choice(("count(*)", "count(1)", "COUNT(*) AS n", f"count({value.name})")))
+        elif kind == "aggregate":
+            function = random.choice(("min", "max", "sum", "avg", "count"))
+            out.add(f"{function}({value.name})", random.choice(("", ", count(*)", f", {table.key[0].name}")))
+        elif kind == "times":
+            functions = ["writetime", "ttl"] + ["maxwritetime"] * (self.release == "5.0")
+            out.add(
+                ", ".join(f"{random.choice(functions)}({c.name})" for c in [value] + [value] * (random.random() < 0.2))
+            )
+            out.add(random.choice(("", f", {value.name}")))
+        elif kind == "json":
+            out.add("JSON ", random.choice(("*", ", ".join(some), f"{some[0]} AS x")))
+        elif kind == "function":
+            self.function(out, table, value)
+        elif kind == "element":
+            self.element(out, value)
+        else:
+            statics = [column.name for column in table.of("static")]
+            out.add("DISTINCT ", ", ".join([c.name for c in table.of("partition")] + statics[: random.randrange(2)]))
+        return kind in ("count", "aggregate")
+
+    def function(self, out, table, value):
+        random = self.random
+        partition = ", ".join(column.name for column in table.of("partition"))
+        scalar = value.kind.name if value.kind.name in SCALAR else "int"
+        out.add(
+            random.choice(
+                (
+                    f"token({partition})",
+                    f"toJson({value.name})",
+                    f"CAST({value.name} AS {random.choice(('text', 'int', 'double', 'bigint'))})",
+                    f"{scalar}AsBlob({value.name})",
+                    f"blobAs{scalar.capitalize()}({scalar}AsBlob({value.name}))",
+                    f"nofunction({value.name})",
+                    f"toDate({value.name})",
+                    f"{value.name} + 1",
+                    f"(int) {value.name}",
+                )
+            )
+        )
+
+    def element(self, out, value):
+        random, kind = self.random, value.kind
+        if kind.name.startswith(("map", "set")):
+            out.add(value.name, "[").term(kind.parts[0].make).add("]")
+            if random.random() < 0.2:
+                out.add(", ", value.name, "['a'..'n']")
+        elif "place" in kind.name:
+            out.add(f"{value.name}.{random.choice(('street', 'number', 'nothing'))}")
+        else:
+            out.add(f"{value.name}, {value.name}")
+
+    def where(self, out, table, shape):
+        """Relations of that shape; true if they need ALLOW FILTERING."""
+        random = self.random
+        partition, clustering = table.of("partition"), table.of("clustering")
+        filtering = False
+
+        def equal(column):
+            out.add(column.name, " = ").column(column)
+
+        def among(column):
+            out.add(column.name, " IN ")
+            if out.style != "literal" and random.random() < 0.5:
+                out.term(list_of(_Drawn(column), size=3).make, key=True)
+            else:
+                out.add("(").listed([column] * random.randrange(4), out.column).add(")")
+
+        out.add("" if shape == "scan" else " WHERE ")
+        if shape == "row":
+            out.listed(random.sample(table.key, len(table.key)), equal, " AND ")
+        elif shape == "partition":
+            out.listed(partition, equal, " AND ")
+        elif shape == "in":
+            first, *rest = partition
+            among(first)
+            for column in rest + clustering[: random.randrange(2)]:
+                equal(out.add(" AND ") and column)
+        elif shape in ("clusterings", "range", "tuple"):
+            out.listed(partition, equal, " AND ")
+            if clustering:
+                self.slice(out.add(" AND "), clustering, shape, among)
+        elif shape == "token":
+            names = ", ".join(column.name for column in partition)
+            out.add(f"token({names}) {random.choice(('<', '<=', '>', '>='))} ")
+            if random.random() < 0.5:
+                out.term(BIGINT.make)
+            else:
+                out.add("token(").listed(partition, out.column).add(")")
+        elif shape in ("filter", "index"):
+            named = [column for column in table.values if column.name in table.indexes]
+            column = random.choice(named if shape == "index" and named else table.columns)
+            filtering = shape == "filter"
+            self.filter(out, column)
+        elif shape == "part":
+            out.listed(random.sample(table.key, max(1, len(table.key) - 1)), equal, " AND ")
+        return filtering
+
+    def slice(self, out, clustering, shape, among):
+        random = self.random
+        operators = ("<", "<=", ">", ">=")
+        if shape == "clusterings":
+            among(clustering[0])
+        elif shape == "range":
+            out.add(clustering[0].name, f" {random.choice(operators[:2])} ").column(clustering[0])
+            if random.random() < 0.5:
+                out.add(" AND ", clustering[0].name, f" {random.choice(operators[2:])} ").column(clustering[0])
+        else:
+            some = clustering[: random.randrange(1, len(clustering) + 1)]
+            out.add("(", ", ".join(column.name for column in some), f") {random.choice((*operators, '=', 'IN'))} ")
+            several = out.parts[-1].endswith("IN ")
+            out.add("((" if several else "(").listed(some, out.column).add("))" if several else ")")
+
+    def filter(self, out, column):
+        random, kind = self.random, column.kind
+        if kind.name.startswith(("list", "set", "map")) and random.random() < 0.8:
+            keyed = kind.name.startswith("map")
+            if keyed and random.random() < 0.3:
+                out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
+            else:
+                by_key = keyed and random.random() < 0.5
+                out.add(column.name, " CONTAINS KEY " if by_key else " CONTAINS ")
+                out.term(kind.parts[-1 if keyed and not by_key else 0].make)
+        else:
+            out.add(column.name, f" {random.choice(('=', '=', '=', '<', '>=', '!=', 'LIKE'))} ").column(column)
+
+
+class _Drawn:
+    """A type that makes a column's values: for lists bound to IN."""
+
+    def __init__(self, column):
+        self.column = column
+
+    def make(self, random):
+        return self.column.make(random)
+
+    def __str__(self):
+        return str(self.column.kind)
+
+
+TOKEN = re.compile(r"\s+|'(?:[^']|'')*'|\w+|.", re.DOTALL)
+INTRUDERS = (
+    "SELECT", "FROM", "WHERE", "AND", "IF", "NULL", "?", ":x", "(", ")", ",", ";", "'", '"', "--", "/*", "*/", "*",
+    "1", "-1", "0x", "99999999999999999999", "IN", "TOKEN", "JSON", "USING", "TTL", "LIMIT", "=", "<", "[", "]", "{",
+    "nothing", "DISTINCT", "AS", "IS NOT NULL", "\0", "é", "$$", ".", "..", "EXISTS", "BATCH", "SET", "VALUES",
+)  # fmt: skip
+NONSENSE = (
+    "", ";", " ", "SELECT", "HELLO WORLD", "-- nothing", "/* open", "SELECT * FROM", "INSERT", "UPDATE", "BEGIN BATCH",
+    "APPLY BATCH", "BEGIN BATCH APPLY BATCH", "SELECT * FROM KSNAME.nowhere", "SELECT * FROM nokeyspace.t",
+    "DELETE FROM KSNAME.nowhere WHERE k = 1", "UPDATE KSNAME.nowhere SET v = 1 WHERE k = 1", "USE nowhere",
+    "TRUNCATE KSNAME.nowhere", "DROP TABLE KSNAME.nowhere", "DROP INDEX KSNAME.nowhere",
+    "CREATE TABLE KSNAME.plain (k int PRIMARY KEY)",
+    "CREATE TABLE KSNAME.bad (k nonsense PRIMARY KEY)", "ALTER TABLE KSNAME.plain DROP k",
+    "ALTER TABLE KSNAME.plain ADD v int",
+    "GRANT SELECT ON KSNAME.plain TO nobody", "SELECT 1", "SELECT now() FROM KSNAME.nowhere",
+    "CREATE TYPE KSNAME.place (a int)",
+)  # fmt: skip
+
+
+def spoiled(random, text):
+    """The text with one to three of its words removed, repeated, swapped or replaced."""
+    words = TOKEN.findall(text)
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(len(words))
+        how = random.randrange(4)
+        if how == 0:
+            words[at] = ""
+        elif how == 1:
+            words.insert(at, words[at])
+        elif how == 2:
+            other = random.randrange(len(words))
+            words[at], words[other] = words[other], words[at]
+        else:
+            words[at] = random.choice(INTRUDERS)
+    return "".join(words)
