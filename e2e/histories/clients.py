@@ -1,0 +1,323 @@
+"""The clients: one thread and one connection each, every kind of read and write over few keys."""
+
+import random as randomness
+import struct
+import threading
+import time
+
+from afterglow_e2e import rawcql
+from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, RawClient
+
+PARTITIONS, ROWS = 24, 4
+SERIAL = 8
+COLUMNS = ("v", "w")
+
+
+def register(partition, row, column):
+    return (partition * ROWS + row) * 2 + COLUMNS.index(column)
+
+
+def static(partition):
+    return 1000 + partition
+
+
+def conditional(key):
+    return 2000 + key
+
+
+def schema(keyspace, factor):
+    """Statements that make the tables anew."""
+    yield f"DROP KEYSPACE IF EXISTS {keyspace}"
+    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
+    yield f"CREATE KEYSPACE {keyspace} WITH replication = {replication}"
+    columns = "k int, c int, v bigint, w bigint, s bigint static, PRIMARY KEY (k, c)"
+    yield f"CREATE TABLE {keyspace}.plain ({columns})"
+    yield f"CREATE TABLE {keyspace}.paxos (k int PRIMARY KEY, v bigint)"
+
+
+class Clients:
+    """`with Clients(...)`: they work until the end of the block, through whatever happens to the server."""
+
+    def __init__(self, record, address, port, keyspace, seed, count=8, levels=(ONE, LOCAL_QUORUM)):
+        self.record, self.address, self.port, self.keyspace, self.levels = record, address, port, keyspace, levels
+        self.reads = self.writes = self.failures = 0
+        self.stopping = threading.Event()
+        self.errors = []
+        self.threads = [
+            threading.Thread(target=self._run, args=(randomness.Random(f"{seed}-{n}"), 3 + n % 3), daemon=True)
+            for n in range(count)
+        ]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def _run(self, random, version):
+        client = None
+        while not self.stopping.is_set():
+            try:
+                client = client or Client(self, random, version)
+                client.step()
+                if random.random() < 0.0005:
+                    client.close()
+                    client = None
+            except (OSError, Lost) as error:
+                self.failures += 1
+                if client and not isinstance(error, Lost):
+                    client.close()
+                    client = None
+                time.sleep(0.02)
+            except Exception as error:  # a client that died would leave the rest of the run unseen
+                self.errors.append(repr(error))
+                raise
+        if client:
+            client.close()
+
+    def sweep(self):
+        """Read every row once more, when all is quiet."""
+        client = Client(self, randomness.Random(0), 4)
+        for partition in range(PARTITIONS):
+            for row in range(ROWS):
+                client.read_row(partition, row, LOCAL_QUORUM, "*")
+            client.read_conditional(partition, LOCAL_QUORUM)
+        client.close()
+
+
+class Lost(Exception):
+    """A server said that it could not."""
+
+
+class Client:
+    """One connection, and its statements."""
+
+    def __init__(self, shared, random, version):
+        self.shared, self.record, self.random, self.version = shared, shared.record, random, version
+        self.socket = RawClient(shared.address, shared.port, version, timeout=8)
+        self.prepared = {}
+
+    def close(self):
+        self.socket.close()
+
+    def step(self):
+        random = self.random
+        partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
+        luck = random.random()
+        if luck < 0.6:
+            projection = random.choice(("v", "v, w", "w, v", "*", "k, c, s, v, w"))
+            self.read_row(partition, row, random.choice(self.shared.levels), projection)
+        elif luck < 0.65:
+            self.read_conditional(partition, random.choice((*self.shared.levels, SERIAL)))
+        elif luck < 0.72:
+            self.write_conditional(partition)
+        else:
+            self.write(partition, row)
+
+    # Reads
+
+    def rows(self, text, values, level):
+        """Rows of a prepared read as lists of numbers."""
+        answer = self.execute(text, values, level)
+        if answer.error:
+            raise Lost(answer.error)
+        return numbers(answer)
+
+    def execute(self, text, values, level, timestamp=None):
+        """An answer to a prepared statement; prepared when this connection sees it first."""
+        if text not in self.prepared:
+            body = rawcql.long_string(text.replace("KS", self.shared.keyspace))
+            answer = self.socket.request(rawcql.PREPARE, body + (bytes(4) if self.version >= 5 else b""))
+            if answer.error:
+                raise Lost(answer.error)
+            ids = [answer.prepared_id]
+            if self.version >= 5:
+                at = 6 + len(ids[0])
+                (length,) = struct.unpack_from(">H", answer.message, at)
+                ids.append(answer.message[at + 2 : at + 2 + length])
+            self.prepared[text] = b"".join(map(rawcql.short_bytes, ids))
+        flags = 1 | (0x20 if timestamp is not None else 0)
+        body = self.prepared[text] + struct.pack(">HI" if self.version >= 5 else ">HB", level, flags)
+        body += struct.pack(">H", len(values)) + b"".join(map(rawcql.value, values))
+        if timestamp is not None:
+            body += struct.pack(">q", timestamp)
+        return self.socket.request(rawcql.EXECUTE, body)
+
+    def read_row(self, partition, row, level, projection):
+        start = self.record.now()
+        text = f"SELECT {projection} FROM KS.plain WHERE k = ? AND c = ?"
+        rows = self.rows(text, [number(partition), number(row)], level)
+        names = "k, c, s, v, w" if projection == "*" else projection
+        found = dict(zip(names.split(", "), rows[0], strict=True)) if rows else {}
+        cells = {register(partition, row, c): found.get(c) for c in COLUMNS if c in names}
+        if "s" in found:
+            cells[static(partition)] = found["s"]
+        self.record.read(cells, start)
+        self.shared.reads += 1
+
+    def read_conditional(self, key, level):
+        start = self.record.now()
+        rows = self.rows("SELECT v FROM KS.paxos WHERE k = ?", [number(key)], level)
+        self.record.read({conditional(key): rows[0][0] if rows else None}, start)
+        self.shared.reads += 1
+
+    # Writes
+
+    def settle(self, answer):
+        """True if the write happened, false if it did not; raises when nobody knows."""
+        if answer.error is None:
+            return True
+        code = answer.error[0]
+        # UNAVAILABLE, and everything that is refused before it is begun.
+        if code == 0x1000 or 0x2000 <= code < 0x2500:
+            return False
+        raise Lost(answer.error)
+
+    def write(self, partition, row):
+        random = self.random
+        life = random.choice((2, 3)) if random.random() < 0.12 else None
+        timestamp = self.record.timestamp(random, life is not None)
+        cells, send = self.shape(partition, row, timestamp, life)
+        start = self.record.now()
+        happened = None
+        try:
+            happened = self.settle(send())
+        finally:
+            # Of what failed in any other way the outcome is unknown.
+            if happened is not False:
+                self.record.wrote(cells, start, happened, timestamp, life)
+        self.shared.writes += 1
+
+    def shape(self, partition, row, timestamp, life):
+        """One kind of write: the cells it sets, and how to send it."""
+        random, value = self.random, self.record.value()
+        both = {register(partition, row, column): value for column in COLUMNS}
+        if life is not None:
+            text = f"INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?) USING TTL {life}"
+            return both, self.bound(text, [partition, row, value, value], timestamp)
+        kind = random.choices(
+            ("insert", "update", "cell", "row", "cells", "range", "partition", "static", "batch", "two"),
+            (25, 15, 15, 8, 5, 4, 2, 4, 6, 3),
+        )[0]
+        if kind == "insert":
+            text = "INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?)"
+            return both, self.bound(text, [partition, row, value, value], timestamp)
+        if kind == "update":
+            text = "UPDATE KS.plain SET v = ?, w = ? WHERE k = ? AND c = ?"
+            return both, self.bound(text, [value, value, partition, row], timestamp)
+        if kind == "cell":
+            column = random.choice(COLUMNS)
+            text = f"UPDATE KS.plain SET {column} = ? WHERE k = ? AND c = ?"
+            return {register(partition, row, column): value}, self.bound(text, [value, partition, row], timestamp)
+        if kind == "row":
+            text = "DELETE FROM KS.plain WHERE k = ? AND c = ?"
+            return dict.fromkeys(both), self.bound(text, [partition, row], timestamp)
+        if kind == "static":
+            text = "UPDATE KS.plain SET s = ? WHERE k = ?"
+            return {static(partition): value}, self.bound(text, [value, partition], timestamp)
+        using = f"USING TIMESTAMP {timestamp}"
+        if kind == "cells":
+            column = random.choice(COLUMNS)
+            text = f"DELETE {column} FROM KS.plain {using} WHERE k = {partition} AND c = {row}"
+            return {register(partition, row, column): None}, self.texted(text)
+        if kind == "range":
+            rows = range(row, random.randrange(row, ROWS) + 1)
+            text = f"DELETE FROM KS.plain {using} WHERE k = {partition} AND c >= {rows[0]} AND c <= {rows[-1]}"
+            return self.all_of(partition, rows), self.texted(text)
+        if kind == "partition":
+            cells = self.all_of(partition, range(ROWS)) | {static(partition): None}
+            return cells, self.texted(f"DELETE FROM KS.plain {using} WHERE k = {partition}")
+        return self.batch(kind, partition, row, value, using)
+
+    def batch(self, kind, partition, row, value, using):
+        """Rows of one partition, or of two, in one batch."""
+        others = [(partition, (row + 1) % ROWS) if kind == "batch" else ((partition + 1) % PARTITIONS, row)]
+        cells, parts = {}, []
+        for k, c in [(partition, row), *others]:
+            cells |= {register(k, c, column): value for column in COLUMNS}
+            parts.append(f"INSERT INTO KS.plain (k, c, v, w) VALUES ({k}, {c}, {value}, {value});")
+        unlogged = self.random.choice(("", "UNLOGGED "))
+        return cells, self.texted(f"BEGIN {unlogged}BATCH {using} {' '.join(parts)} APPLY BATCH")
+
+    @staticmethod
+    def all_of(partition, rows):
+        return {register(partition, row, column): None for row in rows for column in COLUMNS}
+
+    def bound(self, text, values, timestamp):
+        wide = {"v": 8, "w": 8, "s": 8}
+        names = names_of(text)
+        data = [value.to_bytes(wide.get(name, 4), "big") for name, value in zip(names, values, strict=True)]
+        return lambda: self.execute(text, data, self.level(), timestamp)
+
+    def texted(self, text):
+        text = text.replace("KS", self.shared.keyspace)
+        return lambda: self.socket.query(text, consistency=self.level())
+
+    def level(self):
+        return self.random.choice(self.shared.levels)
+
+    def write_conditional(self, key):
+        """A lightweight transaction: applied, it is a write, else a read of what stood against it."""
+        random, value = self.random, self.record.value()
+        kind = random.choice(("insert", "update", "update", "delete"))
+        text = {
+            "insert": f"INSERT INTO KS.paxos (k, v) VALUES ({key}, {value}) IF NOT EXISTS",
+            "update": f"UPDATE KS.paxos SET v = {value} WHERE k = {key} IF EXISTS",
+            "delete": f"DELETE FROM KS.paxos WHERE k = {key} IF EXISTS",
+        }[kind]
+        cells = {conditional(key): None if kind == "delete" else value}
+        start = self.record.now()
+        applied = None
+        try:
+            answer = self.socket.query(text.replace("KS", self.shared.keyspace), consistency=LOCAL_QUORUM)
+            if self.settle(answer):
+                row = numbers(answer)[0]
+                applied = bool(row[0])
+                if not applied:
+                    # k and v for an INSERT; the others find no row.
+                    self.record.read({conditional(key): row[2] if kind == "insert" else None}, start)
+            else:
+                applied = False
+        finally:
+            if applied is not False:
+                self.record.wrote(cells, start, applied)
+        self.shared.writes += 1
+
+
+def number(value):
+    return value.to_bytes(4, "big")
+
+
+def names_of(text):
+    """Which column each marker stands for."""
+    if text.startswith("INSERT"):
+        return text[text.index("(") + 1 : text.index(")")].split(", ")
+    words = text.replace(",", "").split()
+    return [words[at - 2] for at, word in enumerate(words) if word == "?"]
+
+
+def numbers(answer):
+    """Rows of an answer whose cells are all numbers (or truth values), metadata skipped over."""
+    message = answer.message
+    kind, flags, columns = struct.unpack_from(">iii", message)
+    assert answer.opcode == rawcql.RESULT and kind == 2, answer
+    at = 12
+    assert flags & 7 == 1, "one table, metadata there, and no further page"
+    for _ in range(2):
+        at += 2 + struct.unpack_from(">H", message, at)[0]
+    for _ in range(columns):
+        at += 2 + struct.unpack_from(">H", message, at)[0] + 2
+    (count,), at = struct.unpack_from(">i", message, at), at + 4
+    rows = []
+    for _ in range(count):
+        row = []
+        for _ in range(columns):
+            (length,), at = struct.unpack_from(">i", message, at), at + 4
+            row.append(None if length < 0 else int.from_bytes(message[at : at + length], "big"))
+            at += max(length, 0)
+        rows.append(row)
+    return rows

@@ -1,0 +1,93 @@
+"""What clients did and saw, as events of registers, for `afterglow-workload check-history` to judge.
+
+A register is one cell: column v or w of a row, the static column s of a partition, or v of a row that only conditional
+statements write. Every write but those has a timestamp of the client's, so that the writes of a register have an order
+whatever the order in which they were sent: by timestamp; of equal ones a deletion after a value, a larger value after a
+smaller one.
+"""
+
+import json
+import subprocess
+import threading
+import time
+
+from afterglow_e2e.afterglow import binary
+
+SECOND = 10**9
+# Cells are served a second beyond their end at most, and clocks of this run are stepped by one.
+LATE = 2 * SECOND
+
+
+class Record:
+    """All events of a run. Threads append."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.events = []
+        self.micros = time.time_ns() // 1000
+        self.tie = None
+        self.number = 0
+
+    @staticmethod
+    def now():
+        return time.monotonic_ns()
+
+    def value(self):
+        """A number never written before."""
+        with self.lock:
+            self.number += 1
+            return self.number
+
+    def timestamp(self, random, mortal):
+        """A write time: later than all before, tied with one of them, or in the past. What is `mortal` never ties."""
+        with self.lock:
+            luck = random.random()
+            if luck < 0.1 and self.tie and not mortal:
+                return self.tie
+            # Even when new, odd when in the past: the two never meet.
+            self.micros = max(self.micros + 2, time.time_ns() // 2000 * 2)
+            if luck < 0.2 and not mortal:
+                return self.micros - 2 * random.randrange(1, 10**6) - 1
+            self.tie = None if mortal else self.micros
+            return self.micros
+
+    def wrote(self, cells, start, acknowledged, timestamp=None, life=None):
+        """A write of {register: value or None}; `life` is its TTL in seconds."""
+        end = self.now() if acknowledged else None
+        with self.lock:
+            for register, value in cells.items():
+                deletes = value is None
+                order = None if timestamp is None else (timestamp, deletes, value or 0, 0)
+                self.events.append(("write", register, value, start, end, order))
+                if life is not None and not deletes:
+                    # Seconds are counted whole, from when the coordinator took the write.
+                    gone = None if end is None else end + (life + 1) * SECOND + LATE
+                    begins = start + (life - 1) * SECOND - LATE
+                    self.events.append(("write", register, None, max(start, begins), gone, (timestamp, 0, value, 1)))
+
+    def read(self, cells, start):
+        """A read that was answered with {register: value or None}."""
+        end = self.now()
+        with self.lock:
+            self.events += [("read", register, value, start, end, None) for register, value in cells.items()]
+
+    def save(self, path):
+        """One JSON object a line; orders become numbers."""
+        ranks = {}
+        for kind, register, _, _, _, order in self.events:
+            if kind == "write" and order is not None:
+                ranks.setdefault(register, set()).add(order)
+        ranks = {of: {order: rank for rank, order in enumerate(sorted(all_of), 1)} for of, all_of in ranks.items()}
+        with path.open("w") as out:
+            for kind, register, value, start, end, order in self.events:
+                event = {"op": kind, "key": register, "value": value, "start": start, "end": end}
+                if order is not None:
+                    event["order"] = ranks[register][order]
+                out.write(json.dumps(event) + "\n")
+
+    def judge(self, path, profile):
+        """Whether no read is stale or wrong, and what the checker says."""
+        self.save(path)
+        command = [binary("afterglow-workload", profile), "check-history", path]
+        said = subprocess.run(command, capture_output=True, text=True)
+        return said.returncode == 0, said.stdout + said.stderr

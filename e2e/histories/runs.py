@@ -1,0 +1,80 @@
+"""One run: fresh tables, clients at work, faults, and the judgement."""
+
+import random as randomness
+import time
+
+from afterglow_e2e.afterglow import describe
+from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.rawcql import ONE, RawClient
+
+from .clients import Clients, schema
+from .faults import Faults
+from .record import Record
+
+EVERYTHING = ("kill", "kill", "terminate", "hold", "cut", "slow", "step")
+# A node of Cassandra takes long to come back, so this is for the campaign only.
+FELL = ("fell",)
+
+
+class Run:
+    """What a run needs and what came of it."""
+
+    def __init__(self, seed, instance, nodes, relay=None, clock=None, wanted=EVERYTHING, levels=None, factor=1):
+        self.seed, self.instance, self.nodes, self.factor = seed, instance, nodes, factor
+        random = randomness.Random(f"faults-{seed}")
+        self.faults = Faults(random, instance, nodes, relay, clock, wanted)
+        self.levels = levels
+        self.keyspace = "histories"
+        self.record = Record()
+
+    def create(self):
+        """The tables, made anew through Afterglow: what an earlier run left is of no concern."""
+
+        def send(text):
+            with RawClient(self.instance.address, self.instance.port, timeout=30) as client:
+                answer = client.query(text, consistency=ONE)
+            if answer.error:
+                raise Failure(f"{text}: {answer.error}")
+
+        for text in schema(self.keyspace, self.factor):
+            send(text)
+
+    def go(self, seconds, folder, profile):
+        """(fine, words): whether the history can be explained, and what there was of it."""
+        self.create()
+        options = {"levels": self.levels} if self.levels else {}
+        before = time.monotonic()
+        hits = passed = 0
+        with Clients(
+            self.record, self.instance.address, self.instance.port, self.keyspace, self.seed, **options
+        ) as clients:
+            try:
+                self.faults.run(seconds)
+            finally:
+                for node in self.nodes:
+                    node.resume()
+        after = self.instance.metrics()
+        hits, passed = after.hits(), after.total("afterglow_passes_total")
+        poll("the database to answer a sweep of all rows", lambda: self.swept(clients), 60, every=0.5)
+        path = folder / f"history-{self.seed}.jsonl"
+        fine, said = self.record.judge(path, profile)
+        if fine:
+            path.unlink()
+        words = (
+            f"seed {self.seed}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
+            f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits and "
+            f"{passed:.0f} passed: {said.strip()}"
+        )
+        if clients.errors:
+            fine, words = False, f"{words}\nclients died: {clients.errors}"
+        if not fine:
+            words += f"\n{path} has all events; {describe(after)}"
+        return fine, words
+
+    @staticmethod
+    def swept(clients):
+        try:
+            clients.sweep()
+            return True
+        except Exception:
+            return False

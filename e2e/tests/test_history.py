@@ -1,0 +1,51 @@
+"""Some seconds of clients that do everything while Afterglow and the database fail; `make history` is the long form."""
+
+import random
+
+import pytest
+from histories.clients import Clients, register
+from histories.faults import Clock
+from histories.record import Record
+from histories.runs import Run
+
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.drivers import await_caching
+
+SECONDS = 10
+
+
+@pytest.fixture
+def fragile(cassandra, tmp_path):
+    clock = Clock(tmp_path)
+    options = ("--unknown-outcome-hold", "6s")
+    with Afterglow(cassandra.contact, wrapper=clock.wrapper, extra=options) as instance:
+        await_caching(instance)
+        yield instance, clock
+
+
+def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
+    instance, clock = fragile
+    run = Run("short", instance, [cassandra], clock=clock, wanted=("kill", "terminate", "hold", "step"))
+    fine, words = run.go(SECONDS, tmp_path, None)
+    print(words)
+    assert fine, words
+    assert run.faults.counts and len(run.record.events) > 200
+    assert instance.metrics().hits() > 0
+
+
+def test_a_lie_is_found(afterglow, tmp_path):
+    """The judgement itself: a read of what was overwritten before it began, planted into an honest history."""
+    run = Run("lie", afterglow, [], wanted=())
+    run.create()
+    record = Record()
+    clients = Clients(record, afterglow.address, afterglow.port, run.keyspace, "lie", count=0)
+    with clients:
+        clients.sweep()
+    assert record.judge(tmp_path / "honest", None)[0]
+    cell = register(0, 0, "v")
+    for value in (1, 2):
+        start = record.now()
+        record.wrote({cell: value}, start, True, record.timestamp(random.Random(1), mortal=True))
+    record.read({cell: 1}, record.now())
+    fine, said = record.judge(tmp_path / "lie", None)
+    assert not fine and "Stale" in said
