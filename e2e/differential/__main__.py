@@ -26,7 +26,15 @@ def campaign(direct, instance, options):
     before = instance.metrics()
     share = -(-options.statements // options.workers)
     jobs = [
-        (direct.contact, instance.contact, n, f"{options.seed}-{n}", share, options.release, options.short)
+        (
+            direct.contact,
+            instance.contact,
+            n,
+            f"{options.seed}-{n}",
+            share,
+            options.release,
+            options.short,
+        )
         for n in range(options.workers)
     ]
     began = time.monotonic()
@@ -34,7 +42,8 @@ def campaign(direct, instance, options):
         results = pool.starmap(work, jobs)
     seconds = time.monotonic() - began
     done, requests, errors, kinds, allowed, differences = (
-        sum((result[at] for result in results), start) for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
+        sum((result[at] for result in results), start)
+        for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
     )
     after = instance.metrics()
     for kind, count in sorted(kinds.items()):
@@ -55,18 +64,44 @@ def campaign(direct, instance, options):
 
 def main():
     parser = argparse.ArgumentParser(prog="differential", description=__doc__)
-    parser.add_argument("--statements", type=int, default=100_000, help="how many (default: %(default)s)")
-    parser.add_argument("--release", choices=RELEASES, default="5.0", help="Cassandra's (default: %(default)s)")
-    parser.add_argument("--seed", default=secrets.token_hex(4), help="of all choices (default: a new one)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--statements",
+        type=int,
+        default=100_000,
+        help="how many (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--release",
+        choices=RELEASES,
+        default="5.0",
+        help="Cassandra's (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        default=secrets.token_hex(4),
+        help="of all choices (default: a new one)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes (default: %(default)s)"
+    )
     parser.add_argument("--short", action="store_true", help="fewer tables")
-    parser.add_argument("--profile", default="release", help="which build of Afterglow (default: %(default)s)")
+    parser.add_argument(
+        "--profile",
+        default="release",
+        help="which build of Afterglow (default: %(default)s)",
+    )
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     try:
         with contextlib.ExitStack() as stack:
-            direct = stack.enter_context(Cassandra(version=RELEASES[options.release], heap="1200M", settings=SETTINGS))
-            instance = stack.enter_context(Afterglow(direct.contact, profile=options.profile))
+            direct = stack.enter_context(
+                Cassandra(
+                    version=RELEASES[options.release], heap="1200M", settings=SETTINGS
+                )
+            )
+            instance = stack.enter_context(
+                Afterglow(direct.contact, profile=options.profile)
+            )
             await_caching(instance, seconds=120, version=4)
             return 0 if campaign(direct, instance, options) else 1
     except Failure as failure:

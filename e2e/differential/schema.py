@@ -1,8 +1,19 @@
 """The tables that statements are generated over: every type, every kind of table and column."""
 
-from .values import SCALAR, SCALARS, list_of, map_of, set_of, tuple_of, user_type, vector_of
+from .values import (
+    SCALAR,
+    SCALARS,
+    list_of,
+    map_of,
+    set_of,
+    tuple_of,
+    user_type,
+    vector_of,
+)
 
-INT, TEXT, BIGINT, BLOB, UUID = (SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid"))
+INT, TEXT, BIGINT, BLOB, UUID = (
+    SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid")
+)
 COUNTER = SCALAR["bigint"]
 # Stands in every text where a keyspace's name goes; each side has its own.
 KEYSPACE = "KSNAME"
@@ -27,8 +38,22 @@ class Column:
 class Table:
     """A table and what may be done with it."""
 
-    def __init__(self, name, columns, options=(), indexes=(), view=False, alters=False, expires=False):
-        self.name, self.columns, self.options, self.indexes = name, columns, options, indexes
+    def __init__(
+        self,
+        name,
+        columns,
+        options=(),
+        indexes=(),
+        view=False,
+        alters=False,
+        expires=False,
+    ):
+        self.name, self.columns, self.options, self.indexes = (
+            name,
+            columns,
+            options,
+            indexes,
+        )
         self.view, self.alters, self.expires = view, alters, expires
         self.mortal = expires or any("time_to_live" in option for option in options)
         self.counter = any(column.counter for column in columns)
@@ -49,7 +74,9 @@ class Table:
     def create(self):
         """All statements that make it."""
         partition = ", ".join(column.name for column in self.of("partition"))
-        key = ", ".join([f"({partition})", *(column.name for column in self.of("clustering"))])
+        key = ", ".join(
+            [f"({partition})", *(column.name for column in self.of("clustering"))]
+        )
         columns = ", ".join(column.declared() for column in self.columns)
         options = f" WITH {' AND '.join(self.options)}" if self.options else ""
         yield f"CREATE TABLE {KEYSPACE}.{self.name} ({columns}, PRIMARY KEY ({key})){options}"
@@ -63,12 +90,19 @@ def types(fields):
     return f"CREATE TYPE {KEYSPACE}.place ({listing})"
 
 
-def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), **options):
+def keyed(
+    name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), **options
+):
     """A table with so many key columns: k or k0, k1, ...; c or c0, c1, ..."""
 
     def columns(letter, role, kinds):
-        names = [letter] if len(kinds) == 1 else [f"{letter}{i}" for i in range(len(kinds))]
-        return [Column(column, kind, role) for column, kind in zip(names, kinds, strict=True)]
+        names = (
+            [letter] if len(kinds) == 1 else [f"{letter}{i}" for i in range(len(kinds))]
+        )
+        return [
+            Column(column, kind, role)
+            for column, kind in zip(names, kinds, strict=True)
+        ]
 
     keys = columns("k", "partition", kinds[:partition])
     keys += columns("c", "clustering", kinds[partition : partition + clustering])
@@ -78,9 +112,16 @@ def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), *
 def tables(random, release, short):
     """All tables, with the values of their keys chosen; `short` leaves most of the key types to chance."""
     fields = [("street", TEXT), ("number", INT), ("tags", set_of(TEXT, frozen=True))]
-    place, whole_place = user_type("place", fields, frozen=False), user_type("place", fields, frozen=True)
+    place, whole_place = (
+        user_type("place", fields, frozen=False),
+        user_type("place", fields, frozen=True),
+    )
     found = [
-        keyed("scalars", [Column("v_" + kind.name, kind) for kind in SCALARS], clustering=0),
+        keyed(
+            "scalars",
+            [Column("v_" + kind.name, kind) for kind in SCALARS],
+            clustering=0,
+        ),
         keyed(
             "nested",
             [
@@ -110,14 +151,38 @@ def tables(random, release, short):
             options=("CLUSTERING ORDER BY (c0 DESC, c1 ASC)",),
         ),
         keyed("plain", [Column("v", INT), Column("w", TEXT), Column("b", BLOB)]),
-        keyed("lone", [Column("v", TEXT), Column("w", BIGINT)], clustering=0, kinds=(TEXT,)),
+        keyed(
+            "lone",
+            [Column("v", TEXT), Column("w", BIGINT)],
+            clustering=0,
+            kinds=(TEXT,),
+        ),
         keyed("bare", []),
-        keyed("counts", [Column("n", COUNTER, counter=True), Column("m", COUNTER, counter=True)]),
-        keyed("totals", [Column("n", COUNTER, counter=True), Column("s", COUNTER, "static", counter=True)]),
-        keyed("paxos", [Column("v", INT), Column("w", TEXT), Column("s", INT, "static")]),
-        keyed("mortal", [Column("v", INT), Column("w", TEXT)], options=("default_time_to_live = 100000",)),
+        keyed(
+            "counts",
+            [Column("n", COUNTER, counter=True), Column("m", COUNTER, counter=True)],
+        ),
+        keyed(
+            "totals",
+            [
+                Column("n", COUNTER, counter=True),
+                Column("s", COUNTER, "static", counter=True),
+            ],
+        ),
+        keyed(
+            "paxos", [Column("v", INT), Column("w", TEXT), Column("s", INT, "static")]
+        ),
+        keyed(
+            "mortal",
+            [Column("v", INT), Column("w", TEXT)],
+            options=("default_time_to_live = 100000",),
+        ),
         keyed("brief", [Column("v", INT), Column("w", TEXT)], expires=True),
-        keyed("sought", [Column("v", INT), Column("w", TEXT), Column("x", set_of(INT))], indexes=("v", "x")),
+        keyed(
+            "sought",
+            [Column("v", INT), Column("w", TEXT), Column("x", set_of(INT))],
+            indexes=("v", "x"),
+        ),
         keyed("seen", [Column("v", INT), Column("w", TEXT)], view=True),
         keyed("changing", [Column("v", INT), Column("w", TEXT)], alters=True),
         Table(
@@ -132,21 +197,44 @@ def tables(random, release, short):
         ),
     ]
     if release == "5.0":
-        vectors = [Column("v", vector_of(SCALAR["float"], 3)), Column("w", vector_of(TEXT, 2))]
+        vectors = [
+            Column("v", vector_of(SCALAR["float"], 3)),
+            Column("w", vector_of(TEXT, 2)),
+        ]
         vectors.append(Column("x", list_of(vector_of(INT, 2), frozen=True)))
         found.append(keyed("vectors", vectors))
     if release == "3.11":
-        found.append(keyed("dense", [Column("v", INT), Column("w", TEXT)], clustering=0, options=("COMPACT STORAGE",)))
+        found.append(
+            keyed(
+                "dense",
+                [Column("v", INT), Column("w", TEXT)],
+                clustering=0,
+                options=("COMPACT STORAGE",),
+            )
+        )
     keys = [kind for kind in SCALARS if kind.key]
     for kind in random.sample(keys, 4) if short else keys:
-        found.append(keyed("key_" + kind.name, [Column("v", INT), Column("w", TEXT)], kinds=(kind, kind)))
-    found.append(keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT)))
-    found.append(keyed("key_tuple", [Column("v", INT)], kinds=(INT, tuple_of(INT, TEXT))))
+        found.append(
+            keyed(
+                "key_" + kind.name,
+                [Column("v", INT), Column("w", TEXT)],
+                kinds=(kind, kind),
+            )
+        )
+    found.append(
+        keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT))
+    )
+    found.append(
+        keyed("key_tuple", [Column("v", INT)], kinds=(INT, tuple_of(INT, TEXT)))
+    )
     for table in found:
         for column in table.key:
             column.domain = [column.kind.make(random) for _ in range(4)]
             if column.kind.name == "int":
-                column.domain = [SCALAR["int"].make(random), *((str(n), n.to_bytes(4, "big")) for n in range(3))]
+                column.domain = [
+                    SCALAR["int"].make(random),
+                    *((str(n), n.to_bytes(4, "big")) for n in range(3)),
+                ]
     return fields, found
 
 

@@ -4,14 +4,33 @@ import struct
 import uuid
 from decimal import Decimal
 
-WORDS = ("", "a", "b", "word", "it's", "ÄÖ ü€", "0", "x" * 40, "line\nbreak", '"quoted"', "null", "日本")
+WORDS = (
+    "",
+    "a",
+    "b",
+    "word",
+    "it's",
+    "ÄÖ ü€",
+    "0",
+    "x" * 40,
+    "line\nbreak",
+    '"quoted"',
+    "null",
+    "日本",
+)
 
 
 class Type:
     """A CQL type: its name, and `make(random)` for a pair of literal and bytes."""
 
     def __init__(self, name, make, key=True, multicell=False, parts=()):
-        self.name, self.make, self.key, self.multicell, self.parts = name, make, key, multicell, parts
+        self.name, self.make, self.key, self.multicell, self.parts = (
+            name,
+            make,
+            key,
+            multicell,
+            parts,
+        )
 
     def __repr__(self):
         return self.name
@@ -25,7 +44,9 @@ def integer(size, name):
     top = 1 << (8 * size - 1)
 
     def make(random):
-        number = random.choice((0, 1, -1, 7, top - 1, -top, random.randrange(-top, top)))
+        number = random.choice(
+            (0, 1, -1, 7, top - 1, -top, random.randrange(-top, top))
+        )
         return str(number), number.to_bytes(size, "big", signed=True)
 
     return Type(name, make)
@@ -41,12 +62,24 @@ def varint_bytes(number):
 
 
 def make_varint(random):
-    number = random.choice((0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9)))
+    number = random.choice(
+        (0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9))
+    )
     return str(number), varint_bytes(number)
 
 
 def make_decimal(random):
-    text = random.choice(("0", "1", "1.0", "-1.50", "0.001", "12345678901234567890.5", f"{random.randrange(1000)}.25"))
+    text = random.choice(
+        (
+            "0",
+            "1",
+            "1.0",
+            "-1.50",
+            "0.001",
+            "12345678901234567890.5",
+            f"{random.randrange(1000)}.25",
+        )
+    )
     sign, digits, exponent = Decimal(text).as_tuple()
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
     return text, struct.pack(">i", -exponent) + varint_bytes(unscaled)
@@ -79,7 +112,9 @@ def text(name, words):
 
 
 def make_blob(random):
-    data = random.choice((b"", b"\0", b"\xff\xfe", random.randbytes(random.randrange(1, 20))))
+    data = random.choice(
+        (b"", b"\0", b"\xff\xfe", random.randbytes(random.randrange(1, 20)))
+    )
     return "0x" + data.hex(), data
 
 
@@ -96,7 +131,14 @@ def make_uuid(random):
 def make_timeuuid(random):
     # The two highest bits of a clock sequence and of a node are fixed, the time is anything.
     value = uuid.UUID(
-        fields=(random.getrandbits(32), random.getrandbits(16), 0x11E0 | random.getrandbits(4), 128, 7, 9)
+        fields=(
+            random.getrandbits(32),
+            random.getrandbits(16),
+            0x11E0 | random.getrandbits(4),
+            128,
+            7,
+            9,
+        )
     )
     return str(value), value.bytes
 
@@ -112,19 +154,30 @@ def make_timestamp(random):
     millis = random.choice((0, 1, -1, 1_600_000_000_000 + random.randrange(10**9)))
     literal = str(millis)
     if millis == 0:
-        literal = random.choice(("'1970-01-01T00:00:00.000+0000'", "'1970-01-01 00:00+0000'"))
+        literal = random.choice(
+            ("'1970-01-01T00:00:00.000+0000'", "'1970-01-01 00:00+0000'")
+        )
     return literal, struct.pack(">q", millis)
 
 
 def make_date(random):
     days = random.choice((0, 1, 365, 18_000))
-    literal = {0: "'1970-01-01'", 1: "'1970-01-02'", 365: "'1971-01-01'", 18_000: "'2019-04-14'"}[days]
+    literal = {
+        0: "'1970-01-01'",
+        1: "'1970-01-02'",
+        365: "'1971-01-01'",
+        18_000: "'2019-04-14'",
+    }[days]
     return literal, struct.pack(">I", days + (1 << 31))
 
 
 def make_time(random):
     nanos = random.choice((0, 1, 86_399_999_999_999))
-    literal = {0: "'00:00:00'", 1: "'00:00:00.000000001'", 86_399_999_999_999: "'23:59:59.999999999'"}[nanos]
+    literal = {
+        0: "'00:00:00'",
+        1: "'00:00:00.000000001'",
+        86_399_999_999_999: "'23:59:59.999999999'",
+    }[nanos]
     return literal, struct.pack(">q", nanos)
 
 
@@ -140,7 +193,12 @@ def unsigned_vint(number):
 
 def make_duration(random):
     literal, parts = random.choice(
-        (("1mo2d3ns", (1, 2, 3)), ("-1d", (0, -1, 0)), ("89h", (0, 0, 89 * 3600 * 10**9)), ("1y", (12, 0, 0)))
+        (
+            ("1mo2d3ns", (1, 2, 3)),
+            ("-1d", (0, -1, 0)),
+            ("89h", (0, 0, 89 * 3600 * 10**9)),
+            ("1y", (12, 0, 0)),
+        )
     )
     return literal, b"".join(unsigned_vint((n << 1) ^ (n >> 63)) for n in parts)
 
@@ -171,19 +229,32 @@ SCALAR = {kind.name: kind for kind in SCALARS}
 
 
 def sized(data):
-    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+    return (
+        struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+    )
 
 
 def listed(kind, brackets, element, size=3, frozen=False):
     def make(random):
         pairs = [element.make(random) for _ in range(random.randrange(size + 1))]
         if kind == "set":  # as the server keeps them: each once, in order
-            pairs = sorted({data: (literal, data) for literal, data in pairs}.values(), key=lambda pair: pair[1])
+            pairs = sorted(
+                {data: (literal, data) for literal, data in pairs}.values(),
+                key=lambda pair: pair[1],
+            )
         literal = brackets[0] + ", ".join(literal for literal, _ in pairs) + brackets[1]
-        return literal, struct.pack(">i", len(pairs)) + b"".join(sized(data) for _, data in pairs)
+        return literal, struct.pack(">i", len(pairs)) + b"".join(
+            sized(data) for _, data in pairs
+        )
 
     name = f"{kind}<{element}>"
-    return Type(f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=(element,))
+    return Type(
+        f"frozen<{name}>" if frozen else name,
+        make,
+        key=frozen,
+        multicell=not frozen,
+        parts=(element,),
+    )
 
 
 def list_of(element, **options):
@@ -205,13 +276,24 @@ def map_of(key, value, frozen=False):
         return "{" + literal + "}", struct.pack(">i", len(pairs)) + data
 
     name = f"map<{key}, {value}>"
-    return Type(f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=(key, value))
+    return Type(
+        f"frozen<{name}>" if frozen else name,
+        make,
+        key=frozen,
+        multicell=not frozen,
+        parts=(key, value),
+    )
 
 
 def tuple_of(*elements):
     def make(random):
-        pairs = [("null", None) if random.random() < 0.2 else kind.make(random) for kind in elements]
-        return "(" + ", ".join(p[0] for p in pairs) + ")", b"".join(sized(p[1]) for p in pairs)
+        pairs = [
+            ("null", None) if random.random() < 0.2 else kind.make(random)
+            for kind in elements
+        ]
+        return "(" + ", ".join(p[0] for p in pairs) + ")", b"".join(
+            sized(p[1]) for p in pairs
+        )
 
     return Type(f"frozen<tuple<{', '.join(map(str, elements))}>>", make, parts=elements)
 
@@ -220,18 +302,29 @@ def user_type(name, fields, frozen):
     """Fields are pairs of name and type."""
 
     def make(random):
-        pairs = [(field, *(("null", None) if random.random() < 0.2 else kind.make(random))) for field, kind in fields]
+        pairs = [
+            (field, *(("null", None) if random.random() < 0.2 else kind.make(random)))
+            for field, kind in fields
+        ]
         literal = ", ".join(f"{field}: {literal}" for field, literal, _ in pairs)
         return "{" + literal + "}", b"".join(sized(data) for _, _, data in pairs)
 
-    return Type(f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=fields)
+    return Type(
+        f"frozen<{name}>" if frozen else name,
+        make,
+        key=frozen,
+        multicell=not frozen,
+        parts=fields,
+    )
 
 
 def vector_of(element, size):
     def make(random):
         pairs = [element.make(random) for _ in range(size)]
         fixed = element.name in ("float", "int", "double", "bigint")
-        data = b"".join(data if fixed else unsigned_vint(len(data)) + data for _, data in pairs)
+        data = b"".join(
+            data if fixed else unsigned_vint(len(data)) + data for _, data in pairs
+        )
         return "[" + ", ".join(literal for literal, _ in pairs) + "]", data
 
     return Type(f"vector<{element}, {size}>", make, key=False, parts=(element,))

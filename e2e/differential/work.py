@@ -23,7 +23,15 @@ def work(direct, through, number, seed, statements, release, short):
         if done % 5000 == 0:
             rate = done / (time.monotonic() - began)
             print(
-                f"worker {number}: {done} statements, {rate:.0f}/s, {len(runner.differences)} differ", file=sys.stderr
+                f"worker {number}: {done} statements, {rate:.0f}/s, {len(runner.differences)} differ",
+                file=sys.stderr,
             )
     runner.close()
-    return done, runner.requests, runner.errors, runner.kinds, runner.allowed, runner.differences
+    return (
+        done,
+        runner.requests,
+        runner.errors,
+        runner.kinds,
+        runner.allowed,
+        runner.differences,
+    )
