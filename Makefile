@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cql bench-engine cassandra-jar row-race demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cql bench-engine cassandra-jar row-race row-kill demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -68,6 +68,10 @@ cassandra-jar:
 # A read that fills the row cache against a write, ROUNDS times; then the same with Cassandra's default row cache. Prints what each left stale.
 row-race: tools build
 	.venv/bin/python -m afterglow_e2e.rowrace --rounds $(or $(ROUNDS),10000) --stock
+
+# A node with the row cache killed and stopped under load, ROUNDS times, every row compared with the database after each start.
+row-kill: tools build
+	.venv/bin/python -m afterglow_e2e.rowkill --rounds $(or $(ROUNDS),50)
 
 release:
 	cargo build --locked --release --workspace --bins

@@ -10,6 +10,7 @@ import pytest
 from afterglow_e2e.cassandra import java
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.plugin import RowCacheNode
+from afterglow_e2e.rowkill import campaign
 from afterglow_e2e.rowrace import CACHED, REPLICATION, prepare, race
 
 pytestmark = pytest.mark.timeout(240)
@@ -203,6 +204,14 @@ def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
     with connect(node) as session:
         assert hits_of(session, *[("k.kept", p) for p in range(20)]) == 0
         assert all((1, "newer") in read(session, "k.kept", p) for p in range(20))
+
+
+@pytest.mark.timeout(400)
+def test_rows_are_right_however_a_node_ends_under_load():
+    """`make row-kill ROUNDS=50` is the long form, which also kills at once."""
+    wrong, compared = campaign(2, ends=("stop", "kill while stopping"))
+    assert not wrong
+    assert compared > 0
 
 
 def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):

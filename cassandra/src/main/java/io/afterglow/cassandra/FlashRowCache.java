@@ -302,8 +302,10 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
             && frame.getMethodName().equals("invalidateRowCacheForCf")) {
           return TABLE;
         }
-        if (frame.getClassName().startsWith("org.apache.cassandra.cache.AutoSavingCache$Writer")
-            || frame.getMethodName().equals("getWriter")) {
+        // The cache itself, or its inner class that writes.
+        if (frame.getClassName().startsWith("org.apache.cassandra.cache.AutoSavingCache")
+            && (frame.getMethodName().equals("getWriter")
+                || frame.getMethodName().equals("<init>"))) {
           return SAVER;
         }
       }

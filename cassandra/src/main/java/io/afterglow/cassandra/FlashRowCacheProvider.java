@@ -78,7 +78,8 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
     int kept = 0;
     for (CleanMarker.Kept table : marker.tables) {
       TableId id = TableId.fromUUID(table.id);
-      if (table.sstables.equals(node.sstables(id))) {
+      // One without SSTables has been dropped, or has nothing to be cached.
+      if (!table.sstables.isEmpty() && table.sstables.equals(node.sstables(id))) {
         tables.keep(id, table.group, table.sstables);
         kept++;
       } else {
