@@ -42,8 +42,7 @@ def campaign(direct, instance, options):
         results = pool.starmap(work, jobs)
     seconds = time.monotonic() - began
     done, requests, errors, kinds, allowed, differences = (
-        sum((result[at] for result in results), start)
-        for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
+        sum((result[at] for result in results), start) for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
     )
     after = instance.metrics()
     for kind, count in sorted(kinds.items()):
@@ -81,9 +80,7 @@ def main():
         default=secrets.token_hex(4),
         help="of all choices (default: a new one)",
     )
-    parser.add_argument(
-        "--workers", type=int, default=2, help="processes (default: %(default)s)"
-    )
+    parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="fewer tables")
     parser.add_argument(
         "--profile",
@@ -94,14 +91,8 @@ def main():
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     try:
         with contextlib.ExitStack() as stack:
-            direct = stack.enter_context(
-                Cassandra(
-                    version=RELEASES[options.release], heap="1200M", settings=SETTINGS
-                )
-            )
-            instance = stack.enter_context(
-                Afterglow(direct.contact, profile=options.profile)
-            )
+            direct = stack.enter_context(Cassandra(version=RELEASES[options.release], heap="1200M", settings=SETTINGS))
+            instance = stack.enter_context(Afterglow(direct.contact, profile=options.profile))
             await_caching(instance, seconds=120, version=4)
             return 0 if campaign(direct, instance, options) else 1
     except Failure as failure:

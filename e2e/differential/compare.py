@@ -45,11 +45,7 @@ class Parts:
                 warning, at = string(body, at)
                 self.warnings.append(warning)
         self.message = body[at:]
-        self.kind = (
-            struct.unpack_from(">i", self.message)[0]
-            if answer.opcode == rawcql.RESULT
-            else None
-        )
+        self.kind = struct.unpack_from(">i", self.message)[0] if answer.opcode == rawcql.RESULT else None
         # Ranges of the message that are ids, and the page's state.
         self.ids, self.paging_state, self.new_metadata_id = [], None, None
         if self.kind == PREPARED:
@@ -145,9 +141,9 @@ def same(direct, through, keyspaces):
         if warnings(left, keyspaces[0]) != warnings(right, keyspaces[1]):
             return False
         return same_words(left.masked(keyspaces[0]), right.masked(keyspaces[1]))
-    return left.masked(keyspaces[0]) == right.masked(keyspaces[1]) and warnings(
-        left, keyspaces[0]
-    ) == warnings(right, keyspaces[1])
+    return left.masked(keyspaces[0]) == right.masked(keyspaces[1]) and warnings(left, keyspaces[0]) == warnings(
+        right, keyspaces[1]
+    )
 
 
 def same_words(left, right):
@@ -174,22 +170,13 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     if direct.opcode != through.opcode or direct.version != through.version:
         return None
     left, right = Parts(direct), Parts(through)
-    bodies = [
-        parts.masked(keyspace)
-        for parts, keyspace in ((left, keyspaces[0]), (right, keyspaces[1]))
-    ]
-    if bodies[0] == bodies[1] and any(
-        b"USE <keyspace>" in warning for warning in left.warnings + right.warnings
-    ):
+    bodies = [parts.masked(keyspace) for parts, keyspace in ((left, keyspaces[0]), (right, keyspaces[1]))]
+    if bodies[0] == bodies[1] and any(b"USE <keyspace>" in warning for warning in left.warnings + right.warnings):
         return "warnings of USE"
     if statement.kind == "system":
         if direct.flags & TRACING and bodies[0] == bodies[1]:
             return "traces of system tables"
-        if (
-            left.kind == right.kind == ROWS
-            and left.paging_state
-            and not right.paging_state
-        ):
+        if left.kind == right.kind == ROWS and left.paging_state and not right.paging_state:
             return "pages of system tables"
         return None
     if "ttl(" in statement.text.lower():
@@ -203,9 +190,7 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     if left.kind != ROWS or right.kind != ROWS:
         return None
     states = [parts.paging_state or b"" for parts in (left, right)]
-    rest = [
-        body.replace(state, b"") for body, state in zip(bodies, states, strict=True)
-    ]
+    rest = [body.replace(state, b"") for body, state in zip(bodies, states, strict=True)]
     if all(states) and len(states[0]) == len(states[1]) and rest[0] == rest[1]:
         return "cells in paging states"
     told = right.new_metadata_id and not left.new_metadata_id

@@ -34,10 +34,7 @@ class Builder:
     def __init__(self, grammar, kind, table=None, read=False, style=None):
         self.random, self.parts = grammar.random, []
         self.statement = Statement(kind, table, read)
-        self.style = (
-            style
-            or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
-        )
+        self.style = style or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
         self.statement.named = self.style == "named"
 
     def add(self, *parts):
@@ -51,9 +48,7 @@ class Builder:
         """A literal or a marker for one of `make`'s pairs. What is no key may be null, unset or of a wrong length."""
         random = self.random
         if self.style == "literal" or random.random() < 0.15:
-            return self.add(
-                "null" if not key and random.random() < 0.02 else make(random)[0]
-            )
+            return self.add("null" if not key and random.random() < 0.02 else make(random)[0])
 
         def data(random):
             luck = random.random()
@@ -129,9 +124,7 @@ class Reads:
                 ", ".join(columns[: random.randrange(1, len(columns) + 1)]),
             )
         if clustering and random.random() < 0.08:
-            out.add(
-                " ORDER BY ", clustering[0].name, random.choice(("", " ASC", " DESC"))
-            )
+            out.add(" ORDER BY ", clustering[0].name, random.choice(("", " ASC", " DESC")))
         if random.random() < 0.05:
             out.add(" PER PARTITION LIMIT ").term(small)
         if random.random() < 0.1:
@@ -168,22 +161,12 @@ class Reads:
         elif kind == "columns":
             out.add(", ".join(some + some[: random.random() < 0.1]))
         elif kind == "alias":
-            aliases = [
-                f" AS {random.choice(('x', 'Alias', 'ttl'))}{i}"
-                for i in range(len(some))
-            ]
+            aliases = [f" AS {random.choice(('x', 'Alias', 'ttl'))}{i}" for i in range(len(some))]
             out.add(
-                ", ".join(
-                    name + random.choice((alias, alias, ""))
-                    for name, alias in zip(some, aliases, strict=True)
-                )
+                ", ".join(name + random.choice((alias, alias, "")) for name, alias in zip(some, aliases, strict=True))
             )
         elif kind == "count":
-            out.add(
-                random.choice(
-                    ("count(*)", "count(1)", "COUNT(*) AS n", f"count({value.name})")
-                )
-            )
+            out.add(random.choice(("count(*)", "count(1)", "COUNT(*) AS n", f"count({value.name})")))
         elif kind == "aggregate":
             function = random.choice(("min", "max", "sum", "avg", "count"))
             out.add(
@@ -191,14 +174,9 @@ class Reads:
                 random.choice(("", ", count(*)", f", {table.key[0].name}")),
             )
         elif kind == "times":
-            functions = ["writetime", "ttl"] + ["maxwritetime"] * (
-                self.release == "5.0"
-            )
+            functions = ["writetime", "ttl"] + ["maxwritetime"] * (self.release == "5.0")
             out.add(
-                ", ".join(
-                    f"{random.choice(functions)}({c.name})"
-                    for c in [value] + [value] * (random.random() < 0.2)
-                )
+                ", ".join(f"{random.choice(functions)}({c.name})" for c in [value] + [value] * (random.random() < 0.2))
             )
             out.add(random.choice(("", f", {value.name}")))
         elif kind == "json":
@@ -211,10 +189,7 @@ class Reads:
             statics = [column.name for column in table.of("static")]
             out.add(
                 "DISTINCT ",
-                ", ".join(
-                    [c.name for c in table.of("partition")]
-                    + statics[: random.randrange(2)]
-                ),
+                ", ".join([c.name for c in table.of("partition")] + statics[: random.randrange(2)]),
             )
         return kind in ("count", "aggregate")
 
@@ -288,15 +263,11 @@ class Reads:
                 out.add("token(").listed(partition, out.column).add(")")
         elif shape in ("filter", "index"):
             named = [column for column in table.values if column.name in table.indexes]
-            column = random.choice(
-                named if shape == "index" and named else table.columns
-            )
+            column = random.choice(named if shape == "index" and named else table.columns)
             filtering = shape == "filter"
             self.filter(out, column)
         elif shape == "part":
-            out.listed(
-                random.sample(table.key, max(1, len(table.key) - 1)), equal, " AND "
-            )
+            out.listed(random.sample(table.key, max(1, len(table.key) - 1)), equal, " AND ")
         return filtering
 
     def slice(self, out, clustering, shape, among):
@@ -305,13 +276,9 @@ class Reads:
         if shape == "clusterings":
             among(clustering[0])
         elif shape == "range":
-            out.add(clustering[0].name, f" {random.choice(operators[:2])} ").column(
-                clustering[0]
-            )
+            out.add(clustering[0].name, f" {random.choice(operators[:2])} ").column(clustering[0])
             if random.random() < 0.5:
-                out.add(
-                    " AND ", clustering[0].name, f" {random.choice(operators[2:])} "
-                ).column(clustering[0])
+                out.add(" AND ", clustering[0].name, f" {random.choice(operators[2:])} ").column(clustering[0])
         else:
             some = clustering[: random.randrange(1, len(clustering) + 1)]
             out.add(
@@ -320,18 +287,14 @@ class Reads:
                 f") {random.choice((*operators, '=', 'IN'))} ",
             )
             several = out.parts[-1].endswith("IN ")
-            out.add("((" if several else "(").listed(some, out.column).add(
-                "))" if several else ")"
-            )
+            out.add("((" if several else "(").listed(some, out.column).add("))" if several else ")")
 
     def filter(self, out, column):
         random, kind = self.random, column.kind
         if kind.name.startswith(("list", "set", "map")) and random.random() < 0.8:
             keyed = kind.name.startswith("map")
             if keyed and random.random() < 0.3:
-                out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(
-                    kind.parts[1].make
-                )
+                out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
             else:
                 by_key = keyed and random.random() < 0.5
                 out.add(column.name, " CONTAINS KEY " if by_key else " CONTAINS ")

@@ -16,23 +16,11 @@ class Writes:
         random = self.random
         table = table or self.some_table()
         if conditional is None:
-            conditional = not table.expires and random.random() < (
-                0.5 if table.name == "paxos" else 0.02
-            )
-        kinds = (
-            ("update",)
-            if table.counter and random.random() < 0.9
-            else ("insert", "insert", "update", "delete")
-        )
+            conditional = not table.expires and random.random() < (0.5 if table.name == "paxos" else 0.02)
+        kinds = ("update",) if table.counter and random.random() < 0.9 else ("insert", "insert", "update", "delete")
         kind = random.choice(kinds)
         if out is None:
-            label = (
-                "counter"
-                if table.counter
-                else f"{kind}, conditional"
-                if conditional
-                else kind
-            )
+            label = "counter" if table.counter else f"{kind}, conditional" if conditional else kind
             out = Builder(self, label, table)
         out.statement.conditional |= conditional
         getattr(self, kind)(out, table, conditional)
@@ -46,11 +34,7 @@ class Writes:
         """USING TIMESTAMP, TTL or both, or neither."""
         random = self.random
         clauses = []
-        if (
-            random.random() < 0.25
-            and not out.statement.conditional
-            or random.random() < 0.01
-        ):
+        if random.random() < 0.25 and not out.statement.conditional or random.random() < 0.01:
             clauses.append("TIMESTAMP")
         if life and random.random() < (0.7 if table.expires else 0.12):
             clauses.append("TTL")
@@ -66,9 +50,7 @@ class Writes:
                 out.add(random.choice("123"))
             else:
                 out.term(
-                    lambda random: (lambda n: (n, int(n).to_bytes(4, "big")))(
-                        random.choice(LIFE)
-                    ),
+                    lambda random: (lambda n: (n, int(n).to_bytes(4, "big")))(random.choice(LIFE)),
                     key=True,
                 )
 
@@ -83,16 +65,12 @@ class Writes:
         random = self.random
         if random.random() < 0.06:
             return self.insert_json(out, table, conditional)
-        columns = table.key + random.sample(
-            table.values, random.randrange(len(table.values) + 1)
-        )
+        columns = table.key + random.sample(table.values, random.randrange(len(table.values) + 1))
         if random.random() < 0.02:
             columns = columns[1:] or columns
         if random.random() < 0.3:
             random.shuffle(columns)
-        out.add("INSERT INTO ").table(table).add(
-            " (", ", ".join(column.name for column in columns), ") VALUES ("
-        )
+        out.add("INSERT INTO ").table(table).add(" (", ", ".join(column.name for column in columns), ") VALUES (")
         out.listed(columns, out.column).add(")")
         if conditional:
             out.add(" IF NOT EXISTS")
@@ -139,9 +117,7 @@ class Writes:
         self.using(out, table)
         statics, regular = table.of("static"), table.of("regular")
         only_static = bool(statics) and random.random() < 0.3
-        values = (
-            statics if only_static else statics[: random.randrange(2)] + regular
-        ) or table.key
+        values = (statics if only_static else statics[: random.randrange(2)] + regular) or table.key
         values = random.sample(values, random.randrange(1, min(3, len(values)) + 1))
         out.add(" SET ").listed(values, lambda column: self.assignment(out, column))
         only_static = only_static and random.random() < 0.9
@@ -154,18 +130,14 @@ class Writes:
         if column.counter:
             out.add(f"{name} = {name} {random.choice('+-')} ")
             return out.term(
-                lambda random: (lambda n: (str(n), n.to_bytes(8, "big")))(
-                    random.randrange(5)
-                ),
+                lambda random: (lambda n: (str(n), n.to_bytes(8, "big")))(random.randrange(5)),
                 key=True,
             )
         if not kind.multicell or random.random() < 0.35:
             return out.add(name, " = ").term(column.make)
         if kind.name.startswith("list"):
             if random.random() < 0.3:
-                return out.add(name, f"[{random.randrange(3)}] = ").term(
-                    kind.parts[0].make
-                )
+                return out.add(name, f"[{random.randrange(3)}] = ").term(kind.parts[0].make)
             if random.random() < 0.4:
                 return out.add(name, " = ").term(kind.make).add(" + ", name)
             return out.add(f"{name} = {name} {random.choice('+-')} ").term(kind.make)
@@ -173,12 +145,7 @@ class Writes:
             return out.add(f"{name} = {name} {random.choice('+-')} ").term(kind.make)
         if kind.name.startswith("map"):
             if random.random() < 0.5:
-                return (
-                    out.add(name, "[")
-                    .term(kind.parts[0].make)
-                    .add("] = ")
-                    .term(kind.parts[1].make)
-                )
+                return out.add(name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
             return out.add(f"{name} = {name} + ").term(kind.make)
         field, inner = random.choice(kind.parts)
         return out.add(f"{name}.{field} = ").term(inner.make)
@@ -186,19 +153,12 @@ class Writes:
     def condition(self, out, table):
         random = self.random
         if random.random() < 0.3 or not table.values:
-            return out.add(
-                random.choice((" IF EXISTS", " IF EXISTS", " IF NOT EXISTS"))
-            )
+            return out.add(random.choice((" IF EXISTS", " IF EXISTS", " IF NOT EXISTS")))
 
         def one(column):
             kind = column.kind
             if kind.multicell and kind.name.startswith("map") and random.random() < 0.5:
-                return (
-                    out.add(column.name, "[")
-                    .term(kind.parts[0].make)
-                    .add("] = ")
-                    .term(kind.parts[1].make)
-                )
+                return out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
             operator = random.choice(("=", "=", "=", "!=", "<", ">", "IN"))
             out.add(column.name, f" {operator} ")
             if operator == "IN":
@@ -207,9 +167,7 @@ class Writes:
 
         out.add(" IF ")
         return out.listed(
-            random.sample(
-                table.values, random.randrange(1, min(2, len(table.values)) + 1)
-            ),
+            random.sample(table.values, random.randrange(1, min(2, len(table.values)) + 1)),
             one,
             " AND ",
         )
@@ -225,24 +183,13 @@ class Writes:
             out.statement.kind = f"delete {shape}"
         out.add("DELETE ")
         if shape == "cells" and values:
-            out.add(
-                ", ".join(
-                    c.name
-                    for c in random.sample(
-                        values, random.randrange(1, min(3, len(values)) + 1)
-                    )
-                )
-            )
-        elif shape == "element" and (
-            chosen := [column for column in values if column.kind.multicell]
-        ):
+            out.add(", ".join(c.name for c in random.sample(values, random.randrange(1, min(3, len(values)) + 1))))
+        elif shape == "element" and (chosen := [column for column in values if column.kind.multicell]):
             column = random.choice(chosen)
             if column.kind.name.startswith("list"):
                 out.add(f"{column.name}[{random.randrange(3)}]")
             elif column.kind.name.startswith(("map", "set")):
-                out.add(column.name, "[").term(column.kind.parts[0].make, key=True).add(
-                    "]"
-                )
+                out.add(column.name, "[").term(column.kind.parts[0].make, key=True).add("]")
             else:
                 out.add(f"{column.name}.{random.choice(column.kind.parts)[0]}")
         out.add(" FROM ").table(table)
@@ -256,9 +203,7 @@ class Writes:
             self.where_key(out, table, partition)
             out.add(" AND ")
             if shape == "in":
-                out.add(clustering[0].name, " IN (").listed(
-                    [clustering[0]] * 2, out.column
-                ).add(")")
+                out.add(clustering[0].name, " IN (").listed([clustering[0]] * 2, out.column).add(")")
             else:
                 self.slice(out, clustering, random.choice(("range", "tuple")), None)
         else:
@@ -296,9 +241,7 @@ class Writes:
                 table = self.some_table(counter=kind == 2)
             style = random.choice(("literal", "positional"))
             out = Builder(self, "in a batch", table, style=style)
-            statements.append(
-                self.modification(table, out, conditional=conditional).done()
-            )
+            statements.append(self.modification(table, out, conditional=conditional).done())
         return kind, statements
 
     def change(self):
@@ -307,9 +250,10 @@ class Writes:
         table = next(table for table in self.tables if table.alters)
         out = Builder(self, "schema change", table, style="literal")
         if random.random() < 0.3:
+            # Of tables without conditional writes: what Paxos has agreed upon may come back after a TRUNCATE, or not.
             return (
                 Builder(self, "truncate", table, style="literal")
-                .add(f"TRUNCATE {KEYSPACE}.{self.some_table().name}")
+                .add(f"TRUNCATE {KEYSPACE}.{self.some_table(counter=True).name}")
                 .done()
             )
         luck = random.random()
@@ -325,7 +269,5 @@ class Writes:
             table.columns = [column for column in table.columns if column.name != name]
             out.add(f"ALTER TABLE {KEYSPACE}.{table.name} DROP {name}")
         else:
-            out.add(
-                f"ALTER TABLE {KEYSPACE}.{table.name} WITH comment = '{random.randrange(1000)}'"
-            )
+            out.add(f"ALTER TABLE {KEYSPACE}.{table.name} WITH comment = '{random.randrange(1000)}'")
         return out.done()

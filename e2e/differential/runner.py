@@ -103,10 +103,7 @@ class Side:
     def __init__(self, contact, keyspace, versions):
         host, port = contact.rsplit(":", 1)
         self.keyspace = keyspace.encode()
-        self.clients = {
-            version: RawClient(host, int(port), version, timeout=60)
-            for version in versions
-        }
+        self.clients = {version: RawClient(host, int(port), version, timeout=60) for version in versions}
         self.prepared = OrderedDict()
 
     def text(self, text):
@@ -119,16 +116,12 @@ class Options:
     def __init__(self, random, version, statement, moment):
         self.version = version
         self.consistency = random.choices(CONSISTENCIES, WEIGHTS)[0]
+        if statement.text.startswith("USE"):
+            self.consistency = 1  # Afterglow asks for the keyspace by itself, at a level of its own
         self.skip_metadata = random.random() < 0.4
-        self.page_size = random.choices(
-            (5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1)
-        )[0]
+        self.page_size = random.choices((5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1))[0]
         self.paging_state = None
-        self.serial = (
-            random.choice((None, None, None, 8, 9, 1))
-            if statement.conditional
-            else None
-        )
+        self.serial = random.choice((None, None, None, 8, 9, 1)) if statement.conditional else None
         self.timestamp = None if statement.read and random.random() < 0.3 else moment
         if random.random() < 0.02 and not statement.read:
             self.timestamp = None
@@ -147,10 +140,7 @@ class Options:
             if names:
                 flags |= 0x40
                 order = self.names
-            body = b"".join(
-                (rawcql.string(names[i]) if names else b"") + rawcql.value(values[i])
-                for i in order
-            )
+            body = b"".join((rawcql.string(names[i]) if names else b"") + rawcql.value(values[i]) for i in order)
             parts += struct.pack(">H", len(values)) + body
         if self.skip_metadata:
             flags |= 2
@@ -161,12 +151,7 @@ class Options:
             flags |= 8
             parts += rawcql.value(self.paging_state[side])
         more, tail = self.tail(side)
-        return (
-            struct.pack(">H", self.consistency)
-            + self.flags(flags | more)
-            + parts
-            + tail
-        )
+        return struct.pack(">H", self.consistency) + self.flags(flags | more) + parts + tail
 
     def tail(self, side):
         """What QUERY, EXECUTE and BATCH have in common."""
@@ -192,9 +177,7 @@ class Options:
         """Flags of the header, and the body with what stands before it."""
         flags = 2 if self.tracing else 0
         if self.payload:
-            return flags | 4, struct.pack(">H", 1) + rawcql.string(
-                "key"
-            ) + rawcql.value(b"payload") + body
+            return flags | 4, struct.pack(">H", 1) + rawcql.string("key") + rawcql.value(b"payload") + body
         return flags, body
 
 
@@ -256,11 +239,7 @@ class Runner:
             return self.batch(version)
         if self.kept and random.random() < 0.3:
             statement = random.choice(self.kept)
-            if (
-                statement.table is None
-                or not statement.table.alters
-                or random.random() < 0.9
-            ):
+            if statement.table is None or not statement.table.alters or random.random() < 0.9:
                 return self.execute(statement, version)
         statement = self.grammar.statement()
         if statement.kind in ("schema change", "truncate"):
@@ -274,9 +253,7 @@ class Runner:
         names = statement.names if statement.named else None
 
         def request(side):
-            body = rawcql.long_string(
-                self.text_of(side, statement, options)
-            ) + options.encode(side, values, names)
+            body = rawcql.long_string(self.text_of(side, statement, options)) + options.encode(side, values, names)
             return self.framed(rawcql.QUERY, options, body)
 
         self.kinds[statement.kind] += 1
@@ -318,30 +295,22 @@ class Runner:
             self.kept.append(statement)
             if len(self.kept) > KEPT:
                 self.kept.pop(self.random.randrange(KEPT))
-        names = (
-            statement.names if statement.named and self.random.random() < 0.7 else None
-        )
+        names = statement.names if statement.named and self.random.random() < 0.7 else None
 
         def request(side):
             prepared_id, metadata_id = side.prepared[statement.text]
             body = rawcql.short_bytes(prepared_id)
             if version >= 5:
                 body += rawcql.short_bytes(metadata_id or b"\0" * 16)
-            return self.framed(
-                rawcql.EXECUTE, options, body + options.encode(side, values, names)
-            )
+            return self.framed(rawcql.EXECUTE, options, body + options.encode(side, values, names))
 
         self.kinds[f"{statement.kind}, prepared"] += 1
-        self.exchange(
-            statement, version, options, request, f"EXECUTE {values}", [statement]
-        )
+        self.exchange(statement, version, options, request, f"EXECUTE {values}", [statement])
 
     def prepare(self, statement, version):
         """Whether both sides have an id for the statement now."""
         known = all(statement.text in side.prepared for side in self.sides)
-        if known and (
-            version < 5 or all(side.prepared[statement.text][1] for side in self.sides)
-        ):
+        if known and (version < 5 or all(side.prepared[statement.text][1] for side in self.sides)):
             return True
 
         def request(side):
@@ -367,55 +336,38 @@ class Runner:
     def batch(self, version):
         """A BATCH request of texts and prepared statements."""
         kind, statements = self.grammar.batched()
-        whole = self.grammar.fixed(
-            f"batch {('logged', 'unlogged', 'of counters')[kind]}", ""
-        )
+        whole = self.grammar.fixed(f"batch {('logged', 'unlogged', 'of counters')[kind]}", "")
         whole.text = "; ".join(statement.text for statement in statements)
         whole.conditional = any(statement.conditional for statement in statements)
         options, _ = self.prepare_options(whole, version)
         options.page_size, options.skip_metadata = None, False
-        ready = [
-            self.random.random() < 0.4 and self.prepare(one, version)
-            for one in statements
-        ]
+        ready = [self.random.random() < 0.4 and self.prepare(one, version) for one in statements]
         drawn = [one.values(self.random) for one in statements]
 
         def request(side):
             body = bytes([kind]) + struct.pack(">H", len(statements))
-            for statement, prepared, values in zip(
-                statements, ready, drawn, strict=True
-            ):
+            for statement, prepared, values in zip(statements, ready, drawn, strict=True):
                 if prepared:
                     body += b"\1" + rawcql.short_bytes(side.prepared[statement.text][0])
                 else:
-                    body += b"\0" + rawcql.long_string(
-                        self.text_of(side, statement, options)
-                    )
-                body += struct.pack(">H", len(values)) + b"".join(
-                    map(rawcql.value, values)
-                )
+                    body += b"\0" + rawcql.long_string(self.text_of(side, statement, options))
+                body += struct.pack(">H", len(values)) + b"".join(map(rawcql.value, values))
             flags, tail = options.tail(side)
             body += struct.pack(">H", options.consistency) + options.flags(flags) + tail
             return self.framed(rawcql.BATCH, options, body)
 
         self.kinds[whole.kind] += 1
-        used = [
-            one for one, prepared in zip(statements, ready, strict=True) if prepared
-        ]
+        used = [one for one, prepared in zip(statements, ready, strict=True) if prepared]
         self.exchange(whole, version, options, request, f"BATCH {drawn}", used)
 
     def exchange(self, statement, version, options, request, what, used=()):
         """Send, compare, and ask again: reads through Afterglow alone, and further pages. `used`: what is prepared."""
-        if not statement.read and (
-            options.timestamp is None or " IF " in statement.text
-        ):
+        if not statement.read and (options.timestamp is None or " IF " in statement.text):
             # The coordinator's clock has milliseconds: let that of the last write time be over.
             time.sleep(0.002)
         answers = self.unprepared(used, version, request, self.both(version, request))
         if not statement.read:
-            self.recent.append(
-                f"{version} {what} {options.timestamp} {statement.text[:300]}"
-            )
+            self.recent.append(f"{version} {what} {options.timestamp} {statement.text[:300]}")
         self.judge(statement, version, options, answers, request, what)
         if not statement.read:
             return
@@ -436,12 +388,8 @@ class Runner:
             if not all(states):
                 break
             options.paging_state = dict(zip(self.sides, states, strict=True))
-            answers = self.unprepared(
-                used, version, request, self.both(version, request)
-            )
-            self.judge(
-                statement, version, options, answers, request, f"{what}, page {page}"
-            )
+            answers = self.unprepared(used, version, request, self.both(version, request))
+            self.judge(statement, version, options, answers, request, f"{what}, page {page}")
 
     def unprepared(self, used, version, request, answers):
         """A server that forgot a statement is told it again, as drivers do, and asked again; the other side is not."""
@@ -452,9 +400,7 @@ class Runner:
                 self.allowed["prepared again"] += side is self.direct
                 for statement in used:
                     opcode, body, flags = self.prepare_request(statement, version, side)
-                    part = compare.Parts(
-                        side.clients[version].request(opcode, body, flags)
-                    )
+                    part = compare.Parts(side.clients[version].request(opcode, body, flags))
                     if part.kind == compare.PREPARED:
                         side.prepared[statement.text] = (
                             part.prepared_id,
@@ -471,9 +417,7 @@ class Runner:
             self.learn(statement, side, answer)
         if compare.same(*answers, self.keyspaces):
             return
-        name = compare.allowed(
-            statement, *answers, self.keyspaces, options.skip_metadata
-        )
+        name = compare.allowed(statement, *answers, self.keyspaces, options.skip_metadata)
         if name is None and self.settles(statement, version, options, request):
             name = "seconds of a TTL"
         if name is not None:
@@ -484,17 +428,8 @@ class Runner:
     @staticmethod
     def learn(statement, side, answer):
         """The columns' new id, for the next request, as drivers do."""
-        parts = (
-            compare.Parts(answer)
-            if answer.version & 127 >= 5 and answer.opcode == rawcql.RESULT
-            else None
-        )
-        if (
-            parts
-            and parts.kind == compare.ROWS
-            and parts.new_metadata_id
-            and statement.text in side.prepared
-        ):
+        parts = compare.Parts(answer) if answer.version & 127 >= 5 and answer.opcode == rawcql.RESULT else None
+        if parts and parts.kind == compare.ROWS and parts.new_metadata_id and statement.text in side.prepared:
             side.prepared[statement.text] = (
                 side.prepared[statement.text][0],
                 parts.new_metadata_id,
@@ -503,9 +438,7 @@ class Runner:
     def settles(self, statement, version, options, request):
         """Whether a read that tells or depends on seconds is answered alike when asked again."""
         table = statement.table
-        fleeting = "ttl(" in statement.text.lower() or (
-            table is not None and (table.expires or table.view)
-        )
+        fleeting = "ttl(" in statement.text.lower() or (table is not None and (table.expires or table.view))
         if not fleeting or not statement.text.lstrip().upper().startswith("SELECT"):
             return False
         for _ in range(4):
@@ -515,32 +448,21 @@ class Runner:
         return False
 
     def report(self, statement, version, options, answers, what):
-        state = {
-            name: value
-            for name, value in vars(options).items()
-            if value and name != "paging_state"
-        }
+        state = {name: value for name, value in vars(options).items() if value and name != "paging_state"}
         lines = [
             f"{statement.kind}, v{version}, {what}",
             f"  {statement.text}",
             f"  {state}",
         ]
-        lines += [
-            f"  {name:8}{answer!r}"[:1200]
-            for name, answer in zip(("direct", "through"), answers, strict=True)
-        ]
+        lines += [f"  {name:8}{answer!r}"[:1200] for name, answer in zip(("direct", "through"), answers, strict=True)]
         if statement.table is not None:
-            here = [
-                write for write in self.recent if f".{statement.table.name} " in write
-            ]
+            here = [write for write in self.recent if f".{statement.table.name} " in write]
             lines += [f"  before: {write}" for write in here[-12:]]
         self.differences.append("\n".join(lines))
         # What differs now would differ again and again.
         if statement.table is not None:
             for side in self.sides:
-                side.clients[4].query(
-                    side.text(f"TRUNCATE {KEYSPACE}.{statement.table.name}")
-                )
+                side.clients[4].query(side.text(f"TRUNCATE {KEYSPACE}.{statement.table.name}"))
 
     def close(self):
         for side in self.sides:

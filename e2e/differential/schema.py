@@ -11,9 +11,7 @@ from .values import (
     vector_of,
 )
 
-INT, TEXT, BIGINT, BLOB, UUID = (
-    SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid")
-)
+INT, TEXT, BIGINT, BLOB, UUID = (SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid"))
 COUNTER = SCALAR["bigint"]
 # Stands in every text where a keyspace's name goes; each side has its own.
 KEYSPACE = "KSNAME"
@@ -74,9 +72,7 @@ class Table:
     def create(self):
         """All statements that make it."""
         partition = ", ".join(column.name for column in self.of("partition"))
-        key = ", ".join(
-            [f"({partition})", *(column.name for column in self.of("clustering"))]
-        )
+        key = ", ".join([f"({partition})", *(column.name for column in self.of("clustering"))])
         columns = ", ".join(column.declared() for column in self.columns)
         options = f" WITH {' AND '.join(self.options)}" if self.options else ""
         yield f"CREATE TABLE {KEYSPACE}.{self.name} ({columns}, PRIMARY KEY ({key})){options}"
@@ -90,19 +86,12 @@ def types(fields):
     return f"CREATE TYPE {KEYSPACE}.place ({listing})"
 
 
-def keyed(
-    name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), **options
-):
+def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), **options):
     """A table with so many key columns: k or k0, k1, ...; c or c0, c1, ..."""
 
     def columns(letter, role, kinds):
-        names = (
-            [letter] if len(kinds) == 1 else [f"{letter}{i}" for i in range(len(kinds))]
-        )
-        return [
-            Column(column, kind, role)
-            for column, kind in zip(names, kinds, strict=True)
-        ]
+        names = [letter] if len(kinds) == 1 else [f"{letter}{i}" for i in range(len(kinds))]
+        return [Column(column, kind, role) for column, kind in zip(names, kinds, strict=True)]
 
     keys = columns("k", "partition", kinds[:partition])
     keys += columns("c", "clustering", kinds[partition : partition + clustering])
@@ -169,9 +158,7 @@ def tables(random, release, short):
                 Column("s", COUNTER, "static", counter=True),
             ],
         ),
-        keyed(
-            "paxos", [Column("v", INT), Column("w", TEXT), Column("s", INT, "static")]
-        ),
+        keyed("paxos", [Column("v", INT), Column("w", TEXT), Column("s", INT, "static")]),
         keyed(
             "mortal",
             [Column("v", INT), Column("w", TEXT)],
@@ -221,12 +208,8 @@ def tables(random, release, short):
                 kinds=(kind, kind),
             )
         )
-    found.append(
-        keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT))
-    )
-    found.append(
-        keyed("key_tuple", [Column("v", INT)], kinds=(INT, tuple_of(INT, TEXT)))
-    )
+    found.append(keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT)))
+    found.append(keyed("key_tuple", [Column("v", INT)], kinds=(INT, tuple_of(INT, TEXT))))
     for table in found:
         for column in table.key:
             column.domain = [column.kind.make(random) for _ in range(4)]

@@ -44,9 +44,7 @@ def integer(size, name):
     top = 1 << (8 * size - 1)
 
     def make(random):
-        number = random.choice(
-            (0, 1, -1, 7, top - 1, -top, random.randrange(-top, top))
-        )
+        number = random.choice((0, 1, -1, 7, top - 1, -top, random.randrange(-top, top)))
         return str(number), number.to_bytes(size, "big", signed=True)
 
     return Type(name, make)
@@ -62,9 +60,7 @@ def varint_bytes(number):
 
 
 def make_varint(random):
-    number = random.choice(
-        (0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9))
-    )
+    number = random.choice((0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9)))
     return str(number), varint_bytes(number)
 
 
@@ -112,9 +108,7 @@ def text(name, words):
 
 
 def make_blob(random):
-    data = random.choice(
-        (b"", b"\0", b"\xff\xfe", random.randbytes(random.randrange(1, 20)))
-    )
+    data = random.choice((b"", b"\0", b"\xff\xfe", random.randbytes(random.randrange(1, 20))))
     return "0x" + data.hex(), data
 
 
@@ -154,9 +148,7 @@ def make_timestamp(random):
     millis = random.choice((0, 1, -1, 1_600_000_000_000 + random.randrange(10**9)))
     literal = str(millis)
     if millis == 0:
-        literal = random.choice(
-            ("'1970-01-01T00:00:00.000+0000'", "'1970-01-01 00:00+0000'")
-        )
+        literal = random.choice(("'1970-01-01T00:00:00.000+0000'", "'1970-01-01 00:00+0000'"))
     return literal, struct.pack(">q", millis)
 
 
@@ -229,9 +221,7 @@ SCALAR = {kind.name: kind for kind in SCALARS}
 
 
 def sized(data):
-    return (
-        struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
-    )
+    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
 def listed(kind, brackets, element, size=3, frozen=False):
@@ -243,9 +233,7 @@ def listed(kind, brackets, element, size=3, frozen=False):
                 key=lambda pair: pair[1],
             )
         literal = brackets[0] + ", ".join(literal for literal, _ in pairs) + brackets[1]
-        return literal, struct.pack(">i", len(pairs)) + b"".join(
-            sized(data) for _, data in pairs
-        )
+        return literal, struct.pack(">i", len(pairs)) + b"".join(sized(data) for _, data in pairs)
 
     name = f"{kind}<{element}>"
     return Type(
@@ -287,13 +275,8 @@ def map_of(key, value, frozen=False):
 
 def tuple_of(*elements):
     def make(random):
-        pairs = [
-            ("null", None) if random.random() < 0.2 else kind.make(random)
-            for kind in elements
-        ]
-        return "(" + ", ".join(p[0] for p in pairs) + ")", b"".join(
-            sized(p[1]) for p in pairs
-        )
+        pairs = [("null", None) if random.random() < 0.2 else kind.make(random) for kind in elements]
+        return "(" + ", ".join(p[0] for p in pairs) + ")", b"".join(sized(p[1]) for p in pairs)
 
     return Type(f"frozen<tuple<{', '.join(map(str, elements))}>>", make, parts=elements)
 
@@ -302,10 +285,7 @@ def user_type(name, fields, frozen):
     """Fields are pairs of name and type."""
 
     def make(random):
-        pairs = [
-            (field, *(("null", None) if random.random() < 0.2 else kind.make(random)))
-            for field, kind in fields
-        ]
+        pairs = [(field, *(("null", None) if random.random() < 0.2 else kind.make(random))) for field, kind in fields]
         literal = ", ".join(f"{field}: {literal}" for field, literal, _ in pairs)
         return "{" + literal + "}", b"".join(sized(data) for _, _, data in pairs)
 
@@ -322,9 +302,7 @@ def vector_of(element, size):
     def make(random):
         pairs = [element.make(random) for _ in range(size)]
         fixed = element.name in ("float", "int", "double", "bigint")
-        data = b"".join(
-            data if fixed else unsigned_vint(len(data)) + data for _, data in pairs
-        )
+        data = b"".join(data if fixed else unsigned_vint(len(data)) + data for _, data in pairs)
         return "[" + ", ".join(literal for literal, _ in pairs) + "]", data
 
     return Type(f"vector<{element}, {size}>", make, key=False, parts=(element,))
