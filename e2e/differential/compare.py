@@ -20,6 +20,7 @@ ALLOWED = {
     "prepared again": "a server forgets statements, after ALTER TABLE for one; Afterglow prepares them again unseen",
     "columns told anew": "after a change of a schema, where a server has the client prepare again",
     "warnings of USE": "a server warns of USE with prepared statements when it sees a text first",
+    "warnings of refusals": "a server warns of a count over a system table even if it then refuses the level",
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
     "traces of system tables": "Afterglow answers for the system tables of its own and traces nothing",
     "cells in paging states": "a paging state may name a list's cell by its id, which has the coordinator's clock",
@@ -174,6 +175,8 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     if bodies[0] == bodies[1] and any(b"USE <keyspace>" in warning for warning in left.warnings + right.warnings):
         return "warnings of USE"
     if statement.kind == "system":
+        if direct.opcode == rawcql.ERROR and bodies[0] == bodies[1]:
+            return "warnings of refusals"
         if direct.flags & TRACING and bodies[0] == bodies[1]:
             return "traces of system tables"
         if left.kind == right.kind == ROWS and left.paging_state and not right.paging_state:

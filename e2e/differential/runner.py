@@ -191,6 +191,8 @@ class Runner:
         self.direct = Side(direct, f"difa{number}", self.versions)
         self.through = Side(through, f"difb{number}", self.versions)
         self.sides = (self.direct, self.through)
+        # What Afterglow's side of the database says when it is asked directly: whether a difference is the cache's.
+        self.past = Side(direct, f"difb{number}", self.versions)
         self.keyspaces = tuple(side.keyspace for side in self.sides)
         self.kinds, self.allowed, self.differences, self.errors = (
             Counter(),
@@ -367,7 +369,7 @@ class Runner:
             time.sleep(0.002)
         answers = self.unprepared(used, version, request, self.both(version, request))
         if not statement.read:
-            self.recent.append(f"{version} {what} {options.timestamp} {statement.text[:300]}")
+            self.recent.append(f"{version} {what} {options.timestamp} {statement.text}")
         self.judge(statement, version, options, answers, request, what)
         if not statement.read:
             return
@@ -423,7 +425,7 @@ class Runner:
         if name is not None:
             self.allowed[name] += 1
             return
-        self.report(statement, version, options, answers, what)
+        self.report(statement, version, options, answers, what, request)
 
     @staticmethod
     def learn(statement, side, answer):
@@ -447,7 +449,7 @@ class Runner:
             time.sleep(0.5)
         return False
 
-    def report(self, statement, version, options, answers, what):
+    def report(self, statement, version, options, answers, what, request):
         state = {name: value for name, value in vars(options).items() if value and name != "paging_state"}
         lines = [
             f"{statement.kind}, v{version}, {what}",
@@ -455,8 +457,15 @@ class Runner:
             f"  {state}",
         ]
         lines += [f"  {name:8}{answer!r}"[:1200] for name, answer in zip(("direct", "through"), answers, strict=True)]
+        if statement.read and options.paging_state is None:
+            opcode, body, flags = self.prepare_request(statement, version, self.past)
+            part = compare.Parts(self.past.clients[version].request(opcode, body, flags))
+            if part.kind == compare.PREPARED:
+                self.past.prepared[statement.text] = part.prepared_id, part.metadata_id
+            opcode, body, flags = request(self.past)
+            lines.append(f"  past Afterglow: {self.past.clients[version].request(opcode, body, flags)!r}"[:1200])
         if statement.table is not None:
-            here = [write for write in self.recent if f".{statement.table.name} " in write]
+            here = [write for write in self.recent if f".{statement.table.name}" in write]
             lines += [f"  before: {write}" for write in here[-12:]]
         self.differences.append("\n".join(lines))
         # What differs now would differ again and again.
@@ -465,6 +474,6 @@ class Runner:
                 side.clients[4].query(side.text(f"TRUNCATE {KEYSPACE}.{statement.table.name}"))
 
     def close(self):
-        for side in self.sides:
+        for side in (*self.sides, self.past):
             for client in side.clients.values():
                 client.close()
