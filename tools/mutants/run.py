@@ -1,6 +1,7 @@
 """Shows that the simulation bites: makes deliberate mistakes in a copy of the engine and has each found.
 
-run.py             every mistake of mutants.toml, one line for each with the seed that found it
+run.py             every mistake of mutants.toml, one line for each with the seed that found it; what no seed finds must
+                   be found by a history that is told step by step, or by a kept run that once failed
 run.py TEXT        those whose name has TEXT in it
 run.py --check     only whether each can still be made
 """
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target/mutants/tree"
 BUILD = ROOT / "target/mutants/build"
 TEST = "sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep"
+HISTORIES = ["sim::scenarios", "sim::openings", "sim::what_once_failed"]
 SEEDS = 20_000
 TIMEOUT = 900
 
@@ -90,6 +92,29 @@ def simulate(binary, number, seeds):
     return None, None
 
 
+def replay(binary, number):
+    """Runs what the simulation tells step by step, and the runs that once failed; the first of them that fails, or None."""
+    env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
+    command = [binary, *HISTORIES, "--test-threads=2"]
+    try:
+        output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None, None
+    if trace := re.search(r"regressions/(\S+) fails again", output.stdout):
+        return "the kept run", trace[1]
+    failed = re.search(r"^test (sim::\S+) \.\.\. FAILED$", output.stdout, re.MULTILINE)
+    return ("the history", failed[1]) if failed else (None, None)
+
+
+def find(binary, number, seeds):
+    """What finds a mistake, in words; None when nothing does."""
+    seed, message = simulate(binary, number, seeds)
+    if seed is not None:
+        return f"seed {seed:>6}: {message}"
+    what, name = replay(binary, number)
+    return what and f"{what} {name}"
+
+
 def main(arguments):
     mutants = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text())["mutant"]
     texts = mutate(mutants)
@@ -108,10 +133,10 @@ def main(arguments):
         if arguments and arguments[0] not in mutant["name"]:
             continue
         began, seeds = time.monotonic(), mutant.get("seeds", SEEDS)
-        seed, message = simulate(binary, number, seeds)
-        outcome = f"NOT FOUND in {seeds} seeds" if seed is None else f"seed {seed:>6}: {message}"
-        print(f"{mutant['name']:<76} {outcome} ({time.monotonic() - began:.0f} s)", flush=True)
-        tried, found = tried + 1, found + (seed is not None)
+        outcome = find(binary, number, seeds)
+        line = outcome or f"NOT FOUND in {seeds} seeds, nor by any history"
+        print(f"{mutant['name']:<76} {line} ({time.monotonic() - began:.0f} s)", flush=True)
+        tried, found = tried + 1, found + bool(outcome)
     print(f"{found} of {tried} found")
     sys.exit(0 if found == tried else 1)
 

@@ -358,9 +358,14 @@ impl SegmentTable {
         }
     }
 
+    /// Writes to it that are on their way.
+    pub fn pending(&self, segment: u32) -> u32 {
+        self.at(segment).pending.load(Ordering::Acquire)
+    }
+
     /// Whether writes to it are on their way.
     pub fn is_pending(&self, segment: u32) -> bool {
-        self.at(segment).pending.load(Ordering::Acquire) > 0
+        self.pending(segment) > 0
     }
 
     /// Whether recovery has found a segment without a footer that is not written yet. A checkpoint must not call it sealed.

@@ -38,6 +38,9 @@ pub enum StreamId {
 /// Number of streams.
 pub const STREAMS: usize = 3;
 
+/// Number of a job that writes a footer.
+const FOOTER: u64 = u64::MAX;
+
 /// Why a record was not appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendError {
@@ -73,7 +76,7 @@ pub struct WriteJob {
     pub data: Arc<AlignedBuf>,
     /// Operations that wait for it.
     pub awaited: Vec<u64>,
-    /// Chunks are counted in the order in which they were closed; footers are not.
+    /// Chunks are counted in the order in which they were closed; [`FOOTER`] for footers.
     number: u64,
 }
 
@@ -320,7 +323,7 @@ impl Streams {
             start,
             data: Arc::new(data),
             awaited: Vec::new(),
-            number: 0,
+            number: FOOTER,
         });
     }
 
@@ -333,7 +336,7 @@ impl Streams {
         self.table.write_started(segment);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
         let start = self.table.segment_size() - len;
-        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new(), number: 0 });
+        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new(), number: FOOTER });
     }
 
     /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
@@ -437,9 +440,16 @@ impl Streams {
         self.closed.lock().iter().all(|job| job.number >= before)
     }
 
-    /// The next job for the device.
+    /// The next job for the device. A footer has to wait until all it lists is written: recovery believes it, and would take a
+    /// record that is not there for the newest copy of an object that has another.
     pub fn next_job(&self) -> Option<WriteJob> {
-        self.queue.lock().pop_front()
+        let mut queue = self.queue.lock();
+        let at = queue.iter().position(|job| self.is_due(job))?;
+        queue.remove(at)
+    }
+
+    fn is_due(&self, job: &WriteJob) -> bool {
+        job.number != FOOTER || self.table.pending(job.segment) == 1
     }
 
     /// A job is over: its bytes are on flash, or its segment is retired.
@@ -468,9 +478,9 @@ impl Streams {
         open.sum::<u64>() + self.closed.lock().iter().map(|job| job.data.len() as u64).sum::<u64>()
     }
 
-    /// Whether jobs wait to be handed to the device.
+    /// Whether jobs wait that can be handed to the device.
     pub fn has_jobs(&self) -> bool {
-        !self.queue.lock().is_empty()
+        self.queue.lock().iter().any(|job| self.is_due(job))
     }
 
     /// Whether a stream holds this segment, also one that was retired.

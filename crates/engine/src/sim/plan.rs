@@ -266,13 +266,15 @@ impl Plan {
         let mut maker = Maker { hot: 1 + setup.keys / 8, setup: &setup, weather, steps: Vec::new() };
         let long = seed % 64 == 63;
         let count = if long { 2_500 } else { 100 + r.below(300) };
+        // Half of the long ones read a few keys again and again: what has to go is then more popular than what comes.
+        let popular = long && r.chance(0.5);
         match weather {
             Weather::Fair => {}
             Weather::Slow => maker.push(r, What::Fault { fault: Fault::Slow, permille: 50 }),
             Weather::Foul => maker.foul(r),
         }
         for _ in 0..count {
-            let what = maker.any(r);
+            let what = if popular && r.chance(0.6) { maker.read_hot(r) } else { maker.any(r) };
             maker.push(r, what);
         }
         maker.push(r, What::Rest);
@@ -307,10 +309,19 @@ impl Setup {
     fn random(seed: u64, r: &mut SimRandom) -> Self {
         let segment_kib = choose(r, &[16, 16, 16, 32, 64]);
         let devices = choose(r, &[1, 1, 2, 2, 3]);
-        let total = 9 + r.below(if segment_kib == 64 { 3 } else { 10 }) as u32;
+        // Half of the caches are so small that something is always being reclaimed.
+        let tight = r.chance(0.5);
+        let total = if tight {
+            8 + r.below(3) as u32
+        } else {
+            11 + r.below(if segment_kib == 64 { 3 } else { 10 }) as u32
+        };
         let mut segments = vec![total / devices; devices as usize];
-        // Devices of unequal size.
-        segments[0] += total % devices + 2;
+        segments[0] += total % devices;
+        if devices > 1 {
+            // Devices of unequal size.
+            (segments[0], segments[1]) = (segments[0] + 1, segments[1] - 1);
+        }
         Self {
             seed,
             segment_kib,
@@ -318,7 +329,7 @@ impl Setup {
             journal_kib: choose(r, &[8, 8, 12, 16, 32]),
             size: Size::random(r),
             tag_bits: choose(r, &[16, 16, 16, 8, 5]),
-            reinsertion: choose(r, &[0.0, 0.15, 0.5, 2.0]),
+            reinsertion: choose(r, if tight { &[0.15, 2.0, 2.0, 2.0] } else { &[0.0, 0.15, 0.5, 2.0] }),
             write_budget: r.chance(0.1).then(|| 20 + r.below(100)),
             namespaces: (0..2 + r.below(3)).map(|_| Options::random(r)).collect(),
             keys: 12 + r.below(50) as u32,
@@ -369,6 +380,11 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn push(&mut self, r: &mut SimRandom, what: What) {
         self.steps.push(Step { salt: r.next_u64() >> 32, what });
+    }
+
+    fn read_hot(&self, r: &mut SimRandom) -> What {
+        let ns = r.below(self.setup.namespaces.len() as u64) as u8;
+        What::Read { key: Key { ns, n: r.below(self.hot.into()) as u32 }, race: Race::None }
     }
 
     fn any(&mut self, r: &mut SimRandom) -> What {
