@@ -93,7 +93,7 @@ def simulate(binary, number, seeds):
 
 
 def replay(binary, number):
-    """Runs what the simulation tells step by step, and the runs that once failed; the first of them that fails, or None."""
+    """Runs what the simulation tells step by step, and the runs that once failed; the first that fails, or None."""
     env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
     command = [binary, *HISTORIES, "--test-threads=2"]
     try:

@@ -33,6 +33,9 @@ pub struct Reclaim {
     keep: VecDeque<Entry>,
     reading: usize,
     copies: Copies,
+    /// Bytes of what lives in DRAM that may still be copied anew. A reclaim must gain something, also where more lives in DRAM
+    /// than fits flash.
+    room: u32,
 }
 
 /// Copies of a reclaimed segment's records.
@@ -50,8 +53,10 @@ enum Copies {
 enum Hot {
     /// DRAM does not have it.
     Absent,
-    /// It is done with.
+    /// It is in an open chunk.
     Copied,
+    /// It is in DRAM alone now.
+    GivenUp,
     /// Too many chunks wait for the device.
     Later,
 }
@@ -122,7 +127,8 @@ impl Driver {
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
         let (keep, copies) = (VecDeque::new(), Copies::None);
-        self.reclaim = Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies });
+        self.reclaim =
+            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0 });
         self.submit(out, Purpose::Reclaim(Part::Footer), place.device, offset, IoKind::Read { len });
     }
 
@@ -137,10 +143,18 @@ impl Driver {
             let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
             let mut shard = core.shard(hash).lock();
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
-            match copy_hot(core, &mut shard, &entry, at, forced) {
+            let admission = if forced { Admission::Forced } else { Admission::Asked };
+            let has_room = entry.len.get() <= reclaim.room;
+            match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
                     reclaim.copies = Copies::Appended;
+                    reclaim.room -= entry.len.get();
+                    continue;
+                }
+                Hot::GivenUp => {
+                    core.totals.copies_lost.inc();
+                    shard.clear_if(hash, at);
                     continue;
                 }
                 Hot::Later => {
@@ -196,7 +210,9 @@ impl Driver {
                     reached!(ReclaimBlind);
                 }
                 // Without its footer the slots into the segment stay; lookups clear them when they find nothing.
-                reclaim.entries = Some(entries.unwrap_or_default());
+                let entries: VecDeque<Entry> = entries.unwrap_or_default();
+                reclaim.room = entries.iter().map(|e| e.len.get()).sum::<u32>() / 4 * 3;
+                reclaim.entries = Some(entries);
             }
             Part::Record { entry, skip } => {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
@@ -246,14 +262,18 @@ impl Driver {
 }
 
 /// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may cost the last seconds, but
-/// may be among the hottest. Where there is no room for it, it waits among the dirty, and is in DRAM alone.
-fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, at: Location, forced: bool) -> Hot {
+/// may be among the hottest. Where no segment is free it waits among the dirty; where it is refused (or no `admission` asked
+/// for) nobody asks again until it is evicted.
+fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Admission>) -> Hot {
     let (hash, version) = (entry.hash.get(), entry.version.get());
     let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
         return Hot::Absent;
     };
-    let admission = if forced { Admission::Forced } else { Admission::Asked };
-    match core.write_out(shard, &object, admission) {
+    let written = match admission {
+        Some(admission) => core.write_out(shard, &object, admission),
+        None => Err(DropReason::NotAdmitted),
+    };
+    match written {
         Ok(to) => {
             reached!(ReclaimCopied);
             shard.dram.mark_clean(hash, version, to);
@@ -265,12 +285,11 @@ fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, at: Location, forced:
             shard.dram.mark_dirty(hash, version);
         }
         Err(_) => {
+            reached!(ReclaimRefused);
             shard.dram.mark_clean(hash, version, NOWHERE);
         }
     }
-    core.totals.copies_lost.inc();
-    shard.clear_if(hash, at);
-    Hot::Copied
+    Hot::GivenUp
 }
 
 fn location(segment: u32, entry: &Entry) -> Location {

@@ -5,3 +5,6 @@ mod stream;
 
 pub use state::{Place, SegmentState, SegmentTable};
 pub use stream::{AppendError, Object, StreamId, Streams, StreamsConfig, WriteJob};
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -75,6 +75,7 @@ paths! {
     ReinsertRaced = "reclaim: slot changed before the record was written again",
     ReclaimCopied = "reclaim: object in DRAM copied anew",
     ReclaimDirtied = "reclaim: object in DRAM needs another copy, no room for it",
+    ReclaimRefused = "reclaim: object in DRAM refused another copy",
     ReclaimBlind = "reclaim: footer cannot be read",
     ReclaimLoading = "reclaim: while the index loads",
     // Journal and checkpoints.

@@ -1,0 +1,94 @@
+//! Streams under several threads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{AppendError, Object, Place, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig};
+use crate::disk::DeviceId;
+use crate::format::record::Meta;
+use crate::journal::Journal;
+use crate::media::MmapMedia;
+use crate::stats::EngineCounters;
+use crate::sync::Mutex;
+use crate::testing::TempDir;
+use crate::version::Versions;
+
+const SEGMENT: u32 = 4 << 20;
+/// Bytes each thread appends.
+const BYTES: u64 = if cfg!(debug_assertions) { 16 << 20 } else { 1 << 30 };
+
+/// A device that takes every chunk at once, and segments that are free again as soon as they are written.
+struct Bench {
+    table: Arc<SegmentTable>,
+    streams: Streams,
+    device: Mutex<()>,
+}
+
+impl Bench {
+    fn new(dir: &TempDir, name: &str) -> Self {
+        let place = |n: u64| Place { device: DeviceId(0), offset: n * u64::from(SEGMENT) };
+        let table = Arc::new(SegmentTable::new((0..32).map(place).collect(), SEGMENT));
+        table.finish_restore();
+        let media = Arc::new(MmapMedia::create(&dir.path().join(name), 1 << 20).expect("made"));
+        let journal = Arc::new(Journal::create(media, &[7; 16], 1, 0..0, 0).expect("made"));
+        let versions = Arc::new(Versions::new(1, u64::MAX >> 1));
+        let totals = Arc::new(EngineCounters::default());
+        let config = StreamsConfig { uuid: [7; 16], hash_seed: 7, max_outstanding: 16 };
+        let streams = Streams::new(&config, table.clone(), versions, journal, totals);
+        Self { table, streams, device: Mutex::new(()) }
+    }
+
+    fn write_all(&self) {
+        let _one_at_a_time = self.device.lock();
+        while let Some(job) = self.streams.next_job() {
+            self.table.write_done(job.segment);
+            self.streams.job_done(&job);
+        }
+        for segment in self.table.in_state(SegmentState::Sealed).collect::<Vec<_>>() {
+            self.table.start_reclaim(segment);
+            self.table.set_free(segment);
+        }
+    }
+
+    /// Appends records of a thread and reads each back from memory.
+    fn append(&self, thread: u64, len: usize) {
+        let value = vec![thread as u8; len];
+        for version in 1..=BYTES / len as u64 {
+            let hash = thread << 32 | version;
+            let meta = Meta { ns: 0, version, expiry: 0, group: 0, epoch_slot: 0 };
+            let object = Object { hash, meta, key: &hash.to_le_bytes(), value: &value };
+            while let Err(full) = self.streams.append(StreamId::New, &object, 0, None) {
+                assert!(matches!(full, AppendError::QueueFull | AppendError::NoFreeSegment), "{full:?}");
+                self.write_all();
+            }
+        }
+    }
+}
+
+/// MB/s of two threads, each with streams of its own or both with the same.
+fn rate(len: usize, own: bool) -> f64 {
+    let dir = TempDir::new();
+    let benches = [Bench::new(&dir, "one"), Bench::new(&dir, "two")];
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let bench = &benches[if own { thread as usize } else { 0 }];
+            scope.spawn(move || bench.append(thread, len));
+        }
+    });
+    for bench in &benches {
+        bench.streams.flush(u64::MAX, true);
+        bench.write_all();
+        assert!(bench.streams.all_sealed() && bench.streams.outstanding() == 0);
+        assert_eq!(bench.table.free_count(), bench.table.len(), "a segment was lost between the threads");
+    }
+    2.0 * BYTES as f64 / 1e6 / began.elapsed().as_secs_f64()
+}
+
+#[test]
+fn two_threads_share_a_stream_and_lose_no_segment() {
+    for len in [256, 1024, 4096] {
+        let (shared, own) = (rate(len, false), rate(len, true));
+        println!("{len} bytes: {shared:.0} MB/s shared, {own:.0} MB/s with streams of their own");
+    }
+}
