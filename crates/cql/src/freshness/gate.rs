@@ -301,6 +301,12 @@ impl<W> Gates<W> {
         self.end_write(scope, Settled::Unknown { hold_until: until });
     }
 
+    /// Has fills be short-lived that may miss what an earlier run wrote.
+    pub fn weaken(&self, scope: &Scope, until: Millis) {
+        self.begin_write(scope);
+        self.end_write(scope, Settled::Weak { until });
+    }
+
     /// Slots and wide gates that are held now.
     pub fn held(&self, now: Millis) -> usize {
         let wide = self.wide.read();

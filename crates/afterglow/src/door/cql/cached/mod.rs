@@ -9,6 +9,7 @@ pub mod clock;
 mod fill;
 pub mod instance;
 mod keeper;
+mod ledger;
 mod read;
 mod router;
 mod scope;
@@ -114,7 +115,7 @@ struct Resolved {
 pub struct RowCache {
     rows: Namespace,
     gates: Arc<Gates<Waiter>>,
-    ledger: write::Ledger,
+    ledger: ledger::Ledger,
     policies: Arc<LivePolicies>,
     resolved: RwLock<Resolved>,
     lease: LeaseClock,
@@ -136,14 +137,17 @@ impl RowCache {
     /// Takes over from the last run: what it left unsettled is held.
     fn new(parts: Parts) -> Arc<RowCache> {
         let gates = Gates::new();
-        let ledger = write::Ledger::new(parts.intents);
+        let ledger = ledger::Ledger::new(parts.intents);
         if parts.unsettled.iter().any(|(_, word)| scope::scope_of_intent(*word).1.undropped) {
             parts.rows.clear();
         }
         for (id, word) in parts.unsettled {
             let (scope, nature) = scope::scope_of_intent(word);
             let until = hold_of(nature, &parts.clock, parts.hold);
-            gates.hold(&scope, until);
+            match nature.weak {
+                true => gates.weaken(&scope, until),
+                false => gates.hold(&scope, until),
+            }
             ledger.keep_dropped((id, word), until);
         }
         Arc::new(RowCache {

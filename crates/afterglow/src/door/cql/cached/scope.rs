@@ -288,6 +288,11 @@ const MINUTE_SHIFT: u32 = 35;
 /// Its rows are not dropped yet.
 const UNDROPPED: u64 = 1 << 62;
 
+/// The part of an intent word that names its scope, and whether it is a lightweight transaction.
+pub const SCOPE: u64 = CONDITIONAL | 7 << KIND_SHIFT | u32::MAX as u64;
+/// The intent word of writes to whatever, all acknowledged, that fills may miss.
+pub const WEAK: u64 = 4 << KIND_SHIFT;
+
 /// The intent word where it is not known what was under way.
 pub const ANYTHING: u64 = UNDROPPED | KIND_EVERYTHING << KIND_SHIFT;
 
@@ -301,6 +306,8 @@ pub struct Nature {
     /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any more; 0 where that is not known,
     /// [`NEVER`] if it always can. Below 2^27.
     pub dead_after: u32,
+    /// It was acknowledged, but a fill may miss it. See [`WEAK`].
+    pub weak: bool,
 }
 
 /// The last minute that an intent can name.
@@ -336,6 +343,7 @@ pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
         conditional: word & CONDITIONAL != 0,
         undropped: word & UNDROPPED != 0,
         dead_after: (word >> MINUTE_SHIFT) as u32 & NEVER,
+        weak: word == WEAK,
     };
     (scope, nature)
 }
@@ -466,13 +474,14 @@ mod tests {
         for (conditional, undropped, dead_after) in
             [(false, false, 0), (true, false, 29_700_000), (false, true, 0), (true, true, NEVER)]
         {
-            let nature = Nature { conditional, undropped, dead_after };
+            let nature = Nature { conditional, undropped, dead_after, weak: false };
             let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
             let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
             assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
         }
         assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
+        assert_eq!(scope_of_intent(WEAK), (Scope::Everything, Nature { weak: true, ..Nature::default() }));
         assert_eq!(
             scope_of_intent(ANYTHING),
             (Scope::Everything, Nature { undropped: true, ..Nature::default() })

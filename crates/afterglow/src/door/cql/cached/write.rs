@@ -1,8 +1,6 @@
 //! The order of a write: intent noted, gates closed, rows dropped; sent; answered, gates open, intent settled; then the
 //! client is told.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,96 +9,15 @@ use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
 use afterglow_cql::plan::Target;
 use afterglow_cql::response::{Response, ResultBody};
-use afterglow_engine::{IntentId, IntentTable, Room};
-use parking_lot::Mutex;
+use afterglow_engine::Room;
 
 use super::super::{CallError, Later, Request, error_code, parsed};
+use super::ledger::Noted;
 use super::router::{Shared, metrics, scope_label, touched_by};
 use super::scope::Tables;
-use super::scope::{Doomed, Nature, Touched, intents_of, scope_of_intent};
+use super::scope::{Doomed, Nature, Touched};
 use super::{RowCache, hold_of, serial};
 use crate::metrics::{Path, QuarantineReason};
-
-/// Intents of writes in flight, and of those whose outcome stays unknown until a time.
-pub(super) struct Ledger {
-    intents: IntentTable,
-    /// To be settled when their time has come, earliest first.
-    kept: Mutex<BinaryHeap<Reverse<(Millis, IntentId)>>>,
-    /// Lightweight transactions among them, by scope: one note of each, that which ends last, or they would fill the table in time.
-    conditional: Mutex<HashMap<u64, (Millis, IntentId)>>,
-}
-
-/// An intent and where it is noted.
-type Noted = (IntentId, u64);
-
-impl Ledger {
-    pub(super) fn new(intents: IntentTable) -> Ledger {
-        Ledger { intents, kept: Mutex::default(), conditional: Mutex::default() }
-    }
-
-    /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
-    pub(super) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
-        let (scope, nature) = scope_of_intent(word);
-        if !nature.undropped {
-            return self.keep_until((id, word), until);
-        }
-        for again in self.begin(&[scope], Nature { undropped: false, ..nature }) {
-            self.keep_until(again, until);
-        }
-        self.intents.settle(id);
-    }
-
-    /// Keeps an intent whose outcome is not known, to be found again if this run ends before `until`.
-    pub(super) fn keep_until(&self, (id, word): Noted, until: Millis) {
-        let (scope, nature) = scope_of_intent(word);
-        if !nature.conditional {
-            return self.kept.lock().push(Reverse((until, id)));
-        }
-        let mut conditional = self.conditional.lock();
-        for scope in intents_of(&[scope], Nature::default()) {
-            match conditional.get_mut(&scope) {
-                Some((latest, _)) if *latest >= until => self.intents.settle(id),
-                Some(noted) => self.intents.settle(std::mem::replace(noted, (until, id)).1),
-                None => drop(conditional.insert(scope, (until, id))),
-            }
-        }
-    }
-
-    /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
-    fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
-        intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
-    }
-
-    fn settle(&self, noted: &[Noted], settled: Settled) {
-        let until = match settled {
-            Settled::Definite => {
-                noted.iter().for_each(|(id, _)| self.intents.settle(*id));
-                return;
-            }
-            Settled::Unknown { hold_until } => hold_until,
-            Settled::Weak { until } => until,
-        };
-        noted.iter().for_each(|noted| self.keep_until(*noted, until));
-    }
-
-    fn settle_due(&self, now: Millis) {
-        self.conditional.lock().retain(|_, (until, id)| {
-            let kept = *until > now;
-            if !kept {
-                self.intents.settle(*id);
-            }
-            kept
-        });
-        let mut kept = self.kept.lock();
-        while let Some(Reverse((until, id))) = kept.peek().copied() {
-            if until > now {
-                return;
-            }
-            kept.pop();
-            self.intents.settle(id);
-        }
-    }
-}
 
 /// How the database answered a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +103,12 @@ impl RowCache {
             cache: self.clone(),
             gates: Vec::new(),
             intents: Vec::new(),
-            nature: Nature { conditional: touched.conditional, undropped: undropped.is_some(), dead_after },
+            nature: Nature {
+                conditional: touched.conditional,
+                undropped: undropped.is_some(),
+                dead_after,
+                weak: false,
+            },
             weak,
             undropped,
             settled: false,
@@ -237,7 +159,7 @@ impl RowCache {
 
     /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
     pub fn close(&self) {
-        self.ledger.intents.close();
+        self.ledger.close();
     }
 
     /// Settles the intents whose hold has ended. To be called every few seconds.
@@ -397,31 +319,6 @@ fn keyspace_of(keyspace: &str, tables: &impl Tables) -> Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lightweight_transactions_of_unknown_outcome_do_not_fill_the_table() {
-        let dir = tempfile::tempdir().unwrap();
-        let (intents, _) = IntentTable::open(&dir.path().join("intents"), 4, u64::MAX, false).unwrap();
-        let ledger = Ledger::new(intents);
-        let scopes = [Scope::Slots(vec![7])];
-        for until in [300, 400, 500, 400, 300] {
-            let noted =
-                ledger.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
-            ledger.settle(&noted, Settled::Unknown { hold_until: until });
-            ledger.settle_due(299);
-            assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
-        }
-        ledger.settle_due(500);
-        assert_eq!(ledger.intents.free(), 4, "it could not take effect any more");
-        let noted = ledger.begin(&scopes, Nature { conditional: true, ..Nature::default() });
-        ledger.settle(&noted, Settled::Unknown { hold_until: u64::MAX });
-        let plain = ledger.begin(&scopes, Nature::default());
-        ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
-        ledger.settle_due(99);
-        assert_eq!(ledger.intents.free(), 2);
-        ledger.settle_due(100);
-        assert_eq!(ledger.intents.free(), 3);
-    }
 
     #[test]
     fn only_errors_that_exclude_any_effect_are_definite() {

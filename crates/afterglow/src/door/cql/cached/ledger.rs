@@ -1,0 +1,193 @@
+//! Intents of writes: noted before a write is sent, settled when it is known what became of it, kept meanwhile for the next run.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
+use afterglow_engine::{IntentId, IntentTable};
+use parking_lot::Mutex;
+
+use super::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
+
+/// An intent and what it says.
+pub(super) type Noted = (IntentId, u64);
+
+/// Intents of writes in flight, and of those that count for some time after they were answered.
+pub(super) struct Ledger {
+    intents: IntentTable,
+    /// Outcomes that are not known, plain ones and lightweight transactions apart.
+    unknown: Mutex<Kept>,
+    /// Writes that a fill may miss. There may be very many: a few scopes of their own, then all together as [`WEAK`].
+    weak: Mutex<Kept>,
+    /// Scopes in `weak`.
+    max_weak: usize,
+}
+
+/// One note of each scope, that which counts longest, or writes to a few partitions would fill the table in time.
+#[derive(Default)]
+struct Kept {
+    by_scope: HashMap<u64, (Millis, IntentId)>,
+    /// Nothing is due before.
+    due: Option<Millis>,
+}
+
+impl Kept {
+    /// Keeps an intent; gives back the one that it makes superfluous.
+    fn keep(&mut self, scope: u64, until: Millis, id: IntentId) -> Option<IntentId> {
+        self.due = self.due.min(Some(until)).or(Some(until));
+        match self.by_scope.entry(scope) {
+            Entry::Vacant(vacant) => {
+                vacant.insert((until, id));
+                None
+            }
+            Entry::Occupied(mut there) => {
+                let (latest, noted) = there.get_mut();
+                if *latest >= until {
+                    return Some(id);
+                }
+                *latest = until;
+                Some(std::mem::replace(noted, id))
+            }
+        }
+    }
+
+    /// Settles what does not count any more at `now`.
+    fn settle_due(&mut self, now: Millis, intents: &IntentTable) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.by_scope.retain(|_, (until, id)| {
+            let kept = *until > now;
+            if !kept {
+                intents.settle(*id);
+            }
+            kept
+        });
+        // All of them are looked at, so not too often.
+        self.due = self.by_scope.values().map(|(until, _)| (*until).max(now + 1_000)).min();
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(intents: IntentTable) -> Ledger {
+        let max_weak = intents.free() / 4;
+        Ledger { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
+    }
+
+    /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
+    pub(super) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
+        let (scope, nature) = scope_of_intent(word);
+        if nature.weak {
+            return self.keep_weak((id, word), until);
+        }
+        if !nature.undropped {
+            return self.keep_until((id, word), until);
+        }
+        for again in self.begin(&[scope], Nature { undropped: false, ..nature }) {
+            self.keep_until(again, until);
+        }
+        self.intents.settle(id);
+    }
+
+    /// Keeps an intent whose outcome is not known, to be found again if this run ends before `until`.
+    fn keep_until(&self, (id, word): Noted, until: Millis) {
+        let superfluous = self.unknown.lock().keep(word & SCOPE, until, id);
+        superfluous.into_iter().for_each(|id| self.intents.settle(id));
+    }
+
+    /// Keeps an intent of a write that fills may miss until then.
+    fn keep_weak(&self, (id, word): Noted, until: Millis) {
+        let mut weak = self.weak.lock();
+        let (scope, nature) = scope_of_intent(word);
+        let own = matches!(scope, Scope::Slots(_) | Scope::Table(_)) && !nature.undropped;
+        let known = weak.by_scope.contains_key(&(word & SCOPE));
+        let superfluous = if word == WEAK || own && (known || weak.by_scope.len() < self.max_weak) {
+            weak.keep(word & SCOPE, until, id)
+        } else {
+            let all = weak.by_scope.get(&(WEAK & SCOPE)).copied();
+            match all {
+                Some((latest, noted)) => {
+                    weak.by_scope.insert(WEAK & SCOPE, (until.max(latest), noted));
+                }
+                None => drop(weak.keep(WEAK & SCOPE, until, self.intents.begin(WEAK))),
+            }
+            Some(id)
+        };
+        drop(weak);
+        superfluous.into_iter().for_each(|id| self.intents.settle(id));
+    }
+
+    /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
+    pub(super) fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
+        intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
+    }
+
+    pub(super) fn settle(&self, noted: &[Noted], settled: Settled) {
+        match settled {
+            Settled::Definite => noted.iter().for_each(|(id, _)| self.intents.settle(*id)),
+            Settled::Unknown { hold_until } => {
+                noted.iter().for_each(|noted| self.keep_until(*noted, hold_until));
+            }
+            Settled::Weak { until } => noted.iter().for_each(|noted| self.keep_weak(*noted, until)),
+        }
+    }
+
+    pub(super) fn settle_due(&self, now: Millis) {
+        self.unknown.lock().settle_due(now, &self.intents);
+        self.weak.lock().settle_due(now, &self.intents);
+    }
+
+    /// What is noted now is all there is, and stays so without power.
+    pub(super) fn close(&self) {
+        self.intents.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(slots: u32) -> (tempfile::TempDir, Ledger) {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = IntentTable::open(&dir.path().join("intents"), slots, u64::MAX, false).unwrap();
+        (dir, Ledger::new(intents))
+    }
+
+    #[test]
+    fn lightweight_transactions_of_unknown_outcome_do_not_fill_the_table() {
+        let (_dir, ledger) = ledger(4);
+        let scopes = [Scope::Slots(vec![7])];
+        for until in [300, 400, 500, 400, 300] {
+            let noted =
+                ledger.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
+            ledger.settle(&noted, Settled::Unknown { hold_until: until });
+            ledger.settle_due(299);
+            assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
+        }
+        ledger.settle_due(500);
+        assert_eq!(ledger.intents.free(), 4, "it could not take effect any more");
+        let noted = ledger.begin(&scopes, Nature { conditional: true, ..Nature::default() });
+        ledger.settle(&noted, Settled::Unknown { hold_until: u64::MAX });
+        let plain = ledger.begin(&scopes, Nature::default());
+        ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
+        ledger.settle_due(99);
+        assert_eq!(ledger.intents.free(), 2);
+        ledger.settle_due(100);
+        assert_eq!(ledger.intents.free(), 3);
+    }
+
+    #[test]
+    fn writes_at_weak_levels_neither_fill_the_table_nor_the_memory() {
+        let (_dir, ledger) = ledger(64);
+        for n in 0..10_000 {
+            let noted = ledger.begin(&[Scope::Slots(vec![n % 1_000])], Nature::default());
+            ledger.settle(&noted, Settled::Weak { until: 500 + u64::from(n) });
+        }
+        assert_eq!(ledger.intents.free(), 64 - 17, "a few, and one for all others");
+        assert_eq!(ledger.weak.lock().by_scope.len(), 17);
+        ledger.settle_due(10_498);
+        assert!(ledger.intents.free() < 64, "the last still counts");
+        ledger.settle_due(20_000);
+        assert_eq!(ledger.intents.free(), 64);
+    }
+}
