@@ -112,9 +112,10 @@ impl Here {
             return Ok(user);
         }
         let asked = Instant::now();
+        let known = self.door.users.known(&login);
         let mut last = None;
         for node in self.candidates(None).nodes {
-            match self.pool.try_login(node, login.clone(), version).await {
+            match self.pool.try_login(node, login.clone(), known, version).await {
                 Ok(backend) => {
                     let user = self.door.users.accept(&login, asked);
                     let who = Who { user: Some(user.clone()), version, keyspace: None };

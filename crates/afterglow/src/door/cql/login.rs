@@ -70,6 +70,14 @@ impl Users {
         fresh.then_some(user)
     }
 
+    /// The number of the user whose credentials these were when the database last accepted any, however long ago.
+    pub fn known(&self, login: &Login) -> Option<u32> {
+        let users = self.0.lock();
+        let user = users.get(&login.user)?;
+        let same = user.accepted.read().0 == *login;
+        same.then_some(user.id)
+    }
+
     /// The database accepted them; it was asked at `asked`.
     pub fn accept(&self, login: &Login, asked: Instant) -> Arc<User> {
         let mut users = self.0.lock();

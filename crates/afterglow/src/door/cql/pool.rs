@@ -145,13 +145,28 @@ impl Pool {
         Ok(Begun::Waiting(waiting))
     }
 
-    /// Has the database check credentials, by making a connection with them. The caller gives it to [`Pool::adopt`] if they are good. It takes
-    /// nobody's place, and is one too many for a moment where there is none: who does not know the password must not end a user's connections.
+    /// Has the database check credentials, by making a connection with them. The caller gives it to [`Pool::adopt`] if they are good. `known`:
+    /// the user that they were good for before, whose connections stay within their number. Others take nobody's place: who guesses a
+    /// password must not end its owner's connections.
     ///
     /// # Errors
     /// [`ConnectError::Refused`] has the database's words.
-    pub async fn try_login(&self, node: NodeId, login: Login, version: Version) -> Connected {
-        self.dial(node, version, None, Some(login)).await
+    pub async fn try_login(
+        &self,
+        node: NodeId,
+        login: Login,
+        known: Option<u32>,
+        version: Version,
+    ) -> Connected {
+        let key = known.map(|user| Key { node, user, version, keyspace: None });
+        if let Some(key) = &key {
+            self.make_room(key).await;
+        }
+        let made = self.dial(node, version, None, Some(login)).await;
+        if let Some(key) = &key {
+            self.dialed(key);
+        }
+        made
     }
 
     /// Keeps a connection that a login has made, if its place is free.
