@@ -79,6 +79,11 @@ release:
 tools:
 	@tools/setup
 
+# The memcache door beside Debian's memcached, its extstore and the device; report in target/bench. BENCH_FLAGS="--size 1GiB --seconds 1 --runs 3" is shorter.
+.PHONY: bench
+bench: release
+	tools/bench $(BENCH_FLAGS)
+
 # What the disk can do, whether fio agrees, and what the engine leaves of it; reports in target/bench. BENCH_DIR is on the disk to measure.
 bench-engine: release
 	tools/bench-engine

@@ -11,6 +11,7 @@
 
 pub mod format;
 mod image;
+pub mod memcache;
 pub mod mutate;
 mod seal;
 pub mod whole;
@@ -30,7 +31,7 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
-    format::TARGETS.iter().chain(whole::TARGETS)
+    format::TARGETS.iter().chain(whole::TARGETS).chain(memcache::TARGETS)
 }
 
 /// The target of this name.

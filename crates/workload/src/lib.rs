@@ -9,6 +9,7 @@ pub mod flat;
 pub mod history;
 pub mod killtest;
 pub mod latency;
+pub mod memcache;
 pub mod metrics;
 pub mod pace;
 pub mod report;

@@ -3,14 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use afterglow_cql::frame::Version;
-use afterglow_workload::bench::{BenchError, Report, alloc, cql, device, engine, find_fio, memory, recovery};
+use afterglow_workload::bench::{
+    BenchError, Report, alloc, cql, device, engine, find_fio, memcache, memory, recovery,
+};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
-use super::{Failure, print};
+use super::{
+    Failure,
+    bench_memcache::{self, Memcache},
+    print,
+};
 use crate::config::Size;
 
 const HELP: &str = "\
-A cache of its own is made in --dir and removed afterwards; only `cql` needs a server, a database. Every benchmark prints tables, \
+Caches, and for `memcache` servers, of its own are made in --dir and removed afterwards; only `cql` needs a server, a database. Every benchmark prints tables, \
 writes JSON and a page with plots where asked to, and ends with what it holds against: medians of paired runs whose order \
 alternates.
 
@@ -22,6 +28,9 @@ Examples:
 
   What the cache leaves of it:
     afterglow bench engine --dir /mnt/nvme --json engine.json --html engine.html
+
+  The memcache door beside memcached, in a few minutes:
+    afterglow bench memcache --dir /mnt/nvme --size 1GiB --seconds 1 --runs 3 --html memcache.html
 
   What the CQL door adds in front of a Cassandra on this machine:
     afterglow bench cql --backend 127.0.0.1:9042 --backend-pid 4242";
@@ -48,13 +57,15 @@ enum Bench {
     Recovery(Recovery),
     /// The CQL door: what passing through adds to a read, how soon hits are answered, how many a core answers
     Cql(Cql),
+    /// The memcache door beside memcached, its extstore, and the device's limit
+    Memcache(Memcache),
     /// One life of the cache of `recovery`
     #[command(hide = true)]
     RecoveryLife(Life),
 }
 
 #[derive(Args)]
-struct Output {
+pub(super) struct Output {
     /// Write everything measured to this file, as JSON; `-` is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -302,6 +313,7 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
             };
             (cql::cql(&options), o.output)
         }
+        Bench::Memcache(o) => (memcache::memcache(&bench_memcache::options(&o)?), o.output),
         Bench::RecoveryLife(o) => {
             let (value, memory) = (o.value.get() as usize, o.memory.get());
             return recovery::Life { dir: o.dir, objects: o.objects, value, memory }.run().map_err(failed);

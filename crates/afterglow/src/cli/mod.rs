@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod bench_memcache;
 mod check_config;
 mod command;
 mod explain;

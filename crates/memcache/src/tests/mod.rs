@@ -1,3 +1,5 @@
+use crate as memcache;
+
 mod golden;
 mod server;
 mod sessions;

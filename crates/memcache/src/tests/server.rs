@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::auth::Users;
-use crate::{
+// By this name it is found by the tests of this crate and by the fuzz targets, which take this file in as well.
+use super::memcache::auth::Users;
+use super::memcache::{
     Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, absolute, decide,
 };
 

@@ -108,7 +108,7 @@ impl Target {
     }
 
     /// Makes a file of incompressible bytes: blocks never written would be read without the device.
-    fn make(dir: &Path, size: u64) -> Result<Self, BenchError> {
+    pub(super) fn make(dir: &Path, size: u64) -> Result<Self, BenchError> {
         let path = dir.join(format!("afterglow-bench-{}", std::process::id()));
         progress(format_args!("writing {} MiB to {}", size >> 20, path.display()));
         let fail = || BenchError::io(format!("write {}", path.display()));

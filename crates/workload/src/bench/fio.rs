@@ -90,6 +90,7 @@ fn run_of(json: &Value) -> Option<Run> {
         cpu_us_per_operation: cores * seconds * 1e6 / operations.max(1.0),
         latency,
         curve: Vec::new(),
+        client: None,
     })
 }
 

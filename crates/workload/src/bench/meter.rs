@@ -30,6 +30,7 @@ impl Meter {
             cpu_us_per_operation: cpu as f64 / 1000.0 / operations.max(1) as f64,
             latency: latency.summary(),
             curve: latency.curve(),
+            client: None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Benchmarks: of the engine alone, without network and protocol, each beside the physical limit it is judged by, and of the doors.
 //!
 //! [`device`] measures what the device can do, [`engine`] what is left of it through the cache, [`memory`] what an object costs
-//! in DRAM, [`recovery`] how soon a cache of many objects serves again, [`cql`] what the CQL door adds and takes. All of them end in a [`Report`]: runs of which the
+//! in DRAM, [`recovery`] how soon a cache of many objects serves again, [`cql`] what the CQL door adds and takes,
+//! [`memcache`] the memcache door beside memcached. All of them end in a [`Report`]: runs of which the
 //! medians count, figures, and checks against the targets of the design.
 
 pub mod alloc;
@@ -9,6 +10,7 @@ pub mod cql;
 pub mod device;
 pub mod engine;
 mod fio;
+pub mod memcache;
 pub mod memory;
 mod meter;
 mod pin;
@@ -20,7 +22,7 @@ mod store;
 use std::{io, path::PathBuf};
 
 pub use fio::{Fio, find as find_fio};
-pub use report::{Check, Figure, Machine, Report, Run, Section, Series};
+pub use report::{Check, ClientSide, Figure, Machine, Plot, Report, Run, Section, Series};
 
 /// Why a benchmark could not be run.
 #[derive(Debug, thiserror::Error)]

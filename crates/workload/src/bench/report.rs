@@ -38,6 +38,25 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Figures against their targets.
     pub checks: Vec<Check>,
+    /// Plots over something other than percentiles.
+    #[serde(default)]
+    pub plots: Vec<Plot>,
+    /// What could not be measured here, and why.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// Lines over sizes or numbers, both axes logarithmic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plot {
+    /// Its title.
+    pub title: String,
+    /// What the horizontal axis counts.
+    pub x: String,
+    /// What the vertical axis counts.
+    pub y: String,
+    /// Names of the lines, and their points.
+    pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// The machine.
@@ -76,7 +95,7 @@ pub struct Series {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     /// Operations that ended well.
     pub operations: u64,
@@ -84,12 +103,33 @@ pub struct Run {
     pub seconds: f64,
     /// Operations a second.
     pub per_second: f64,
-    /// User and system time of the whole process per operation, in microseconds.
+    /// User and system time of the whole process (of a server: its process) per operation, in microseconds.
     pub cpu_us_per_operation: f64,
     /// Latency; of very short operations a sample.
     pub latency: Summary,
     /// Points (percentile, microseconds) of the latency's curve.
     pub curve: Vec<(f64, f64)>,
+    /// What the load client saw, where there was one.
+    #[serde(default)]
+    pub client: Option<ClientSide>,
+}
+
+/// A run as its load client saw it.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ClientSide {
+    /// Cores the client used itself: above 0.9 it may have been what limited the run.
+    pub cores: f64,
+    /// Objects found of those asked for; 1 for stores.
+    pub hit_ratio: f64,
+    /// Of the hits, those that were read from flash, where the server says so.
+    pub from_flash: Option<f64>,
+    /// Stores the server refused.
+    pub refused: u64,
+}
+
+impl ClientSide {
+    /// Share of a core above which a row is void.
+    pub const LIMIT: f64 = 0.9;
 }
 
 /// A single figure.
@@ -116,23 +156,53 @@ pub struct Check {
     pub at_most: Option<f64>,
     /// Whether it is.
     pub holds: bool,
+    /// What it was made from: our figure and the peer's.
+    #[serde(default)]
+    pub from: String,
 }
 
 impl Check {
     /// A figure that should be at least so much.
     pub fn at_least(name: impl Into<String>, value: f64, bound: f64) -> Self {
-        Self { name: name.into(), value, at_least: Some(bound), at_most: None, holds: value >= bound }
+        Self {
+            name: name.into(),
+            value,
+            at_least: Some(bound),
+            at_most: None,
+            holds: value >= bound,
+            from: String::new(),
+        }
     }
 
     /// A figure that should be at most so much.
     pub fn at_most(name: impl Into<String>, value: f64, bound: f64) -> Self {
-        Self { name: name.into(), value, at_least: None, at_most: Some(bound), holds: value <= bound }
+        Self {
+            name: name.into(),
+            value,
+            at_least: None,
+            at_most: Some(bound),
+            holds: value <= bound,
+            from: String::new(),
+        }
     }
 
     /// A figure that should be between two.
     pub fn between(name: impl Into<String>, value: f64, low: f64, high: f64) -> Self {
         let holds = (low..=high).contains(&value);
-        Self { name: name.into(), value, at_least: Some(low), at_most: Some(high), holds }
+        Self {
+            name: name.into(),
+            value,
+            at_least: Some(low),
+            at_most: Some(high),
+            holds,
+            from: String::new(),
+        }
+    }
+
+    /// Says what it was made from.
+    pub fn from(mut self, from: impl Into<String>) -> Self {
+        self.from = from.into();
+        self
     }
 }
 
@@ -183,6 +253,8 @@ impl Report {
             sections: Vec::new(),
             figures: Vec::new(),
             checks: Vec::new(),
+            plots: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
@@ -204,6 +276,9 @@ impl Report {
         for (title, table) in self.lists() {
             let _ = write!(out, "\n{title}\n{}", table.text());
         }
+        for what in &self.missing {
+            let _ = writeln!(out, "\nnot measured: {what}");
+        }
         out
     }
 
@@ -215,6 +290,9 @@ impl Report {
         }
         for (_, table) in self.lists() {
             let _ = write!(out, "\n{}", table.markdown());
+        }
+        for what in &self.missing {
+            let _ = writeln!(out, "\nNot measured: {what}");
         }
         out
     }
@@ -231,6 +309,12 @@ impl Report {
         );
         for (title, table) in self.lists().into_iter().rev() {
             let _ = write!(out, "<h2>{title}</h2>{}", table.html());
+        }
+        for what in &self.missing {
+            let _ = write!(out, "<p><b>Not measured:</b> {}</p>", escape(what));
+        }
+        for plot in &self.plots {
+            out += &plot.chart().svg();
         }
         for section in &self.sections {
             let _ = write!(out, "<h2>{}</h2><p>{}</p>", escape(&section.name), escape(&section.note));
@@ -256,13 +340,14 @@ impl Report {
             lists.push(("Figures", table));
         }
         if !self.checks.is_empty() {
-            let mut table = Table::new(&["target", "measured", "at least", "at most", ""]);
+            let mut table = Table::new(&["target", "measured", "of", "at least", "at most", ""]);
             let bound = |b: Option<f64>| b.map_or_else(String::new, plain);
             for c in &self.checks {
                 let verdict = if c.holds { "holds" } else { "MISSED" };
                 table.row(vec![
                     c.name.clone(),
                     plain(c.value),
+                    c.from.clone(),
                     bound(c.at_least),
                     bound(c.at_most),
                     verdict.into(),
@@ -286,15 +371,19 @@ fn plain(value: f64) -> String {
 
 /// Medians, and the lowest and highest throughput.
 fn table(section: &Section) -> Table {
-    let mut table =
-        Table::new(&["", "runs", "op/s", "lowest", "highest", "CPU us/op", "p50 us", "p99", "p99.9"]);
+    let watched = section.series.iter().flat_map(|s| &s.runs).any(|r| r.client.is_some());
+    let mut head = vec!["", "runs", "op/s", "lowest", "highest", "CPU us/op", "p50 us", "p99", "p99.9"];
+    if watched {
+        head.extend(["client cores", "hits", "from flash", ""]);
+    }
+    let mut table = Table::new(&head);
     for s in &section.series {
         let rate = |f: fn(f64, f64) -> f64| s.runs.iter().map(|r| r.per_second).reduce(f).unwrap_or(0.0);
         let us = |figure: fn(&Summary) -> f64| {
             let value = s.median(|r| figure(&r.latency));
             if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
         };
-        table.row(vec![
+        let mut row = vec![
             s.name.clone(),
             s.runs.len().to_string(),
             thousands(s.median(|r| r.per_second)),
@@ -304,9 +393,57 @@ fn table(section: &Section) -> Table {
             us(|l| l.p50_us),
             us(|l| l.p99_us),
             us(|l| l.p999_us),
-        ]);
+        ];
+        if watched {
+            row.extend(client_cells(s));
+        }
+        table.row(row);
     }
     table
+}
+
+/// What the client says of a series: its cores, hit ratio, share from flash, and why not to believe it.
+fn client_cells(series: &Series) -> [String; 4] {
+    let sides: Vec<ClientSide> = series.runs.iter().filter_map(|r| r.client).collect();
+    if sides.is_empty() {
+        return [(); 4].map(|()| String::new());
+    }
+    let middle = |figure: fn(&ClientSide) -> f64| median(sides.iter().map(figure));
+    let cores = middle(|c| c.cores);
+    let flash: Vec<f64> = sides.iter().filter_map(|c| c.from_flash).collect();
+    let refused: u64 = sides.iter().map(|c| c.refused).sum();
+    let remark = match (cores > ClientSide::LIMIT, refused) {
+        (true, _) => "void: the client was the limit".to_owned(),
+        (false, 0) => String::new(),
+        (false, n) => format!("{n} refused"),
+    };
+    let flash = if flash.is_empty() { "-".to_owned() } else { format!("{:.2}", median(flash)) };
+    [format!("{cores:.2}"), format!("{:.4}", middle(|c| c.hit_ratio)), flash, remark]
+}
+
+impl Plot {
+    fn chart(&self) -> Chart<'_> {
+        let lines = self.lines.iter().map(|(name, points)| Line {
+            name: name.clone(),
+            points: points.iter().map(|(x, y)| (x.log2(), *y)).collect(),
+        });
+        let mut xs: Vec<f64> = self.lines.iter().flat_map(|(_, points)| points).map(|p| p.0).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        let label = |x: f64| match x {
+            x if x >= 1_048_576.0 => format!("{}M", x / 1_048_576.0),
+            x if x >= 1024.0 => format!("{}k", (x / 102.4).round() / 10.0),
+            x => format!("{x}"),
+        };
+        Chart {
+            title: &self.title,
+            x_label: &self.x,
+            y_label: &self.y,
+            logarithmic: true,
+            x_ticks: xs.iter().map(|x| (x.log2(), label(*x))).collect(),
+            lines: lines.collect(),
+        }
+    }
 }
 
 /// The latency curves of each series' middle run.
@@ -343,6 +480,7 @@ mod tests {
             cpu_us_per_operation: 2.5,
             latency: Summary { p50_us: 3.0, ..Summary::default() },
             curve: vec![(0.0, 1.0), (99.0, 5.0)],
+            client: None,
         };
         Series { name: name.into(), runs: rates.iter().map(run).collect() }
     }

@@ -13,6 +13,9 @@ pub struct Finished<T> {
     pub result: io::Result<AlignedBuf>,
 }
 
+/// Reads that have ended, handed out at once.
+const AT_ONCE: usize = 8;
+
 /// Up to `depth` reads in flight. Buffers belong to the ring until their read has ended.
 pub struct ReadRing<T> {
     ring: IoUring,
@@ -60,7 +63,8 @@ impl<T> ReadRing<T> {
         pushed.expect("the queue has an entry for every place");
     }
 
-    /// Submits what was prepared, sleeps until at least one read has ended, and appends all that have.
+    /// Submits what was prepared, sleeps until at least one read has ended, and appends those that have, but few at a time: while the
+    /// caller is busy with them the device should have new ones to do.
     pub fn wait(&mut self, out: &mut Vec<Finished<T>>) -> io::Result<()> {
         if self.in_flight() == 0 {
             return Ok(());
@@ -72,7 +76,7 @@ impl<T> ReadRing<T> {
                 Err(e) => return Err(e),
             }
         }
-        for completion in self.ring.completion() {
+        for completion in self.ring.completion().take(AT_ONCE) {
             let at = completion.user_data() as usize;
             let (tag, buf) = self.active[at].take().expect("a completion belongs to a read in flight");
             self.free.push(at);

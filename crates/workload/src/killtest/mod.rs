@@ -16,6 +16,7 @@ mod disk;
 mod ledger;
 mod load;
 mod process;
+pub(crate) use process::free_port;
 mod report;
 mod round;
 mod rows;

@@ -141,7 +141,7 @@ impl Drop for Life {
 
 /// A port on loopback that nobody used a moment ago, below the range that the system gives to clients: a client that keeps knocking at a port of
 /// that range while the server is away may be given the very port as its own, and connect to itself.
-pub(super) fn free_port(rng: &mut Rng) -> io::Result<String> {
+pub(crate) fn free_port(rng: &mut Rng) -> io::Result<String> {
     let mut last = io::Error::other("no port tried");
     for _ in 0..100 {
         match TcpListener::bind(("127.0.0.1", 10_000 + rng.below(20_000) as u16)) {

@@ -400,5 +400,6 @@ fn as_run(result: &RunResult) -> Run {
         cpu_us_per_operation: result.server_us_per_operation().unwrap_or(0.0),
         latency: result.reads.clone(),
         curve: result.curve.clone(),
+        client: None,
     }
 }

@@ -1,0 +1,28 @@
+# Sourced by other tools: Debian's programs in our own folder, without installing them.
+
+# debian PROGRAM: sees to it that there is one, in the search path or as .tools/PROGRAM/PROGRAM, fetched with the libraries that are not there.
+debian() {
+  local program=$1
+  command -v "$program" >/dev/null && return
+  [ -x ".tools/$program/$program" ] && return
+  command -v apt-get >/dev/null || {
+    echo "$program is missing: install it with this system's package manager" >&2
+    return 1
+  }
+  mkdir -p ".tools/$program/packages"
+  local wanted package missing=()
+  wanted=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$program" |
+    grep '^[a-z]' | sort -u)
+  for package in $wanted; do
+    dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+  done
+  (cd ".tools/$program/packages" && apt-get download -q "${missing[@]}") || return 1
+  for package in ".tools/$program/packages"/*.deb; do dpkg -x "$package" ".tools/$program"; done
+  cat >".tools/$program/$program" <<WRAPPER
+#!/bin/sh
+root=\$(dirname "\$(readlink -f "\$0")")
+export LD_LIBRARY_PATH="\$(find "\$root" -name '*.so*' -printf '%h:' | tr ':' '\n' | sort -u | tr '\n' ':')"
+exec "\$root/usr/bin/$program" "\$@"
+WRAPPER
+  chmod +x ".tools/$program/$program"
+}
