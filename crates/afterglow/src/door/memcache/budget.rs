@@ -28,10 +28,12 @@ impl Signal {
 /// What any connection may hold whatever the others do, in bytes.
 pub const FREE: usize = 64 * 1024;
 
-/// A reactor's budget. What a connection holds up to [`FREE`] is not asked for, so that small requests always get through;
-/// beyond that it must fit, or the connection waits.
+/// A reactor's budget. What a connection holds up to [`FREE`] is neither asked for nor counted, so that small requests always get through
+/// and many connections that hold a little do not add up to a budget that is used up for good; beyond that it must fit, or the
+/// connection waits.
 pub struct Budget {
     limit: usize,
+    /// What connections hold beyond [`FREE`].
     used: Cell<usize>,
     waiting: RefCell<Vec<Rc<Signal>>>,
 }
@@ -59,13 +61,19 @@ impl Budget {
     }
 }
 
+/// What of so many bytes counts.
+fn counted(held: usize) -> usize {
+    held.saturating_sub(FREE)
+}
+
 impl Share {
     /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others gave back.
     pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
-        let held = self.held.get() + bytes;
+        let wanted = counted(self.held.get() + bytes);
+        let others = self.budget.used.get() - counted(self.held.get());
         // One object larger than the whole budget must get through alone.
-        let alone = self.budget.used.get() == self.held.get() && self.held.get() == 0;
-        if held <= FREE || alone || self.budget.used.get() + bytes <= self.budget.limit {
+        let alone = self.budget.used.get() == 0;
+        if wanted == 0 || alone || others + wanted <= self.budget.limit {
             return true;
         }
         let mut waiting = self.budget.waiting.borrow_mut();
@@ -79,7 +87,7 @@ impl Share {
     pub fn set(&self, held: usize) {
         let before = self.held.replace(held);
         let used = &self.budget.used;
-        used.set(used.get() + held - before);
+        used.set(used.get() + counted(held) - counted(before));
         if held < before {
             for signal in self.budget.waiting.borrow_mut().drain(..) {
                 signal.raise();
@@ -104,10 +112,10 @@ mod tests {
         let wake = Rc::new(Signal::default());
         let (a, b) = (budget.share(), budget.share());
         assert!(a.may_add(9 * FREE, &wake), "alone, anything");
-        a.set(3 * FREE);
+        a.set(6 * FREE);
         assert!(b.may_add(FREE, &wake) && !b.may_add(2 * FREE, &wake));
         assert!(budget.is_short());
-        a.set(2 * FREE);
+        a.set(4 * FREE);
         assert!(!budget.is_short(), "who waited was told");
         assert!(b.may_add(2 * FREE, &wake));
         b.set(2 * FREE);
@@ -116,5 +124,15 @@ mod tests {
         assert!(a.may_add(1, &wake));
         drop(a);
         assert_eq!(budget.used.get(), 0);
+    }
+
+    #[test]
+    fn what_many_hold_for_nothing_is_not_counted() {
+        let (budget, wake) = (Budget::new(FREE), Rc::new(Signal::default()));
+        let many: Vec<Share> = (0..100).map(|_| budget.share()).collect();
+        many.iter().for_each(|share| share.set(FREE));
+        assert!(many[0].may_add(FREE, &wake), "nobody holds more than a little");
+        many[0].set(2 * FREE);
+        assert!(!many[1].may_add(1, &wake));
     }
 }

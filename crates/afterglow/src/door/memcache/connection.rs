@@ -83,6 +83,7 @@ pub async fn serve<S: Stream>(door: Arc<Door>, mut stream: S, ends: Ends, guard:
         last_request: door.store.now().into(),
         writing_since: None.into(),
         holding_since: None.into(),
+        cut: false.into(),
         answers: answers.clone(),
         // Fails on a socket that is closed already, which is as good.
         shut: Box::new(move |how| {
@@ -148,7 +149,10 @@ impl<S: Stream> Connection<S> {
                 }
                 // What was sent may have made the room that was missing.
                 Step::Wait if sent > 0 => {}
-                Step::Wait => self.answers.changed().await,
+                Step::Wait => {
+                    self.answers.changed().await;
+                    self.info.check()?;
+                }
                 Step::End => return self.end().await,
             }
         }
@@ -216,14 +220,18 @@ impl<S: Stream> Connection<S> {
         self.input.drain(..self.start);
         self.start = 0;
         let rest = self.input.len();
-        let wanted = least.max(rest + self.want.min(FREE));
+        // What is free is enough to go on with anything small, and what is held is enough for the rest of what it is held for: a connection
+        // that had to ask for more while it holds something could wait for another one that waits for it.
+        let wanted = least.max((rest + self.want).min(FREE));
         if rest == 0 && self.input.capacity() > FREE {
             self.input = Vec::new();
         }
+        let capacity = self.input.capacity();
         if wanted > FREE {
-            let held = self.input.capacity().saturating_sub(READ_BUFFER);
-            while !self.answers.may_read(wanted.saturating_sub(held)) {
+            let more = wanted.saturating_sub(capacity.max(READ_BUFFER));
+            while capacity < wanted && !self.answers.may_read(more) {
                 self.answers.changed().await;
+                self.info.check()?;
                 self.send().await?;
             }
             let now = self.session.here.door.store.now();

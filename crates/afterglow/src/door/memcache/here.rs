@@ -44,10 +44,26 @@ pub struct Info {
     pub writing_since: Cell<Option<u64>>,
     /// Since when it holds a part of a large request.
     pub holding_since: Cell<Option<u64>>,
+    /// It is to end whatever it waits for.
+    pub cut: Cell<bool>,
     /// Its answers.
     pub answers: Rc<Answers>,
     /// Shuts the socket down: reading only, or both ways.
     pub shut: Box<dyn Fn(rustix::net::Shutdown)>,
+}
+
+impl Info {
+    /// Ends the connection, also one that waits for something other than its client.
+    pub fn cut(&self) {
+        self.cut.set(true);
+        (self.shut)(rustix::net::Shutdown::Both);
+        self.answers.nudge();
+    }
+
+    /// An error once it is to end.
+    pub fn check(&self) -> io::Result<()> {
+        if self.cut.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
 }
 
 thread_local! {

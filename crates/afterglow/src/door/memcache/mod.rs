@@ -257,10 +257,10 @@ async fn watch(door: Arc<Door>) {
             });
             if short && stalled {
                 here.counts.stalled_connections.inc();
-                (info.shut)(rustix::net::Shutdown::Both);
+                info.cut();
             } else if idle {
                 here.counts.idle_connections.inc();
-                (info.shut)(rustix::net::Shutdown::Both);
+                info.cut();
             }
         }
     }
