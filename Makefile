@@ -14,7 +14,9 @@ test: unit models e2e
 unit:
 	cargo test --locked --workspace
 
+# The plug-in and the jars of Cassandra are made ready first: no test's time pays for them.
 e2e: tools build
+	.venv/bin/python -m afterglow_e2e.plugin
 	.venv/bin/pytest
 
 # Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.

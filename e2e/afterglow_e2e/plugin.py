@@ -1,15 +1,16 @@
-"""The jar for stock Cassandra, and nodes that run with it."""
+"""The jar for stock Cassandra, and nodes that run with it. As a program it makes all of that ready."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from .cassandra import Cassandra
+from .cassandra import VERSION, Cassandra, fetch
 from .process import ROOT, Failure, scratch
 
 FOLDER = ROOT / "cassandra"
 JAR = FOLDER / "target" / "afterglow-cassandra.jar"
+OLDER = ["4.1.10", "4.0.19"]
 PROVIDER = "io.afterglow.cassandra.FlashRowCacheProvider"
 # Races are about order, not about speed: a busy machine must not end them.
 PATIENT = {"write_request_timeout": "30000ms", "read_request_timeout": "30000ms"}
@@ -54,3 +55,9 @@ class RowCacheNode(Cassandra):
     def said(self, text):
         """How many lines of the node's log have `text`."""
         return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
+
+
+if __name__ == "__main__":
+    print(build())
+    for version in [VERSION, *OLDER]:
+        fetch(version)

@@ -3,12 +3,12 @@
 import pytest
 
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.plugin import RowCacheNode
+from afterglow_e2e.plugin import OLDER, RowCacheNode
 from afterglow_e2e.rowrace import prepare, race
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("version", ["4.1.10", "4.0.19"])
+@pytest.mark.parametrize("version", OLDER)
 def test_rows_are_served_never_stale_and_warm_after_a_clean_stop(version):
     with RowCacheNode(version=version) as node:
         with connect(node, timeout=60) as session:
