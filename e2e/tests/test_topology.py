@@ -41,9 +41,22 @@ def test_system_statements_in_every_shape_a_driver_uses(cached, direct):
         "SELECT schema_version FROM system.local WHERE key='local'",
         "SELECT nothing FROM system.local",
         "SELECT * FROM system.nothing",
+        "SELECT cluster_name, release_version FROM system.local GROUP BY key",
+        "SELECT cluster_name FROM system.local ORDER BY key",
+        "SELECT cluster_name FROM system.local WHERE key = 'local' ORDER BY rack",
+        "SELECT token(key), CAST(rack AS blob), data_center FROM system.local",
+        "SELECT max(cluster_name), count(rack) FROM system.local",
+        "SELECT WRITETIME(cluster_name) FROM system.local WHERE key = 'local'",
+        "SELECT rack FROM system.local WHERE token(key) > 0",
+        "SELECT key FROM system.local PER PARTITION LIMIT 1",
         "SELECT * FROM system_schema.types",
     ):
         assert answer(cached, text) == answer(direct, text), text
+    # A clock of the database's, as applications ask for it; prepared too.
+    clock = "SELECT toTimestamp(now()) AS now FROM system.local"
+    assert cached.execute(clock).one().now and cached.execute(cached.prepare(clock)).one().now
+    # What would show the database's own address is refused.
+    assert answer(cached, "SELECT CAST(rpc_address AS text) FROM system.local")[0] == "InvalidRequest"
     prepared = cached.prepare("SELECT cluster_name FROM system.local WHERE key = ?")
     assert cached.execute(prepared, ("local",)).one() == ("stock",)
 

@@ -3,7 +3,7 @@
 
 use crate::error::ProtocolError;
 use crate::frame::notation::Put;
-use crate::frame::{Compression, Direction, FrameError, Header, Opcode, Version};
+use crate::frame::{Compression, Direction, Flags, FrameError, Header, Opcode, Version};
 use crate::message::Startup;
 use crate::response::ErrorBody;
 
@@ -110,21 +110,47 @@ fn names_up_to(highest: Version) -> Vec<&'static str> {
 
 /// The answer to a version that is not spoken here, or is above the `highest` that the database speaks: in that version
 /// if it is an older one, else in the highest. The connection lives on.
+///
+/// The version after the highest is in every release of Cassandra one that is still being made. It is named among the supported ones as a server
+/// names it, but not spoken: whoever asks for it with the flag for that is refused as for any other.
 pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
     let text = format!(
-        "Invalid or unsupported protocol version ({number}); supported versions are ({})",
-        names_up_to(highest).join(", ")
+        "Invalid or unsupported protocol version ({number}); supported versions are ({}, {})",
+        names_up_to(highest).join(", "),
+        beta_after(highest)
     );
     let old = (1..Version::ALL[0].as_u8()).contains(&number);
     let version = if old { number } else { highest.as_u8() };
-    FrameError { error: ProtocolError::new(text), stream: 0, version, fatal: false }
+    FrameError { error: ProtocolError::new(text), stream: 0, version, flags: Flags::NONE, fatal: false }
+}
+
+/// The answer to an envelope of a version that is not spoken, seen with its flags.
+pub fn refused_version(number: u8, flags: Flags, highest: Version) -> FrameError {
+    if !is_beta(number, highest) || flags.contains(Flags::USE_BETA) {
+        return unsupported_version(number, highest);
+    }
+    let text =
+        format!("Beta version of the protocol used ({}), but USE_BETA flag is unset", beta_after(highest));
+    // Whatever is said in such a version says so.
+    let flags = Flags::USE_BETA;
+    FrameError { error: ProtocolError::new(text), stream: 0, version: number, flags, fatal: false }
+}
+
+/// Whether this is the version that servers which speak up to `highest` have begun.
+pub fn is_beta(number: u8, highest: Version) -> bool {
+    number == highest.as_u8() + 1
+}
+
+fn beta_after(highest: Version) -> String {
+    let number = highest.as_u8() + 1;
+    format!("{number}/v{number}-beta")
 }
 
 /// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for these.
-pub(crate) fn error_envelope(version: u8, stream: i16, error: &ProtocolError) -> Vec<u8> {
+pub(crate) fn error_envelope(version: u8, flags: Flags, stream: i16, error: &ProtocolError) -> Vec<u8> {
     let mut body = Vec::new();
     ErrorBody::from(error).encode(&mut body);
-    let mut envelope = vec![version | Direction::Response.bit(), 0];
+    let mut envelope = vec![version | Direction::Response.bit(), flags.0];
     if version < 3 {
         envelope.put_byte(stream as u8);
     } else {
@@ -216,7 +242,7 @@ mod tests {
         let mut body = Vec::new();
         Startup::encode(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", &long)], &mut body);
         let error = check_startup(&Startup::parse(&body).unwrap(), Version::V4).unwrap_err();
-        let reply = FrameError { error, stream: 1, version: 4, fatal: false }.reply();
+        let reply = FrameError { error, stream: 1, version: 4, flags: Flags::NONE, fatal: false }.reply();
         assert!(reply.len() <= 9 + 4 + 2 + 65_535);
         ErrorBody::parse(Version::V4, &reply[9..]).expect("cut between characters");
     }
@@ -242,8 +268,28 @@ mod tests {
         let refused = unsupported_version(5, Version::V4);
         assert_eq!(
             (refused.version, &*refused.error.message),
-            (4, "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)")
+            (
+                4,
+                "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4, 5/v5-beta)"
+            )
         );
+    }
+
+    #[test]
+    fn a_version_in_the_making_is_refused_as_one_unless_it_is_asked_for() {
+        for (number, highest, text) in [
+            (6, Version::V5, "Beta version of the protocol used (6/v6-beta), but USE_BETA flag is unset"),
+            (5, Version::V4, "Beta version of the protocol used (5/v5-beta), but USE_BETA flag is unset"),
+        ] {
+            let refused = refused_version(number, Flags::NONE, highest);
+            assert_eq!((refused.version, refused.flags), (number, Flags::USE_BETA));
+            assert_eq!(refused.error.message, text);
+            assert_eq!(
+                refused_version(number, Flags::USE_BETA, highest),
+                unsupported_version(number, highest)
+            );
+        }
+        assert_eq!(refused_version(7, Flags::NONE, Version::V5), unsupported_version(7, Version::V5));
     }
 
     #[test]

@@ -134,6 +134,9 @@ pub struct Select {
     pub bypass_cache: bool,
     /// ScyllaDB `USING TIMEOUT`.
     pub using_timeout: bool,
+    /// Every word and quoted name of its text, keywords and functions among them; of tables called `local` only, where it matters which
+    /// columns an expression names.
+    pub words: Vec<String>,
 }
 
 /// One item of a select list.

@@ -1,9 +1,10 @@
 //! A database that wants to know who reads.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use afterglow_cql::frame::Version;
-
+use afterglow_workload::cql::{ConnectOptions, Connection, CqlError};
 use tempfile::TempDir;
 
 use crate::node::{Client, House, Setup, database, wait_until};
@@ -12,20 +13,24 @@ use crate::node::{Client, House, Setup, database, wait_until};
 const MOST_CONNECTIONS: u64 = 8;
 
 /// A house whose database knows `afterglow`, `alice` who may read `ks.t`, and `bob` who may not.
-fn guarded(own_credentials: bool) -> House {
+fn guarded(with_credentials: bool) -> House {
     let (database, directory) = (database(), TempDir::new().unwrap());
     for (user, password) in [("afterglow", "own"), ("alice", "secret"), ("bob", "bob")] {
         database.add_user(user, password);
     }
     database.grant_read("alice", "ks.t", true);
     let mut setup = Setup::new(directory.path(), &database, "ks.*=max-staleness=1h");
-    if own_credentials {
-        let file = directory.path().join("credentials");
-        std::fs::write(&file, "username = \"afterglow\"\npassword = \"own\"\n").unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-        setup.credentials = Some(file);
+    if with_credentials {
+        setup.credentials = Some(own_credentials(&directory));
     }
     House { node: setup.start(), database, directory }
+}
+
+fn own_credentials(directory: &TempDir) -> PathBuf {
+    let file = directory.path().join("credentials");
+    std::fs::write(&file, "username = \"afterglow\"\npassword = \"own\"\n").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    file
 }
 
 fn log_in(house: &House, user: &str, password: &str) -> Client {
@@ -157,4 +162,42 @@ fn a_user_whose_password_changed_uses_the_new_one() {
     wait_until("the connections are there again", || {
         alice.try_run("SELECT v FROM ks.t WHERE k = 'a'").is_ok()
     });
+}
+
+#[test]
+fn clients_of_no_name_are_not_answered_from_the_cache_once_the_database_asks_for_names() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=max-staleness=1h");
+    setup.credentials = Some(own_credentials(&directory));
+    let house = House { node: setup.start(), database, directory };
+    let mut nameless = house.node.client(Version::V4);
+    nameless.put("a", "1");
+    wait_until("a hit", || {
+        let hits = house.node.hits();
+        assert_eq!(nameless.value("a").as_deref(), Some("1"));
+        house.node.hits() > hits
+    });
+    house.database.add_user("afterglow", "own");
+    house.database.add_user("alice", "secret");
+    house.database.grant_read("alice", "ks.t", true);
+    house.database.hang_up();
+    wait_until("newcomers are asked who they are", || {
+        let options = ConnectOptions { version: Version::V4, ..ConnectOptions::default() };
+        let newcomer = Connection::open(&house.node.address.to_string(), &options);
+        matches!(newcomer, Err(CqlError::Authentication(_)))
+    });
+    // Who may read is answered from the cache as ever: what was cached is still there, and the schema is known again.
+    wait_until("a hit of one who says a name", || {
+        let hits = house.node.hits();
+        let Ok(mut alice) = house.node.log_in(Version::V5, "alice", "secret") else { return false };
+        let read = |alice: &mut Client| drop(alice.try_run("SELECT v FROM ks.t WHERE k = 'a'"));
+        (0..3).for_each(|_| read(&mut alice));
+        house.node.hits() > hits
+    });
+    let hits = house.node.hits();
+    for _ in 0..3 {
+        // What the database says to it does not matter here.
+        let _ = nameless.try_run("SELECT v FROM ks.t WHERE k = 'a'");
+    }
+    assert_eq!(house.node.hits(), hits);
 }

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Encoder, Envelope, Header, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
+use afterglow_workload::cql::CqlError;
 use afterglow_workload::fake_backend::{Faults, Kind};
 
 use crate::node::{House, wait_until};
@@ -158,6 +160,32 @@ fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
     }
     let (reads, _) = house.reads(|| (0..3).for_each(|_| drop(client.value("bystander"))));
     assert_eq!(reads, 1, "other partitions are cached as ever");
+}
+
+#[test]
+fn errors_that_only_some_servers_know_reach_the_client_and_count_as_unknown_outcomes() {
+    for (code, number, text) in [
+        (ErrorCode::CdcWriteFailure, 0x1600, "INSERT INTO ks.t (k, v) VALUES ('a', 'new')"),
+        (ErrorCode::CasWriteUnknown, 0x1700, "UPDATE ks.t SET v = 'new' WHERE k = 'a' IF v = 'old'"),
+    ] {
+        for &version in Version::ALL {
+            let house = House::new("ks.*=exclusive");
+            let mut client = house.node.client(version);
+            client.put("a", "old");
+            client.value("a");
+            let error = Faults { write_timeouts: 1.0, write_error: Some(code), ..Faults::default() };
+            house.database.set_faults(error);
+            match client.try_run(text) {
+                Err(CqlError::Server(error)) => assert_eq!(error.code, number, "{error}"),
+                other => panic!("{other:?}"),
+            }
+            house.database.set_faults(Faults::default());
+            // It may have happened, and may happen yet: the database is asked.
+            let (reads, value) = house.reads(|| client.value("a"));
+            assert!(matches!(value.as_deref(), Some("old" | "new")), "{value:?}");
+            assert!(reads >= 1);
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Compression, Decoder, Encoder, Envelope, FrameError, Header, Opcode, Version};
+use afterglow_cql::frame::{Compression, Decoder, Encoder, Envelope, Flags, FrameError, Header, Opcode, Version};
 use afterglow_cql::message::{self, Consistency, Prepare, Query, QueryParams, Request, Startup};
 use afterglow_cql::response::{
     ColumnSpec, ErrorBody, MetadataOut, encode_prepared, encode_rows_start, encode_set_keyspace, encode_void,
@@ -197,7 +197,13 @@ fn serve(mut stream: TcpStream, connection: usize, highest: Version, handler: &H
             if envelope.header.version > highest {
                 let text = "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)";
                 let error = ProtocolError::new(text);
-                let refusal = FrameError { error, stream: 0, version: highest.as_u8(), fatal: true };
+                let refusal = FrameError {
+                    error,
+                    stream: 0,
+                    version: highest.as_u8(),
+                    flags: Flags::NONE,
+                    fatal: true,
+                };
                 let _ = stream.write_all(&refusal.reply());
                 let _ = stream.shutdown(std::net::Shutdown::Both);
                 return;

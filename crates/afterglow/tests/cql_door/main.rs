@@ -484,7 +484,7 @@ fn versions_beyond_the_database_are_refused_in_its_words() {
     let mut new = Client::connect(proxy.door.address(), Version::V5);
     let (code, text) = error_of(&new.startup());
     assert_eq!(code, ErrorCode::Protocol);
-    assert_eq!(text, "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)");
+    assert_eq!(text, "Beta version of the protocol used (5/v5-beta), but USE_BETA flag is unset");
     // The connection lives on, as a server's does.
     new.version = Version::V4;
     assert_eq!(new.startup().header.opcode, Opcode::Ready);

@@ -6,7 +6,7 @@ use super::DEFAULT_MAX_ENVELOPE;
 use super::compression::{Compression, unpack_block};
 use super::header::{Direction, Envelope, Flags, HEADER_LEN, Header, Version};
 use super::reassembly::Reassembly;
-use super::refusal::{FrameError, Head, Rules, Skipping, version_of};
+use super::refusal::{FrameError, Head, Rules, Skipping, check_version};
 use super::segment::{MAX_PAYLOAD, TRAILER_LEN, Wrapped, check_payload};
 use crate::error::ProtocolError;
 
@@ -51,6 +51,7 @@ impl Decoder {
         let rules = Rules {
             direction,
             max_envelope: DEFAULT_MAX_ENVELOPE,
+            highest: Version::MAX,
             version: None,
             segments: false,
             compression: None,
@@ -62,6 +63,11 @@ impl Decoder {
     pub fn with_max_envelope(mut self, bytes: usize) -> Self {
         self.rules.max_envelope = bytes.max(HEADER_LEN);
         self
+    }
+
+    /// The highest version that is spoken, for what is told to clients that come with a higher one.
+    pub fn set_highest(&mut self, version: Version) {
+        self.rules.highest = version;
     }
 
     /// Refuses envelopes of any other version from now on, as a server does once it got a STARTUP.
@@ -121,12 +127,16 @@ impl Decoder {
         let Some(&first) = self.input.first() else { return Ok(None) };
         // Version first: clients of v1 and v2 send shorter headers and would never be answered otherwise. Nobody knows
         // how long such an envelope is, so everything that came with it goes, and the connection stays, as in Cassandra.
-        if let Err(unsupported) = version_of(first) {
+        if let Err(unsupported) = check_version(first, self.rules.highest) {
             self.input.clear();
             return Err(unsupported);
         }
         let Some(bytes) = self.input.first_chunk::<HEADER_LEN>() else { return Ok(None) };
         let head = Head::read(bytes);
+        if let Some(refused) = head.refused_version(self.rules.highest) {
+            self.input.clear();
+            return Err(refused);
+        }
         let header = match self.rules.accept(&head) {
             Ok(header) => header,
             Err(then) => return self.skip(Skipping { left: head.total(), then }),

@@ -18,6 +18,8 @@ pub struct FrameError {
     pub stream: i16,
     /// Version of the answer, a number that may be none of [`Version`]: an old client is answered in its own.
     pub version: u8,
+    /// Flags of the answer's header.
+    pub flags: Flags,
     /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the envelope was
     /// skipped and decoding goes on.
     pub fatal: bool,
@@ -26,7 +28,7 @@ pub struct FrameError {
 impl FrameError {
     /// The whole ERROR envelope to send. Versions below 3 get their shorter header.
     pub fn reply(&self) -> Vec<u8> {
-        negotiate::error_envelope(self.version, self.stream, &self.error)
+        negotiate::error_envelope(self.version, self.flags, self.stream, &self.error)
     }
 
     pub(super) fn fatal(self) -> Self {
@@ -52,16 +54,26 @@ impl Head {
         Self { first, flags: Flags(flags), stream, opcode, length }
     }
 
+    /// The answer to a version that is not spoken, on stream 0 as before any agreement.
+    pub fn refused_version(&self, highest: Version) -> Option<FrameError> {
+        let number = self.first & 0x7f;
+        let spoken = Version::from_u8(number).is_some();
+        (!spoken).then(|| negotiate::refused_version(number, self.flags, highest))
+    }
+
     /// Length of the whole envelope.
     pub fn total(&self) -> usize {
         HEADER_LEN.saturating_add(self.length as usize)
     }
 }
 
-/// The protocol version a version byte tells.
-pub(super) fn version_of(first: u8) -> Result<Version, FrameError> {
+/// Whether a version byte tells of one that is spoken here; of the next one nothing can be said before the flags are seen.
+pub(super) fn check_version(first: u8, highest: Version) -> Result<(), FrameError> {
     let number = first & 0x7f;
-    Version::from_u8(number).ok_or_else(|| negotiate::unsupported_version(number, Version::MAX))
+    if Version::from_u8(number).is_some() || negotiate::is_beta(number, highest) {
+        return Ok(());
+    }
+    Err(negotiate::unsupported_version(number, highest))
 }
 
 /// What envelopes a decoder takes.
@@ -71,6 +83,8 @@ pub(super) struct Rules {
     pub direction: Direction,
     /// How long they may be, header included.
     pub max_envelope: usize,
+    /// The highest version that is spoken.
+    pub highest: Version,
     /// The version they must have, once it is agreed upon.
     pub version: Option<Version>,
     /// Whether they travel in segments.
@@ -82,7 +96,10 @@ pub(super) struct Rules {
 impl Rules {
     /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server does.
     pub fn accept(&self, head: &Head) -> Result<Header, FrameError> {
-        let version = version_of(head.first).map_err(|e| FrameError { stream: head.stream, ..e })?;
+        let Some(version) = Version::from_u8(head.first & 0x7f) else {
+            let refused = negotiate::refused_version(head.first & 0x7f, head.flags, self.highest);
+            return Err(FrameError { stream: head.stream, ..refused });
+        };
         let opcode = self.check(version, head).map_err(|error| self.refuse(head, error))?;
         Ok(Header { version, flags: head.flags, stream: head.stream, opcode })
     }
@@ -110,7 +127,7 @@ impl Rules {
     /// The error for an envelope that is skipped. A connection without a version answers in the highest.
     pub fn refuse(&self, head: &Head, error: ProtocolError) -> FrameError {
         let version = self.version.unwrap_or(Version::MAX).as_u8();
-        FrameError { error, stream: head.stream, version, fatal: false }
+        FrameError { error, stream: head.stream, version, flags: Flags::NONE, fatal: false }
     }
 
     fn check(&self, version: Version, head: &Head) -> Result<Opcode, ProtocolError> {
@@ -149,7 +166,7 @@ impl Rules {
     /// An error of the connection rather than of an envelope.
     pub fn fatal(&self, message: impl Into<Cow<'static, str>>) -> FrameError {
         let version = self.version.unwrap_or(Version::MAX).as_u8();
-        FrameError { error: ProtocolError::new(message), stream: 0, version, fatal: true }
+        FrameError { error: ProtocolError::new(message), stream: 0, version, flags: Flags::NONE, fatal: true }
     }
 }
 

@@ -232,7 +232,7 @@ fn a_corrupt_later_part_of_a_large_envelope_is_noticed() {
 fn unspoken_versions_are_answered_from_their_first_byte() {
     let cases: [(u8, &[u8]); 5] = [
         (0x42, b"\x85\0\0\0\0"),
-        (6, b"\x85\0\0\0\0"),
+        (7, b"\x85\0\0\0\0"),
         (0, b"\x85\0\0\0\0"),
         (2, b"\x82\0\0\0"),
         (1, b"\x81\0\0\0"),
@@ -242,7 +242,7 @@ fn unspoken_versions_are_answered_from_their_first_byte() {
         decoder.feed(&[version]);
         let error = only_error(drain(&mut decoder));
         let text = format!(
-            "Invalid or unsupported protocol version ({version}); supported versions are (3/v3, 4/v4, 5/v5)"
+            "Invalid or unsupported protocol version ({version}); supported versions are (3/v3, 4/v4, 5/v5, 6/v6-beta)"
         );
         let mut reply = reply_head.to_vec();
         reply.extend_from_slice(&(6 + text.len() as u32).to_be_bytes());
@@ -252,6 +252,27 @@ fn unspoken_versions_are_answered_from_their_first_byte() {
         // Seen with Cassandra: the client may go on with another version.
         decoder.feed(b"\x04\0\0\x05\x05\0\0\0\0");
         assert_eq!(good(drain(&mut decoder)).len(), 1);
+    }
+}
+
+#[test]
+fn the_version_in_the_making_is_answered_once_its_flags_are_here() {
+    for (flags, version, text) in [
+        (0, 6, "Beta version of the protocol used (6/v6-beta), but USE_BETA flag is unset"),
+        (
+            0x10,
+            5,
+            "Invalid or unsupported protocol version (6); supported versions are (3/v3, 4/v4, 5/v5, 6/v6-beta)",
+        ),
+    ] {
+        let mut decoder = server(false);
+        decoder.feed(&[6, flags, 0, 7]);
+        assert!(drain(&mut decoder).is_empty());
+        decoder.feed(&[5, 0, 0, 0, 0]);
+        let error = only_error(drain(&mut decoder));
+        assert_eq!((error.version, error.stream, &*error.error.message), (version, 0, text));
+        decoder.feed(b"\x05\0\0\x05\x05\0\0\0\0");
+        assert_eq!(good(drain(&mut decoder)).len(), 1, "it may go on with another one");
     }
 }
 
@@ -397,7 +418,7 @@ fn malformed_segments_are_fatal() {
         ("body length field: -1", segment(true, b"\x05\0\0\x07\x07\xff\xff\xff\xff")),
         ("goes on after the end", segment(false, b"\x05\0\0\x07\x05\0\0\0\0more")),
         ("Unknown opcode", segment(false, b"\x05\0\0\x07\x04\0\0\0\x05a")),
-        ("unsupported protocol version", segment(false, b"\x06\0\0\x07\x07\0\0\0\x05a")),
+        ("unsupported protocol version", segment(false, b"\x07\0\0\x07\x07\0\0\0\x05a")),
     ];
     for (text, bytes) in cases {
         let mut decoder = server(true);

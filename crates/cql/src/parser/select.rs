@@ -1,10 +1,12 @@
 //! SELECT and the relations of every WHERE.
 
 use super::{NotUnderstood, Parse, Parser};
+use crate::lexer::{Kind, Token};
 use crate::statement::{Operator, Relation, Select, Selected, Selector, Statement, Term};
 
 impl Parser<'_> {
     pub(super) fn select(&mut self) -> Parse<Statement> {
+        let start = self.at;
         self.expect_word("select")?;
         let (json, distinct, selectors) = self.select_head()?;
         let table = self.table_name()?;
@@ -27,6 +29,7 @@ impl Parser<'_> {
             self.expect_word("timeout")?;
             self.term()?;
         }
+        let words = if table.name == "local" { self.words_since(start) } else { Vec::new() };
         Ok(Statement::Select(Box::new(Select {
             table,
             json,
@@ -40,7 +43,17 @@ impl Parser<'_> {
             allow_filtering,
             bypass_cache,
             using_timeout,
+            words,
         })))
+    }
+
+    fn words_since(&self, start: usize) -> Vec<String> {
+        let named = |token: &Token<'_>| match token.kind {
+            Kind::Word => Some(token.text.to_ascii_lowercase()),
+            Kind::Quoted => Some(token.unquoted()),
+            _ => None,
+        };
+        self.tokens[start..self.at].iter().filter_map(named).collect()
     }
 
     /// Everything up to and with FROM. `json` and `distinct` are also names of columns: they are keywords where the rest

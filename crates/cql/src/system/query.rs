@@ -1,7 +1,8 @@
 //! The part of a SELECT that is evaluated over a system table.
 
 use super::SystemTable;
-use crate::statement::{Select, TableName};
+use super::tables::is_rewritten;
+use crate::statement::{Operator, Relation, Select, Selected, TableName};
 
 /// A SELECT over one of the three tables, ready to be evaluated with bound values.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,9 +12,14 @@ pub struct SystemQuery {
 }
 
 impl SystemQuery {
-    /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables.
+    /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables and has to be answered here: not if it asks
+    /// `local` for what only the database can compute, and names none of the columns that tell where it is.
     pub(crate) fn new(select: &Select) -> Option<SystemQuery> {
         let table = SystemTable::named(&select.table.name)?;
+        let names_us = select.selectors.is_empty() || select.words.iter().any(|word| is_rewritten(word));
+        if table == SystemTable::Local && !names_us && !is_evaluated(select) {
+            return None;
+        }
         let name = TableName { keyspace: Some("system".to_owned()), name: table.name().to_owned() };
         Some(SystemQuery { table, select: Select { table: name, ..select.clone() } })
     }
@@ -22,4 +28,15 @@ impl SystemQuery {
     pub fn table(&self) -> SystemTable {
         self.table
     }
+}
+
+/// Whether [`SystemQuery::evaluate`] knows every part of it.
+fn is_evaluated(select: &Select) -> bool {
+    let plain =
+        |relation: &Relation| matches!(relation, Relation::Column { op: Operator::Equal | Operator::In, .. });
+    !select.ordered
+        && !select.grouped
+        && select.per_partition_limit.is_none()
+        && select.selectors.iter().all(|selector| selector.what != Selected::Expression)
+        && select.relations.iter().all(plain)
 }

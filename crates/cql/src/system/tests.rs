@@ -215,9 +215,12 @@ fn refusals_are_worded_as_the_server_words_them() {
     assert_eq!(refused, Err(SystemError::Invalid("Undefined column name foo".into())));
     assert!(!old.has(SystemTable::PeersV2) && old.has(SystemTable::Peers));
     assert!(ask_bound(&old, "SELECT * FROM system.peers_v2", &[]).is_err());
-    for unsupported in
-        ["SELECT writetime(rack) FROM system.local", "SELECT key FROM system.local WHERE token(key) > 0"]
-    {
+    for unsupported in [
+        "SELECT writetime(host_id) FROM system.local",
+        "SELECT key, rpc_address FROM system.local WHERE token(key) > 0",
+        "SELECT * FROM system.local GROUP BY key",
+        "SELECT max(rack) FROM system.peers",
+    ] {
         assert!(matches!(ask(unsupported), Err(SystemError::Unsupported(_))), "{unsupported}");
     }
 }

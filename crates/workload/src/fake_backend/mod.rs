@@ -14,6 +14,8 @@ mod term;
 
 use std::time::Duration;
 
+use afterglow_cql::error::ErrorCode;
+
 pub use exec::Served;
 pub use server::{FakeBackend, Held};
 
@@ -35,6 +37,8 @@ pub struct Faults {
     pub delay: Duration,
     /// Fraction of writes answered with a write timeout; half of them have happened all the same.
     pub write_timeouts: f64,
+    /// What those writes are answered with instead, in the layout of that code.
+    pub write_error: Option<ErrorCode>,
     /// Fraction of statements that end their connection instead of being answered; half of the writes among them have happened.
     pub drops: f64,
     /// Fraction of reads that return what was there before the last write: a check that sees nothing then is worth nothing.

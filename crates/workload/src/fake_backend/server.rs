@@ -455,7 +455,8 @@ impl<'a> Session<'a> {
                     let _ = run();
                 }
                 let message = "Operation timed out - received only 0 responses.".to_owned();
-                Err(Refusal { code: ErrorCode::WriteTimeout, message })
+                let code = lock(&self.shared.faults).write_error.unwrap_or(ErrorCode::WriteTimeout);
+                Err(Refusal { code, message })
             }
         };
         if let Some(kind) = self.kind(statement) {
@@ -647,15 +648,20 @@ fn bound(params: &QueryParams<'_>, names: &[(String, response::CqlType)]) -> Vec
 
 fn error_body(refusal: &Refusal) -> ErrorBody<'_> {
     let mut body = ErrorBody::new(refusal.code, &refusal.message);
-    if refusal.code == ErrorCode::WriteTimeout {
-        body.detail = response::ErrorDetail::WriteTimeout {
-            consistency: message::Consistency::LocalQuorum,
-            received: 0,
-            block_for: 1,
+    let (consistency, received, block_for) = (message::Consistency::LocalQuorum, 0, 1);
+    body.detail = match refusal.code {
+        ErrorCode::WriteTimeout => response::ErrorDetail::WriteTimeout {
+            consistency,
+            received,
+            block_for,
             write_type: "SIMPLE",
             contentions: None,
-        };
-    }
+        },
+        ErrorCode::CasWriteUnknown => {
+            response::ErrorDetail::CasWriteUnknown { consistency, received, block_for }
+        }
+        _ => body.detail,
+    };
     body
 }
 

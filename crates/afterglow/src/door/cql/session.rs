@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Compression, Decoder, Envelope, Flags, FrameError, Opcode, Version};
+use afterglow_cql::frame::{Compression, Decoder, Envelope, Flags, FrameError, Header, Opcode, Version};
 use afterglow_cql::message::{self, AuthResponse, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
 use afterglow_cql::response::{ErrorBody, encode_auth_token, encode_authenticate};
@@ -51,6 +51,9 @@ pub async fn serve(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, guard: 
         writer.out.run(|bytes| sent.add(bytes as u64)).await;
     });
     let mut session = Session { client: client.clone(), decoder: Decoder::for_requests() };
+    if let Cluster::Known { version, .. } = door.cluster() {
+        session.decoder.set_highest(version);
+    }
     session.read(stream).await;
     client.wait_for_answers().await;
     client.out.finish();
@@ -124,7 +127,7 @@ impl Session {
         if header.opcode == Opcode::Startup {
             self.wait_for_database().await;
         }
-        if let Some(refusal) = self.refuses_version(header.version) {
+        if let Some(refusal) = self.refuses_version(&header) {
             return self.refuse(&refusal);
         }
         let responder = Responder::new(self.client.clone(), &envelope, received);
@@ -161,10 +164,10 @@ impl Session {
 
     /// The answer to a version that the database does not speak, as it would give it. The client may try another one on the
     /// same connection.
-    fn refuses_version(&self, version: Version) -> Option<FrameError> {
+    fn refuses_version(&self, header: &Header) -> Option<FrameError> {
         match self.client.here.door.cluster() {
-            Cluster::Known { version: highest, .. } if version > highest => {
-                Some(negotiate::unsupported_version(version.as_u8(), highest))
+            Cluster::Known { version: highest, .. } if header.version > highest => {
+                Some(negotiate::refused_version(header.version.as_u8(), header.flags, highest))
             }
             _ => None,
         }
