@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Compression, Decoder, Encoder, Envelope, Flags, FrameError, Header, Opcode, Version};
+use afterglow_cql::frame::{
+    Compression, Decoder, Encoder, Envelope, Flags, FrameError, Header, Opcode, Version,
+};
 use afterglow_cql::message::{self, Consistency, Prepare, Query, QueryParams, Request, Startup};
 use afterglow_cql::response::{
     ColumnSpec, ErrorBody, MetadataOut, encode_prepared, encode_rows_start, encode_set_keyspace, encode_void,
