@@ -443,7 +443,7 @@ class Runner:
         fleeting = "ttl(" in statement.text.lower() or (table is not None and (table.expires or table.view))
         if not fleeting or not statement.text.lstrip().upper().startswith("SELECT"):
             return False
-        for _ in range(4):
+        for _ in range(10):
             if compare.same(*self.both(version, request), self.keyspaces):
                 return True
             time.sleep(0.5)

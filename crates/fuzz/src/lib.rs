@@ -9,6 +9,7 @@
 //! A new target is a line in the `TARGETS` of its module here, with seeds: whole, valid inputs to start from. What
 //! libFuzzer finds worth keeping goes to `corpus/NAME/`.
 
+mod cql;
 pub mod format;
 mod image;
 pub mod memcache;
@@ -31,7 +32,7 @@ pub struct Target {
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
-    format::TARGETS.iter().chain(whole::TARGETS).chain(memcache::TARGETS)
+    format::TARGETS.iter().chain(whole::TARGETS).chain(memcache::TARGETS).chain(cql::TARGETS)
 }
 
 /// The target of this name.

@@ -131,12 +131,12 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables) {
     };
     let level = consistency(&request);
     let responder = request.into_responder();
-    if let Some(refusal) = level.and_then(out_of_reach) {
-        return responder.error(&refusal);
-    }
-    match outcome {
-        Ok((flags, body)) => responder.reply_with(Opcode::Result, flags, Path::Local, |out| out.extend(body)),
-        Err(error @ (SystemError::Invalid(_) | SystemError::Unsupported(_))) => {
+    match (outcome, level.and_then(out_of_reach)) {
+        (Ok(_), Some(refusal)) => responder.error(&refusal),
+        (Ok((flags, body)), None) => {
+            responder.reply_with(Opcode::Result, flags, Path::Local, |out| out.extend(body))
+        }
+        (Err(error @ (SystemError::Invalid(_) | SystemError::Unsupported(_))), _) => {
             responder.error(&ErrorBody::new(ErrorCode::Invalid, &error.to_string()));
         }
     }

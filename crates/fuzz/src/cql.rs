@@ -1,0 +1,300 @@
+//! The native protocol and CQL text: what any client may send before anybody knows who it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use afterglow_cql::frame::notation::Value;
+use afterglow_cql::frame::{
+    Compression, Decoder, Encoder, Envelope, Flags, FrameError, HEADER_LEN, Header, MAX_PAYLOAD, Opcode,
+    Version,
+};
+use afterglow_cql::message::{self, Execute, QueryParams, Request, Startup, ValuesBuilder};
+use afterglow_cql::negotiate::{self, Stage};
+use afterglow_cql::normal::normalise;
+use afterglow_cql::plan::{Column, MAX_KEY, Plan, RowKey, SchemaView, TableSchema, analyse};
+use afterglow_cql::response::{self, Response};
+use afterglow_cql::statement::{parse, parse_bytes};
+
+use crate::Target;
+
+/// These targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "cql_frames", run: frames, seeds: frame_seeds, mutations: 3_000 },
+    Target { name: "cql_session", run: session, seeds: session_seeds, mutations: 3_000 },
+    Target { name: "cql_statement", run: statement, seeds: statement_seeds, mutations: 3_000 },
+];
+
+/// Longest envelope that the decoders here take.
+const LONGEST: usize = 4096;
+/// What a decoder may hold besides what was fed last: an envelope, and a segment of which a byte is missing.
+const HELD: usize = LONGEST + MAX_PAYLOAD + 64;
+
+/// Everything that a decoder makes of bytes that come in pieces of that size, until an error that ends the connection. After each
+/// piece no more is held than may be.
+fn decoded(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Vec<Result<Envelope, FrameError>> {
+    let mut found = Vec::new();
+    for part in bytes.chunks(piece.max(1)) {
+        decoder.feed(part);
+        loop {
+            match decoder.next_envelope() {
+                Ok(None) => break,
+                Ok(Some(envelope)) => {
+                    assert!(envelope.wire_len() <= LONGEST, "an envelope longer than allowed");
+                    found.push(Ok(envelope));
+                }
+                Err(error) => {
+                    let fatal = error.fatal;
+                    found.push(Err(error));
+                    if fatal {
+                        return found;
+                    }
+                }
+            }
+        }
+        assert!(decoder.buffered() <= HELD, "{} bytes are held", decoder.buffered());
+    }
+    found
+}
+
+/// The first byte chooses direction, segments and compression, the second the size of the pieces: one connection's bytes mean the
+/// same however they are cut, as long as nobody is told an unsupported version (whose length nobody knows).
+fn frames(data: &[u8]) {
+    let [how, piece, bytes @ ..] = data else { return };
+    let decoder = || {
+        let mut decoder = if how & 1 == 0 { Decoder::for_requests() } else { Decoder::for_responses() };
+        decoder = decoder.with_max_envelope(LONGEST);
+        if how & 2 != 0 {
+            decoder.pin_version(Version::V5);
+            decoder.switch_to_segments();
+        }
+        if how & 4 != 0 {
+            decoder.set_compression(Compression::Lz4);
+        }
+        decoder
+    };
+    let whole = decoded(decoder(), bytes, bytes.len());
+    let guessed = |error: &FrameError| error.to_string().contains("version");
+    if how & 2 != 0 || !whole.iter().flat_map(|one| one.as_ref().err()).any(guessed) {
+        assert_eq!(decoded(decoder(), bytes, usize::from(*piece)), whole, "cut in another way");
+    }
+    for envelope in whole.into_iter().flatten() {
+        if how & 1 == 0 {
+            request(&envelope);
+        } else if let Ok((_, message)) = response::split(&envelope.header, &envelope.body) {
+            let _ = Response::parse(&envelope.header, message);
+        }
+    }
+}
+
+/// A request that can be parsed, and what a door asks of it.
+fn request(envelope: &Envelope) {
+    let Ok((_, request)) = message::parse(&envelope.header, &envelope.body) else { return };
+    let text = match request {
+        Request::Query(query) => Some(query.text),
+        Request::Prepare(prepare) => Some(prepare.text),
+        Request::Batch(batch) => {
+            assert_eq!(batch.statements().count(), batch.len(), "a statement of a checked batch is missing");
+            None
+        }
+        _ => None,
+    };
+    if let Some(text) = text {
+        statement(text.as_bytes());
+    }
+}
+
+fn encoded(version: Version, opcode: Opcode, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.push_with(&Header::new(version, 7, opcode), write);
+    encoder.take()
+}
+
+fn query(version: Version, text: &str) -> Vec<u8> {
+    let mut values = ValuesBuilder::positional();
+    values.push(Value::Bytes(&[0, 0, 0, 1]));
+    values.push(Value::Unset);
+    let params = QueryParams { values: values.view(), ..QueryParams::new(message::Consistency::One) };
+    encoded(version, Opcode::Query, |out| message::Query { text, params }.encode(version, out))
+}
+
+fn in_segments(envelope: &[u8]) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.switch_to_segments();
+    encoder.push_encoded(envelope);
+    encoder.take()
+}
+
+fn frame_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for version in [Version::V3, Version::V4, Version::V5] {
+        let text = query(version, STATEMENTS[0]);
+        let execute = encoded(version, Opcode::Execute, |out| {
+            let result_metadata_id = version.has_segments().then_some(&[3; 16][..]);
+            let params = QueryParams::new(message::Consistency::LocalQuorum);
+            Execute { id: &[9; 16], result_metadata_id, params }.encode(version, out);
+        });
+        let answer = encoded(version, Opcode::Result, response::encode_void);
+        for (how, bytes) in [(0, [text, execute].concat()), (1, answer)] {
+            let segments = if version.has_segments() { in_segments(&bytes) } else { bytes.clone() };
+            let how = how | u8::from(version.has_segments()) << 1;
+            seeds.push([&[how & 1, 3], &bytes[..]].concat());
+            seeds.push([&[how, 11], &segments[..]].concat());
+        }
+    }
+    seeds
+}
+
+/// A client's whole connection as the door has it: what is sent is read in the door's order of things, every envelope gets
+/// exactly one answer on its stream, and the client can read all of them.
+fn session(data: &[u8]) {
+    let [piece, bytes @ ..] = data else { return };
+    let mut decoder = Decoder::for_requests().with_max_envelope(LONGEST);
+    let mut answers = Encoder::new();
+    let mut client = Decoder::for_responses();
+    let mut stage = Stage::Initial;
+    let mut waiting: HashMap<i16, i64> = HashMap::new();
+    for part in bytes.chunks(usize::from(*piece).max(1)) {
+        decoder.feed(part);
+        loop {
+            let envelope = match decoder.next_envelope() {
+                Ok(None) => break,
+                Ok(Some(envelope)) => envelope,
+                Err(error) => {
+                    if error.fatal {
+                        return;
+                    }
+                    // Refusals stand outside of streams that a client may be waiting on for sure.
+                    continue;
+                }
+            };
+            let header = envelope.header;
+            *waiting.entry(header.stream).or_default() += 1;
+            let started = match (stage.check(header.opcode), message::parse(&header, &envelope.body)) {
+                (Ok(()), Ok((_, Request::Startup(startup)))) => {
+                    negotiate::check_startup(&startup, header.version).ok()
+                }
+                (Ok(()), Ok(_)) => {
+                    request(&envelope);
+                    None
+                }
+                _ => None,
+            };
+            answers.push(
+                &Header { flags: Flags::NONE, ..Header::new(header.version, header.stream, Opcode::Ready) },
+                b"",
+            );
+            read_all(&mut client, &mut answers, &mut waiting);
+            if let Some(compression) = started {
+                stage = Stage::Ready;
+                decoder.pin_version(header.version);
+                if let Some(compression) = compression {
+                    decoder.set_compression(compression);
+                    answers.set_compression(compression);
+                    client.set_compression(compression);
+                }
+                if header.version.has_segments() {
+                    decoder.switch_to_segments();
+                    answers.switch_to_segments();
+                    client.switch_to_segments();
+                }
+            }
+        }
+        assert!(decoder.buffered() <= HELD, "{} bytes are held", decoder.buffered());
+    }
+    assert!(waiting.values().all(|count| *count == 0), "streams without an answer, or with two: {waiting:?}");
+    assert_eq!(client.buffered(), 0, "the end of an answer is missing");
+}
+
+/// The client's side: takes every answer off the list of what it waits for.
+fn read_all(client: &mut Decoder, answers: &mut Encoder, waiting: &mut HashMap<i16, i64>) {
+    client.feed(&answers.take());
+    while let Some(answer) = client.next_envelope().expect("answers that a client can read") {
+        *waiting.entry(answer.header.stream).or_default() -= 1;
+    }
+}
+
+fn session_seeds() -> Vec<Vec<u8>> {
+    let seed = |(version, compression): (Version, Option<&str>)| {
+        let options: Vec<(&str, &str)> = [("CQL_VERSION", "3.0.0")]
+            .into_iter()
+            .chain(compression.map(|name| ("COMPRESSION", name)))
+            .collect();
+        let startup = encoded(version, Opcode::Startup, |out| Startup::encode(&options, out));
+        let mut rest = Encoder::new();
+        if compression.is_some() {
+            rest.set_compression(Compression::Lz4);
+        }
+        if version.has_segments() {
+            rest.switch_to_segments();
+        }
+        for (stream, text) in STATEMENTS.iter().enumerate() {
+            let body = query(version, text)[HEADER_LEN..].to_vec();
+            rest.push(&Header::new(version, stream as i16, Opcode::Query), &body);
+        }
+        [vec![200], startup, rest.take()].concat()
+    };
+    [(Version::V3, None), (Version::V4, Some("lz4")), (Version::V5, None), (Version::V5, Some("lz4"))]
+        .map(seed)
+        .to_vec()
+}
+
+/// One table of every kind of key that matters to planning.
+struct Schema(Arc<TableSchema>);
+
+impl SchemaView for Schema {
+    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableSchema>> {
+        (keyspace == "ks" && name == "t").then(|| self.0.clone())
+    }
+}
+
+fn schema() -> Schema {
+    let mut table = TableSchema::new("ks".into(), "t".into(), Default::default());
+    let columns = |all: &[(&str, &str)]| all.iter().map(|(name, kind)| Column::new(*name, *kind)).collect();
+    table.partition_key = columns(&[("k", "int"), ("p", "text")]);
+    table.clustering = columns(&[("c", "timestamp")]);
+    table.statics = columns(&[("s", "text")]);
+    table.regulars = columns(&[("m", "map<text, int>"), ("v", "int"), ("w", "blob")]);
+    Schema(Arc::new(table))
+}
+
+/// Any text gets a plan, the same one each time and the same as its normal form; a plan to read from the cache finds a key or an
+/// error in any values, never more than the longest key.
+fn statement(data: &[u8]) {
+    let schema = schema();
+    let parsed = parse_bytes(data);
+    let plan = analyse(&parsed, &schema, Some("ks"));
+    assert!(!plan.explain(&schema).is_empty());
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Some(normal) = normalise(text)
+    {
+        assert_eq!(analyse(&parse(&normal), &schema, Some("ks")), plan, "of {normal:?}");
+    }
+    let Plan::CachedRead(read) = plan else { return };
+    for take in [0, 4, data.len()] {
+        let value = &data[..take.min(data.len())];
+        let mut key = RowKey::new();
+        if read.key.bind(|_| Some(value), &mut key).is_ok() {
+            assert!(key.engine_key().len() <= MAX_KEY, "a key longer than keys may be");
+            assert!(RowKey::partition_of(key.engine_key()).is_some(), "a key whose partition cannot be told");
+        }
+    }
+}
+
+const STATEMENTS: &[&str] = &[
+    "SELECT v, w AS \"W\" FROM ks.t WHERE k = ? AND p = 'it''s' AND c = '2020-01-01 00:00+0000' LIMIT 1",
+    "SELECT * FROM t WHERE k = :a AND p = :b AND c = 1 -- end\n",
+    "SELECT JSON DISTINCT k, p, s FROM ks.t WHERE token(k, p) > -1 PER PARTITION LIMIT 2 ALLOW FILTERING",
+    "INSERT INTO ks.t (k, p, c, m) VALUES (1, $$x$$, 2, {'a': 1}) IF NOT EXISTS USING TTL 5 AND TIMESTAMP ?",
+    "UPDATE t USING TTL ? SET m['a'] = 1, m = m + {'b': 2}, v += 3 WHERE k = 1 AND p = 'x' AND c IN (1, 2) IF v = 1",
+    "DELETE m['a'], v FROM ks.t WHERE k = 1 AND p = 'x' AND (c) >= (1)",
+    "BEGIN UNLOGGED BATCH USING TIMESTAMP 1 DELETE FROM t WHERE k = 1 AND p = 'x'; TRUNCATE t; APPLY BATCH",
+    "CREATE TABLE IF NOT EXISTS ks.u (k int PRIMARY KEY, v frozen<map<text, tuple<int, uuid>>>) WITH comment = 'x'",
+    "ALTER TABLE ks.t ADD x vector<float, 3>",
+    "USE \"Ks\"",
+    "GRANT SELECT ON ks.t TO r",
+    "SELECT key, count(*) FROM system.local WHERE key = 'local'",
+];
+
+fn statement_seeds() -> Vec<Vec<u8>> {
+    STATEMENTS.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
