@@ -18,6 +18,8 @@ use crate::{cpu, killtest::free_port, metrics, rng::Rng};
 /// How long a server may take to start, to stop, and to write what it holds to flash.
 const PATIENCE: Duration = Duration::from_secs(300);
 const NAP: Duration = Duration::from_millis(5);
+/// Between two looks at a server's metrics: they cost it CPU that is measured.
+const LOOK: Duration = Duration::from_millis(500);
 /// Attempts to read a server's metrics, of two seconds each.
 const TRIES: u32 = 15;
 /// Connections a server must take: the largest of a sweep and some.
@@ -189,7 +191,7 @@ impl Server {
                     self.name
                 )));
             }
-            thread::sleep(NAP);
+            thread::sleep(LOOK);
         }
         Ok(())
     }
