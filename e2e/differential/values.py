@@ -224,6 +224,11 @@ def sized(data):
     return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
+def collection(name, make, frozen, parts):
+    """Frozen it is one cell, and may be part of a key."""
+    return Type(f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=parts)
+
+
 def listed(kind, brackets, element, size=3, frozen=False):
     def make(random):
         pairs = [element.make(random) for _ in range(random.randrange(size + 1))]
@@ -235,14 +240,7 @@ def listed(kind, brackets, element, size=3, frozen=False):
         literal = brackets[0] + ", ".join(literal for literal, _ in pairs) + brackets[1]
         return literal, struct.pack(">i", len(pairs)) + b"".join(sized(data) for _, data in pairs)
 
-    name = f"{kind}<{element}>"
-    return Type(
-        f"frozen<{name}>" if frozen else name,
-        make,
-        key=frozen,
-        multicell=not frozen,
-        parts=(element,),
-    )
+    return collection(f"{kind}<{element}>", make, frozen, (element,))
 
 
 def list_of(element, **options):
@@ -263,14 +261,7 @@ def map_of(key, value, frozen=False):
         data = b"".join(sized(k[1]) + sized(v[1]) for k, v in pairs.values())
         return "{" + literal + "}", struct.pack(">i", len(pairs)) + data
 
-    name = f"map<{key}, {value}>"
-    return Type(
-        f"frozen<{name}>" if frozen else name,
-        make,
-        key=frozen,
-        multicell=not frozen,
-        parts=(key, value),
-    )
+    return collection(f"map<{key}, {value}>", make, frozen, (key, value))
 
 
 def tuple_of(*elements):

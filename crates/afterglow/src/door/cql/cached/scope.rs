@@ -421,20 +421,10 @@ mod tests {
     /// What a text touches, of a schema with one table `ks.t (k int, c int, v int)`.
     fn touched_by_text(text: &str) -> Touched {
         let table = TableSchema {
-            keyspace: "ks".into(),
-            name: "t".into(),
-            id: Uuid::from_u128(7),
             partition_key: vec![column("k")],
             clustering: vec![column("c")],
-            statics: Vec::new(),
             regulars: vec![column("v")],
-            counter: false,
-            view: false,
-            system: false,
-            compact: false,
-            indexed: false,
-            default_ttl: 0,
-            element_times: true,
+            ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
         };
         let id = table.id;
         let schema = Schema::of_tables([table]);

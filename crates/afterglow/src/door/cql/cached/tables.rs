@@ -208,20 +208,9 @@ mod tests {
     #[test]
     fn what_is_not_understood_or_known_is_weak_where_any_table_it_may_touch_is() {
         let table = TableSchema {
-            keyspace: "ks".into(),
-            name: "t".into(),
-            id: Uuid::from_u128(7),
             partition_key: vec![Column::new("k", "int")],
-            clustering: Vec::new(),
-            statics: Vec::new(),
             regulars: vec![Column::new("v", "int")],
-            counter: false,
-            view: false,
-            system: false,
-            compact: false,
-            indexed: false,
-            default_ttl: 0,
-            element_times: true,
+            ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
         };
         let three = [("class", "SimpleStrategy"), ("replication_factor", "3")];
         let three = three.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
