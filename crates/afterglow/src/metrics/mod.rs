@@ -82,6 +82,11 @@ impl Metrics {
         shard
     }
 
+    /// Shows a door's counters at zero from its start: reactors bring their shards with their first connection.
+    pub fn announce(&self, name: &'static str) {
+        let _ = self.door(name);
+    }
+
     /// A new shard of the counters of connections to the database, for one reactor.
     pub fn backend(&self) -> Arc<BackendMetrics> {
         let shard = Arc::<BackendMetrics>::default();

@@ -1,6 +1,5 @@
 //! Histories of opening and closing that random runs meet too rarely, told step by step.
 
-use super::plan::{Options, Setup};
 use super::run::look_up;
 use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
 use super::world::{EPOCH, Life, World};
@@ -144,34 +143,4 @@ fn a_journal_that_went_round_since_the_only_readable_checkpoint_is_not_believed(
     world.machine.flip_bit(DeviceId(0), header + 40, 3);
     let life = crash(&mut world, life, Crash::Process);
     assert_eq!(get(&life, b"key"), None, "a removed object is back");
-}
-
-#[test]
-fn where_nothing_was_warm_the_next_checkpoint_is_not_written_over_the_one_the_journal_goes_on_from() {
-    let write_until = |world: &mut World, life: &mut Life, is_over: &dyn Fn(&Life) -> bool| {
-        for n in 0u32.. {
-            if is_over(life) {
-                return;
-            }
-            put(life, format!("other-{}", n % 50).as_bytes(), &[1; 40], 0);
-            pass(world, life, 1);
-        }
-    };
-    for turns in 0..16 {
-        let mut world = World::new(&Setup::plain(1));
-        world.options = vec![Options { immutable: false, clean_stop: true, durability: 0 }];
-        let mut life = world.open();
-        write_until(&mut world, &mut life, &|life| life.core.stats().totals.checkpoints == 3);
-        world.crash(life, Crash::Process);
-        world.options[NS].clean_stop = false;
-        let mut life = world.open();
-        put(&life, b"key", b"value", 0);
-        pass(&mut world, &mut life, 100);
-        write_until(&mut world, &mut life, &|life| life.core.stats().checkpointing);
-        for _ in 0..turns {
-            world.turn(&mut life);
-        }
-        let life = crash(&mut world, life, Crash::Process);
-        assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]), "after {turns} turns");
-    }
 }

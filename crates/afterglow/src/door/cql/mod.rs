@@ -235,6 +235,7 @@ impl CqlDoor {
             sessions: Arc::default(),
             config,
         });
+        door.config.metrics.announce("cql");
         count_statements(&door);
         let served = door.clone();
         let listener = Listener::start(reactors, door.config.listen, move |stream, peer, guard| {
