@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.process import Failure, free_port, poll, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
@@ -24,7 +24,7 @@ def cluster(stack, count):
     nodes = []
     for number in range(count):
         # The node tells the relay's address for its own, so that nobody goes round it.
-        settings = {"broadcast_rpc_address": near} if number == 0 else {}
+        settings = KEEPS_WHAT_IT_ACKNOWLEDGED | ({"broadcast_rpc_address": near} if number == 0 else {})
         node = Cassandra(
             heap="1G" if count == 1 else "384M",
             port=port,

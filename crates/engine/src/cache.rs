@@ -370,6 +370,14 @@ impl Namespace {
         self.core.room()
     }
 
+    /// As [`Namespace::room`], before a put that is not to cost another object its way to flash: also while the write queue is full, for as
+    /// long as the device goes on, and for a second where it does not. A put that does not wait is stored all the same; what leaves the
+    /// DRAM tier for it may be dropped, and counted.
+    #[must_use]
+    pub fn put_room(&self) -> Option<Room> {
+        self.core.put_room()
+    }
+
     /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future. See [`Namespace::room`].
     pub fn submit_put(&self, key: &[u8], value: &[u8], options: PutOptions) -> Ack<PutOutcome> {
         self.core.put(&self.ns, key, value, &options)

@@ -224,6 +224,12 @@ impl Streams {
         Ok(())
     }
 
+    /// Whether chunks wait for the device, and at most one more may: a put may push several objects out of DRAM.
+    pub fn is_nearly_full(&self) -> bool {
+        let waiting = self.outstanding.load(Ordering::Relaxed);
+        waiting > 0 && waiting + 1 >= self.max_outstanding
+    }
+
     fn check_queue(&self) -> Result<(), AppendError> {
         let full = self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding;
         if full {

@@ -311,6 +311,40 @@ fn nobody_waits_for_room_longer_than_50_ms_and_nobody_once_an_entry_was_lost() {
     assert_eq!(get(&life, b"key-0"), None, "cold, because entries were lost");
 }
 
+/// Puts objects that leave DRAM until a put should wait for the write queue; without I/O in between.
+fn fill_queue(life: &Life) -> Room {
+    for n in 0..20_000u32 {
+        if let Some(room) = life.namespaces[NS].put_room() {
+            return room;
+        }
+        put(life, format!("object-{n}").as_bytes(), &[1; 2000], 0);
+    }
+    panic!("the write queue does not get full")
+}
+
+#[test]
+fn puts_wait_for_the_write_queue_while_the_device_goes_on_and_a_second_where_it_does_not() {
+    let (mut world, mut life) = world(1);
+    let mut room = fill_queue(&life);
+    assert!(!is_ready(&mut room) && life.namespaces[NS].room().is_none(), "only puts wait");
+    let dropped = |life: &Life| -> u64 { life.core.stats().namespaces[NS].dropped.iter().sum() };
+    assert_eq!(dropped(&life), 0, "nothing was lost on the way");
+    // The clock stands still: it is a chunk that is written that ends the wait.
+    for _ in 0..500 {
+        world.turn(&mut life);
+    }
+    assert!(is_ready(&mut room) && life.namespaces[NS].put_room().is_none());
+    let mut room = fill_queue(&life);
+    world.turn_without_answers(&mut life);
+    world.clock.pass(999);
+    assert!(!is_ready(&mut room));
+    world.clock.pass(1);
+    assert!(
+        is_ready(&mut room) && life.namespaces[NS].put_room().is_none(),
+        "nobody waits for a dead device"
+    );
+}
+
 #[test]
 fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_cold() {
     for seed in 0..8 {

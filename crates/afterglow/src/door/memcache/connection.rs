@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use afterglow_engine::Room;
 use afterglow_memcache::{Decoded, Decoder};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -132,6 +133,8 @@ enum Step {
     Read(usize),
     /// Wait until an answer is known or there is room.
     Wait,
+    /// Wait until the cache has room for what the request changes.
+    Full(Room),
     /// Give the answers that are under way, and end.
     End,
 }
@@ -153,6 +156,7 @@ impl<S: Stream> Connection<S> {
                     self.answers.changed().await;
                     self.info.check()?;
                 }
+                Step::Full(room) => room.await,
                 Step::End => return self.end().await,
             }
         }
@@ -169,6 +173,10 @@ impl<S: Stream> Connection<S> {
                 Decoded::Skip(len) => self.start += len,
                 Decoded::Close => break Step::End,
                 Decoded::Request(len, request) => match self.session.perform(request) {
+                    Performed::Full(room) => {
+                        self.decoder.undo();
+                        break Step::Full(room);
+                    }
                     Performed::Blocked => {
                         self.decoder.undo();
                         break Step::Wait;
@@ -177,7 +185,7 @@ impl<S: Stream> Connection<S> {
                     performed => {
                         self.start += len;
                         done += 1;
-                        if performed == Performed::Authenticated {
+                        if matches!(performed, Performed::Authenticated) {
                             self.decoder.set_authenticated();
                         }
                     }

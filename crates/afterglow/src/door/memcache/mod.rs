@@ -159,6 +159,7 @@ impl MemcacheDoor {
             config,
         });
         let mut opened = MemcacheDoor { listeners: Vec::new(), address: None, door };
+        opened.door.config.metrics.announce("memcache");
         opened.listen()?;
         opened.expose();
         for reactor in 0..reactors.count() {

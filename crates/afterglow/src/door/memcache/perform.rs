@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PutOutcome};
+use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
 use afterglow_memcache::{
     Action, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request, Store as Storing,
     absolute,
@@ -22,12 +22,14 @@ const LOADING_PAUSE: Duration = Duration::from_millis(2);
 const LOADING_TRIES: u32 = 2500;
 
 /// How far a request got.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Performed {
     /// It is answered, or will be.
     Done,
     /// It has to wait for others of its connection, or for room.
     Blocked,
+    /// It has to wait until the cache has room for what it changes.
+    Full(Room),
     /// Done, and the client is who it says it is.
     Authenticated,
     /// Done, and the connection ends.
@@ -68,6 +70,9 @@ impl Session {
                     return Performed::Blocked;
                 }
                 if remove {
+                    if let Some(room) = self.store().objects.room() {
+                        return Performed::Full(room);
+                    }
                     self.store().remove(&key);
                 }
                 self.here.counts.store_too_large.inc();
@@ -106,6 +111,9 @@ impl Session {
         if !self.answers.is_complete() {
             return Performed::Blocked;
         }
+        if let Some(room) = self.store().objects.room() {
+            return Performed::Full(room);
+        }
         self.here.counts.cmd_flush.inc();
         match self.store().flush(delay) {
             Ok(()) => self.answers.push(|out| reply.done(out)),
@@ -127,9 +135,9 @@ impl Session {
                     self.modify(operation)
                 }
             };
-            if performed == Performed::Blocked {
+            if matches!(performed, Performed::Blocked | Performed::Full(_)) {
                 self.resume = number;
-                return Performed::Blocked;
+                return performed;
             }
         }
         self.resume = 0;
@@ -154,6 +162,9 @@ impl Session {
         let Action::Store(store) = &operation.action else { unreachable!("the caller looked") };
         if self.answers.conflicts(&operation.key, true) {
             return Performed::Blocked;
+        }
+        if let Some(room) = self.store().objects.put_room() {
+            return Performed::Full(room);
         }
         let shared = &self.here.door.store;
         let new = NewItem {
@@ -243,6 +254,9 @@ impl Session {
     fn modify(&mut self, operation: Operation<'_>) -> Performed {
         if self.answers.conflicts(&operation.key, true) {
             return Performed::Blocked;
+        }
+        if let Some(room) = self.store().objects.put_room() {
+            return Performed::Full(room);
         }
         let shared = Rc::new(operation.into_owned());
         let modify = begin(&self.here, &shared);
