@@ -99,7 +99,11 @@ impl Driver {
                 // A reclaim that was under way may have opened a segment for what it keeps.
                 if self.reclaim.is_none() && !self.core.streams.all_sealed() {
                     self.core.streams.flush(u64::MAX, true);
-                } else if self.core.streams.outstanding() == 0 && self.reclaim.is_none() && self.has_flushed()
+                } else if self.core.streams.outstanding() == 0
+                    && self.reclaim.is_none()
+                    && self.has_flushed()
+                    // One that began before is not the last: it does not know what was sealed since.
+                    && !self.checkpoint.is_running()
                 {
                     self.close.before = self.checkpoint.sequence();
                     self.checkpoint.want();
