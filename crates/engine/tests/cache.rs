@@ -1,27 +1,12 @@
 //! A cache over real files, as a program uses it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use afterglow_engine::{
     Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, PutOptions, PutOutcome,
     RefuseReason, Tier,
 };
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("afterglow-cache-{}", uuid::Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use tempfile::TempDir;
 
 fn config(dir: &Path, io: IoEngine) -> Config {
     let flash = DeviceConfig { path: dir.join("flash"), size: 64 << 20 };
@@ -55,8 +40,8 @@ fn wait_loaded(cache: &Cache) {
 }
 
 fn round_trip(io: IoEngine) {
-    let dir = Dir::new();
-    let cache = Cache::open(config(&dir.0, io)).unwrap();
+    let dir = TempDir::new().unwrap();
+    let cache = Cache::open(config(dir.path(), io)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     for n in 0..10_000 {
         assert!(matches!(ns.put(&key(n), &value(n), PutOptions::default()), PutOutcome::Stored { .. }));
@@ -68,7 +53,7 @@ fn round_trip(io: IoEngine) {
     drop(ns);
     drop(cache);
 
-    let cache = Cache::open(config(&dir.0, io)).unwrap();
+    let cache = Cache::open(config(dir.path(), io)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     wait_loaded(&cache);
     let mut hits = 0;
@@ -94,8 +79,8 @@ fn what_was_put_is_there_after_a_clean_stop() {
 
 #[test]
 fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
-    let dir = Dir::new();
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let dir = TempDir::new().unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     for n in 0..20_000 {
         let _ = ns.put(&key(n), &value(n), PutOptions::default());
@@ -108,7 +93,7 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
     drop(ns);
     drop(cache);
 
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     wait_loaded(&cache);
     let mut hits = 0;
@@ -127,15 +112,15 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
 #[test]
 fn what_was_put_through_is_there_although_the_cache_was_never_closed() {
     for durability in [Durability::WriteThrough, Durability::Synced] {
-        let dir = Dir::new();
+        let dir = TempDir::new().unwrap();
         let options = NamespaceOptions { durability, ..NamespaceOptions::default() };
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", options).unwrap();
         for n in 0..50 {
             assert!(ns.put(&key(n), &value(n), PutOptions::default()).version().is_some());
         }
         drop((ns, cache));
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", options).unwrap();
         wait_loaded(&cache);
         for n in 0..50 {
@@ -148,8 +133,8 @@ fn what_was_put_through_is_there_although_the_cache_was_never_closed() {
 
 #[test]
 fn compare_and_put_stores_only_over_the_expected_version() {
-    let dir = Dir::new();
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let dir = TempDir::new().unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     let first = ns.put_if(b"k", b"1", PutOptions::default(), None).version().unwrap();
     let mismatch = PutOutcome::Refused(RefuseReason::VersionMismatch);
@@ -162,16 +147,16 @@ fn compare_and_put_stores_only_over_the_expected_version() {
 
 #[test]
 fn adding_over_an_object_that_cannot_be_read_now_is_refused() {
-    let dir = Dir::new();
+    let dir = TempDir::new().unwrap();
     let stored = {
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
         let stored = ns.put(b"k", b"1", PutOptions::default()).version().unwrap();
         cache.close();
         stored
     };
     let busy = || {
-        let mut config = config(&dir.0, IoEngine::Auto);
+        let mut config = config(dir.path(), IoEngine::Auto);
         config.max_blocking_reads = 0;
         config
     };
@@ -180,7 +165,7 @@ fn adding_over_an_object_that_cannot_be_read_now_is_refused() {
     let mismatch = PutOutcome::Refused(RefuseReason::VersionMismatch);
     assert_eq!(ns.put_if(b"k", b"2", PutOptions::default(), None), mismatch);
     drop((ns, cache));
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     let begun = std::time::Instant::now();
     let hit = loop {
@@ -196,8 +181,8 @@ fn adding_over_an_object_that_cannot_be_read_now_is_refused() {
 
 #[test]
 fn nothing_unsaved_means_that_a_crash_loses_nothing() {
-    let dir = Dir::new();
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let dir = TempDir::new().unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     for n in 0..1000 {
         let _ = ns.put(&key(n), &value(n), PutOptions::default());
@@ -215,7 +200,7 @@ fn nothing_unsaved_means_that_a_crash_loses_nothing() {
     drop(ns);
     drop(cache);
 
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     wait_loaded(&cache);
     for n in 0..1000 {
@@ -225,48 +210,48 @@ fn nothing_unsaved_means_that_a_crash_loses_nothing() {
 
 #[test]
 fn a_file_that_is_not_ours_is_left_alone_and_the_message_says_so() {
-    let dir = Dir::new();
-    let flash = dir.0.join("flash");
+    let dir = TempDir::new().unwrap();
+    let flash = dir.path().join("flash");
     let theirs = b"somebody's photographs ".repeat(4000);
     std::fs::write(&flash, &theirs).unwrap();
-    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    let message = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap_err().to_string();
     assert!(message.contains("flash") && message.contains("not Afterglow's"), "{message}");
     assert_eq!(std::fs::read(&flash).unwrap()[..theirs.len()], theirs);
 }
 
 #[test]
 fn another_format_is_refused_by_name() {
-    let dir = Dir::new();
-    drop(Cache::open(config(&dir.0, IoEngine::Auto)).unwrap());
-    let path = dir.0.join("state");
+    let dir = TempDir::new().unwrap();
+    drop(Cache::open(config(dir.path(), IoEngine::Auto)).unwrap());
+    let path = dir.path().join("state");
     let mut state = std::fs::read(&path).unwrap();
     state[8] = 99;
     std::fs::write(&path, &state).unwrap();
-    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    let message = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap_err().to_string();
     assert!(message.contains("format 99") && message.contains("reads format 1"), "{message}");
 }
 
 #[test]
 fn one_cache_at_a_time_per_directory() {
-    let dir = Dir::new();
-    let first = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
-    let message = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap_err().to_string();
+    let dir = TempDir::new().unwrap();
+    let first = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
+    let message = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
     drop(first);
-    Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
 }
 
 #[test]
 fn a_device_of_another_cache_is_refused_and_left_as_it_is() {
     use std::os::unix::fs::PermissionsExt;
-    let (one, two) = (Dir::new(), Dir::new());
-    drop(Cache::open(config(&one.0, IoEngine::Auto)).unwrap());
-    drop(Cache::open(config(&two.0, IoEngine::Auto)).unwrap());
-    let path = two.0.join("flash");
-    std::fs::rename(one.0.join("flash"), &path).unwrap();
+    let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    drop(Cache::open(config(one.path(), IoEngine::Auto)).unwrap());
+    drop(Cache::open(config(two.path(), IoEngine::Auto)).unwrap());
+    let path = two.path().join("flash");
+    std::fs::rename(one.path().join("flash"), &path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     for size in [64 << 20, 48 << 20] {
-        let mut config = config(&two.0, IoEngine::Auto);
+        let mut config = config(two.path(), IoEngine::Auto);
         config.devices[0].size = size;
         let message = Cache::open(config).unwrap_err().to_string();
         assert!(message.contains("another cache"), "{message}");
@@ -277,16 +262,16 @@ fn a_device_of_another_cache_is_refused_and_left_as_it_is() {
 
 #[test]
 fn damaged_files_cost_warmth_and_nothing_else() {
-    let dir = Dir::new();
+    let dir = TempDir::new().unwrap();
     for damage in ["state", "journal", "flash"] {
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
         for n in 0..500 {
             let _ = ns.put(&key(n), &value(n), PutOptions::default());
         }
         cache.close();
         drop((ns, cache));
-        let path = dir.0.join(damage);
+        let path = dir.path().join(damage);
         let mut bytes = std::fs::read(&path).unwrap();
         // The superblocks stay; everything else is stirred.
         let from = if damage == "flash" { 8192 } else { 20 };
@@ -294,7 +279,7 @@ fn damaged_files_cost_warmth_and_nothing_else() {
             bytes[at] ^= 0x55;
         }
         std::fs::write(&path, &bytes).unwrap();
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
         wait_loaded(&cache);
         for n in 0..500 {
@@ -308,11 +293,11 @@ fn damaged_files_cost_warmth_and_nothing_else() {
 
 #[test]
 fn groups_epochs_and_whole_namespaces_die_at_once_and_stay_dead() {
-    let dir = Dir::new();
+    let dir = TempDir::new().unwrap();
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let put = |group, token| PutOptions { group, token, ..PutOptions::default() };
     {
-        let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+        let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", options).unwrap();
         let other = cache.namespace("other", options).unwrap();
         let _ = ns.put(b"group", b"1", put(7, 0));
@@ -325,7 +310,7 @@ fn groups_epochs_and_whole_namespaces_die_at_once_and_stay_dead() {
         let _ = ns.put(b"again", b"1", put(7, 5 << 44));
         cache.close();
     }
-    let cache = Cache::open(config(&dir.0, IoEngine::Auto)).unwrap();
+    let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
     wait_loaded(&cache);
     let ns = cache.namespace("test", options).unwrap();
     let other = cache.namespace("other", options).unwrap();

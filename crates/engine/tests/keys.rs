@@ -1,27 +1,12 @@
 //! Listing keys: every key that is there is listed, wherever it lies, also while objects move.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use afterglow_engine::{
     Cache, Config, DeviceConfig, Durability, Namespace, NamespaceOptions, PutOptions, Survives,
 };
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("afterglow-keys-{}", uuid::Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use tempfile::TempDir;
 
 fn open(dir: &Path, flash: u64) -> (Cache, Namespace) {
     let mut config = Config::new(dir, vec![DeviceConfig { path: dir.join("flash"), size: flash }]);
@@ -66,8 +51,8 @@ fn listed(ns: &Namespace) -> BTreeSet<Vec<u8>> {
 
 #[test]
 fn every_key_that_is_there_is_listed_and_no_other() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0, 128 << 20);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path(), 128 << 20);
     let other = cache.namespace("other", NamespaceOptions::default()).unwrap();
     for n in 0..20_000 {
         put(&cache, &ns, n, 2000);
@@ -91,7 +76,7 @@ fn every_key_that_is_there_is_listed_and_no_other() {
     cache.close();
     drop((ns, other, cache));
 
-    let (_cache, ns) = open(&dir.0, 128 << 20);
+    let (_cache, ns) = open(dir.path(), 128 << 20);
     let there = found(&ns, 20_000);
     assert!(there.len() > 1_000, "{}", there.len());
     assert_same(&listed(&ns), &there, "all on flash, after a restart");
@@ -101,8 +86,8 @@ fn every_key_that_is_there_is_listed_and_no_other() {
 
 #[test]
 fn what_moves_while_it_is_listed_is_listed() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0, 32 << 20);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path(), 32 << 20);
     // Its objects are on flash when a put returns.
     let options = NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
     let others = cache.namespace("others", options).unwrap();

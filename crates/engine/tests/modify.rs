@@ -1,33 +1,17 @@
 //! Read-modify-writes of several threads over real files: no update is lost.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterglow_engine::{
     Cache, Change, Changed, Config, DeviceConfig, Hit, MissReason, NamespaceOptions, PutOptions, PutOutcome,
 };
 use bytes::Bytes;
+use tempfile::TempDir;
 
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("afterglow-modify-{}", uuid::Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn open(dir: &Dir) -> Cache {
-    let flash = DeviceConfig { path: dir.0.join("flash"), size: 64 << 20 };
-    let mut config = Config::new(&dir.0, vec![flash]);
+fn open(dir: &TempDir) -> Cache {
+    let flash = DeviceConfig { path: dir.path().join("flash"), size: 64 << 20 };
+    let mut config = Config::new(dir.path(), vec![flash]);
     config.memory = 16 << 20;
     config.journal_size = 4 << 20;
     Cache::open(config).unwrap()
@@ -35,7 +19,7 @@ fn open(dir: &Dir) -> Cache {
 
 #[test]
 fn a_change_sees_the_object_wherever_it_is() {
-    let dir = Dir::new();
+    let dir = TempDir::new().unwrap();
     let stored = {
         let cache = open(&dir);
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
@@ -102,7 +86,7 @@ fn no_update_is_lost_among_threads_that_change_put_remove_clear_and_evict() {
     const THREADS: u64 = 3;
     const CHANGES: u64 = 4_000;
     const KEYS: u64 = 40;
-    let dir = Dir::new();
+    let dir = TempDir::new().unwrap();
     let cache = open(&dir);
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     // Numbers of beginnings; below the floor all were removed by a clear that is over.

@@ -1,28 +1,13 @@
 //! What users of other caches have run into, each as a test of ours. `docs/guarantees.md` has the whole table: which defect, whose,
 //! and where it is shown that ours does not have it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use afterglow_engine::{
     Cache, Config, DeviceConfig, IoEngine, Lookup, MissReason, Namespace, NamespaceOptions, PutOptions,
     PutOutcome, RefuseReason, Tier,
 };
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("afterglow-rivals-{}", uuid::Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use tempfile::TempDir;
 
 const FLASH: u64 = 32 << 20;
 const MEMORY: u64 = 16 << 20;
@@ -62,11 +47,11 @@ fn tier(ns: &Namespace, key: &[u8]) -> Option<Tier> {
 /// foyer 743: an update that is refused admission leaves the older value, which is then served.
 #[test]
 fn a_refused_put_removes_the_older_value_also_from_flash_and_for_good() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     store(&ns, b"large", b"older");
     store(&ns, b"expired", b"older");
-    let (cache, ns) = reopen(&dir.0, cache, ns);
+    let (cache, ns) = reopen(dir.path(), cache, ns);
     let too_large = vec![0; 1 << 20];
     assert_eq!(put(&ns, b"large", &too_large), PutOutcome::Refused(RefuseReason::TooLarge));
     let expired = PutOptions { expiry: 1, ..PutOptions::default() };
@@ -74,19 +59,19 @@ fn a_refused_put_removes_the_older_value_also_from_flash_and_for_good() {
     assert_eq!([tier(&ns, b"large"), tier(&ns, b"expired")], [None; 2]);
     // Not even after the process has died at once.
     drop((ns, cache));
-    let (_cache, ns) = open(&dir.0);
+    let (_cache, ns) = open(dir.path());
     assert_eq!([tier(&ns, b"large"), tier(&ns, b"expired")], [None; 2]);
 }
 
 /// foyer 1085: `delete` returns before it takes effect.
 #[test]
 fn a_removal_is_seen_by_the_very_next_read_wherever_the_object_was() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     store(&ns, b"in DRAM", b"value");
     store(&ns, b"on flash", b"value");
     store(&ns, b"read meanwhile", b"value");
-    let (cache, ns) = reopen(&dir.0, cache, ns);
+    let (cache, ns) = reopen(dir.path(), cache, ns);
     store(&ns, b"in DRAM", b"value");
     // A read under way when the removal is acknowledged may still return what was there when it began; none after it.
     let Lookup::Flash(under_way) = ns.get(b"read meanwhile") else { panic!("it is on flash") };
@@ -103,8 +88,8 @@ fn a_removal_is_seen_by_the_very_next_read_wherever_the_object_was() {
 #[test]
 fn every_object_that_is_not_kept_has_been_counted_with_a_reason() {
     const OBJECTS: u32 = 60_000;
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     let key = |n: u32| n.to_le_bytes();
     // Twice what flash can hold, as fast as it goes: queues fill and segments are reclaimed.
     let stored = (0..OBJECTS)
@@ -128,13 +113,13 @@ fn every_object_that_is_not_kept_has_been_counted_with_a_reason() {
 /// foyer 1260: a descriptor for each block, thousands of open files.
 #[test]
 fn a_device_is_open_once() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     (0..1000u32).for_each(|n| {
         store(&ns, &n.to_le_bytes(), &[0; 1000]);
     });
-    let (_cache, _ns) = reopen(&dir.0, cache, ns);
-    let flash = dir.0.join("flash").canonicalize().unwrap();
+    let (_cache, _ns) = reopen(dir.path(), cache, ns);
+    let flash = dir.path().join("flash").canonicalize().unwrap();
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
     assert_eq!(links.filter(|target| *target == flash).count(), 1);
@@ -143,8 +128,8 @@ fn a_device_is_open_once() {
 /// dragonfly 5645: memory above its limit during a bulk load.
 #[test]
 fn a_bulk_load_stays_within_its_memory() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     let value = vec![7; 4000];
     for n in 0..20_000u32 {
         store(&ns, &n.to_le_bytes(), &value);
@@ -167,10 +152,10 @@ fn a_bulk_load_stays_within_its_memory() {
 /// a lookup that is dropped leaves nothing behind but a counted miss.
 #[test]
 fn a_lookup_dropped_half_way_is_a_counted_miss_and_nothing_else() {
-    let dir = Dir::new();
-    let (cache, ns) = open(&dir.0);
+    let dir = TempDir::new().unwrap();
+    let (cache, ns) = open(dir.path());
     store(&ns, b"key", b"value");
-    let (cache, ns) = reopen(&dir.0, cache, ns);
+    let (cache, ns) = reopen(dir.path(), cache, ns);
     let Lookup::Flash(read) = ns.get(b"key") else { panic!("it is on flash") };
     drop(read);
     assert_eq!(cache.stats().namespaces[0].misses_for(MissReason::Abandoned), 1);
