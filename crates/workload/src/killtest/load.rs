@@ -216,6 +216,8 @@ fn micros() -> u64 {
 
 /// A connection with its statements.
 struct Link {
+    /// When it was made. The server may have died and come back since, while nobody looked at the connection.
+    era: u64,
     connection: Connection,
     select: Prepared,
     insert: Prepared,
@@ -284,7 +286,7 @@ impl<'a> Client<'a> {
         deed: impl FnOnce(&mut Client<'a>) -> Result<(), CqlError>,
     ) -> Result<(), CqlError> {
         let (era, lost) = (self.shared.era.load(Ordering::SeqCst), self.shared.lived.lost());
-        let outcome = self.connect().and_then(|()| deed(self));
+        let outcome = self.connect(era).and_then(|()| deed(self));
         if !self.events.is_empty() {
             lock(&self.shared.events).append(&mut self.events);
         }
@@ -303,8 +305,9 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    fn connect(&mut self) -> Result<(), CqlError> {
-        if self.link.is_some() {
+    /// A server that must answer is not asked over a connection to the one before it.
+    fn connect(&mut self, era: u64) -> Result<(), CqlError> {
+        if self.link.as_ref().is_some_and(|link| era.is_multiple_of(2) || link.era == era) {
             return Ok(());
         }
         let LoadOptions { host, connect, keyspace, .. } = &self.shared.options;
@@ -316,7 +319,7 @@ impl<'a> Client<'a> {
         let insert_for = prepare(format!("INSERT INTO {table} (p, c, v) VALUES (?, ?, ?) USING TTL ?"))?;
         let delete = prepare(format!("DELETE FROM {table} WHERE p = ? AND c = ?"))?;
         let wipe = prepare(format!("DELETE FROM {table} WHERE p = ?"))?;
-        self.link = Some(Link { connection, select, insert, insert_for, delete, wipe });
+        self.link = Some(Link { era, connection, select, insert, insert_for, delete, wipe });
         Ok(())
     }
 
@@ -432,3 +435,51 @@ impl<'a> Client<'a> {
 
 /// Stands for bytes that are no value of their key: never written.
 const GARBAGE: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fake_backend::FakeBackend, killtest::clock::Lived};
+
+    fn wait_for_answers(load: &Load) {
+        let before = load.shared().answered();
+        while load.shared().answered() < before + 100 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_client_that_slept_through_the_servers_death_does_not_accuse_its_successor() {
+        let server = FakeBackend::start(([127, 0, 0, 1], 0).into(), Default::default()).unwrap();
+        let options = LoadOptions {
+            host: server.address().to_string(),
+            keyspace: "slept".to_owned(),
+            rows: Rows { keys: 64, largest: 1024 },
+            readers: 3,
+            writers: 3,
+            pause: Duration::ZERO,
+            seed: 1,
+            connect: ConnectOptions { timeout: Duration::from_secs(10), ..ConnectOptions::default() },
+        };
+        let (lived, _ticker) = Lived::start();
+        let load = Load::start(options, &lived).unwrap();
+        load.shared().expect(true);
+        load.release();
+        wait_for_answers(&load);
+        load.hold();
+        load.shared().expect(false);
+        server.hang_up();
+        load.shared().expect(true);
+        load.release();
+        wait_for_answers(&load);
+        load.hold();
+        assert_eq!(load.shared().take_complaints(), Vec::<String>::new());
+
+        // A server that must answer and hangs up is accused.
+        server.hang_up();
+        load.release();
+        wait_for_answers(&load);
+        load.hold();
+        assert!(!load.shared().take_complaints().is_empty());
+    }
+}
