@@ -14,8 +14,9 @@ import time
 from afterglow_e2e.afterglow import binary
 
 SECOND = 10**9
-# Cells are served a second beyond their end at most, and clocks of this run are stepped by one.
-LATE = 2 * SECOND
+# No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the one that events go by may run apart
+# by this much in the life of a cell.
+APART = SECOND // 10
 
 
 class Record:
@@ -60,9 +61,9 @@ class Record:
                 order = None if timestamp is None else (timestamp, deletes, value or 0, 0)
                 self.events.append(("write", register, value, start, end, order))
                 if life is not None and not deletes:
-                    # Seconds are counted whole, from when the coordinator took the write.
-                    gone = None if end is None else end + (life + 1) * SECOND + LATE
-                    begins = start + (life - 1) * SECOND - LATE
+                    # Seconds are counted whole, rounded down from when the coordinator took the write.
+                    gone = None if end is None else end + life * SECOND + APART
+                    begins = start + (life - 1) * SECOND - APART
                     self.events.append(("write", register, None, max(start, begins), gone, (timestamp, 0, value, 1)))
 
     def read(self, cells, start):

@@ -31,8 +31,12 @@ pub fn quoted(name: &str) -> String {
 pub struct Filled {
     /// The stored row.
     pub bytes: Vec<u8>,
-    /// When its first cell expires, in seconds since 1970; 0 for never. The whole entry ends then.
-    pub expiry: u32,
+    /// For so many seconds from when it was asked for nothing of it expires, whatever the clocks of the database and ours
+    /// say; `None`: nothing ever does. The whole entry ends then.
+    ///
+    /// A server counts its whole seconds from the moment at which it takes the fill: `TTL` of 7 means that the cell ends when its
+    /// clock is seven seconds further, rounded down, so after more than 6 s and at most 7 s. This is the 6.
+    pub life: Option<u32>,
     /// The row exists, but has no value besides its key: its life hangs on a marker whose own expiry no SELECT shows, so
     /// it must get a short life.
     pub marker_only: bool,
@@ -65,7 +69,7 @@ pub fn read_fill(
         [] => {
             let mut bytes = Vec::new();
             encode_absent(fingerprint, &mut bytes);
-            return Ok(Filled { bytes, expiry: 0, marker_only: false });
+            return Ok(Filled { bytes, life: None, marker_only: false });
         }
         [row] => row,
         _ => return Err(FillError::Shape),
@@ -86,10 +90,11 @@ pub fn read_fill(
     if !encode(fingerprint, &cells, &mut bytes) {
         return Err(FillError::TooLarge);
     }
-    let expiry = cells.iter().map(|cell| cell.expiry).filter(|expiry| *expiry != 0).min().unwrap_or(0);
+    let first = cells.iter().map(|cell| cell.expiry).filter(|expiry| *expiry != 0).min();
+    let life = first.map(|expiry| expiry.saturating_sub(asked_at).saturating_sub(1));
     // Static values are the partition's: they do not make a row.
     let marker_only = cells[table.statics.len()..].iter().all(|cell| cell.value.is_none());
-    Ok(Filled { bytes, expiry, marker_only })
+    Ok(Filled { bytes, life, marker_only })
 }
 
 /// A value with its write time (bigint) and remaining life (int seconds, null for none); of a value of many cells lists of both. Such a value is

@@ -11,7 +11,7 @@ mod fill;
 
 pub use fill::{FillError, Filled, fill_query, quoted, read_fill};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 const HEADER: usize = 12;
@@ -25,7 +25,7 @@ pub struct Cell<'a> {
     pub value: Option<&'a [u8]>,
     /// Write time in microseconds since 1970; 0 for null.
     pub write_time: i64,
-    /// When the cell expires, in seconds since 1970; 0 for never.
+    /// When the cell expires by our clock, in seconds since 1970; 0 for never.
     pub expiry: u32,
 }
 

@@ -67,7 +67,7 @@ fn a_filled_row_answers_any_projection() {
         None,
     ];
     let filled = read_fill(&plan.table, plan.fingerprint, &key, &[row], 1000).unwrap();
-    assert_eq!((filled.expiry, filled.marker_only), (1060, false));
+    assert_eq!((filled.life, filled.marker_only), (Some(59), false));
     let stored = StoredRow::decode(&filled.bytes).unwrap();
     assert_eq!(stored.fingerprint(), plan.fingerprint);
     assert_eq!(
@@ -125,7 +125,8 @@ fn a_collection_is_as_new_as_its_newest_element_and_ends_with_its_first() {
         let row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&lives)];
         let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
         let cell = Cell { value: Some(b"map"), write_time: 9, expiry };
-        assert_eq!((StoredRow::decode(&filled.bytes).unwrap().cell(0), filled.expiry), (cell, expiry));
+        let life = (expiry != 0).then_some(29);
+        assert_eq!((StoredRow::decode(&filled.bytes).unwrap().cell(0), filled.life), (cell, life));
     }
     for (times, lives) in
         [(&b"\0\0\0\x02"[..], &list(&[None])[..]), (&list(&[])[..], &list(&[])[..]), (&TIME, &LEFT)]
@@ -143,7 +144,7 @@ fn static_values_are_kept_with_each_row_and_make_none() {
     let mut row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"shared"), Some(&TIME), Some(&LEFT)];
     row.resize(12, None);
     let filled = read_fill(&table, 1, &key, &[row.clone()], 1000).unwrap();
-    assert!(filled.marker_only && filled.expiry == 1060, "{filled:?}");
+    assert!(filled.marker_only && filled.life == Some(59), "{filled:?}");
     (row[6], row[7]) = (Some(&ONE[..]), Some(&TIME[..]));
     let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
     assert!(!filled.marker_only);

@@ -6,6 +6,8 @@
 
 mod answer;
 pub mod clock;
+#[cfg(test)]
+mod expiry_tests;
 mod fill;
 pub mod instance;
 mod keeper;
@@ -50,8 +52,10 @@ pub type Waiter = oneshot::Sender<FillResult>;
 const WEAK_LIFE: Duration = Duration::from_secs(60);
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
-/// `claim u64 | filled_at u32 (seconds since boot)`, little endian, before the stored row.
-const PREFIX: usize = 12;
+/// `claim u64 | filled_at u32 (seconds since boot) | life u32 (seconds)`, little endian, before the stored row.
+const PREFIX: usize = 16;
+/// The life of rows that end by no clock.
+const ENDLESS: u32 = u32::MAX;
 /// The claim of rows that were not filled under `exclusive`.
 const NO_CLAIM: u64 = 0;
 
@@ -254,21 +258,29 @@ impl RowCache {
     /// Why it counts as a miss.
     pub fn accept(&self, hit: &Hit, licence: Licence, fingerprint: u64) -> Result<Row, MissReason> {
         let (prefix, row) = hit.value.split_first_chunk::<PREFIX>().ok_or(MissReason::Corrupt)?;
-        let (claim, filled_at) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
-        match licence {
-            Licence::Exclusive { claim: present } if u64::from_le_bytes(*claim) == present => {}
+        let (claim, times) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
+        let (filled_at, life) = times.split_first_chunk::<4>().ok_or(MissReason::Corrupt)?;
+        let life = u32::from_le_bytes(life.try_into().map_err(|_| MissReason::Corrupt)?);
+        let longest = match licence {
+            Licence::Exclusive { claim: present } if u64::from_le_bytes(*claim) == present => life,
             Licence::Exclusive { .. } => return Err(MissReason::Unusable),
-            Licence::Bounded { seconds } => {
-                let filled_at = u32::from_le_bytes(filled_at.try_into().map_err(|_| MissReason::Corrupt)?);
-                // Both are rounded down, so an age below the bound is truly below it.
-                match self.clock.seconds().checked_sub(filled_at) {
-                    Some(age) if age < seconds => {}
-                    Some(_) => return Err(MissReason::Expired),
-                    None => return Err(MissReason::Unusable),
-                }
+            Licence::Bounded { seconds } => life.min(seconds),
+        };
+        // The engine ends rows by the wall clock, which may have been set back since.
+        if longest != ENDLESS {
+            match self.age(u32::from_le_bytes(*filled_at)) {
+                Some(age) if age < longest => {}
+                Some(_) => return Err(MissReason::Expired),
+                None => return Err(MissReason::Unusable),
             }
         }
         Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(MissReason::Unusable)
+    }
+
+    /// Seconds since that second since boot. Both are rounded down, so an age below a bound is truly below it. `None`: it is yet to
+    /// come.
+    fn age(&self, filled_at: u32) -> Option<u32> {
+        self.clock.seconds().checked_sub(filled_at)
     }
 
     /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by.
@@ -299,38 +311,36 @@ impl RowCache {
         let mut outcome = FillOutcome::Overtaken;
         let weak = ticket.is_weak();
         // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
+        let life = fill.life(weak);
         let finished = if fill.filled.marker_only && matches!(fill.licence, Licence::Exclusive { .. }) {
             outcome = FillOutcome::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| outcome = self.put(&fill, &bytes, weak))
+            ticket.finish(|| outcome = self.put(&fill, &bytes, life))
         };
+        // Who came while the database took its time may have come after the row's end.
+        let ended = life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
         for waiter in finished.waiters {
             // Fails when the waiting read has gone away, which is fine.
-            let _ = waiter.send(row.clone());
+            let _ = waiter.send(row.clone().filter(|_| !ended));
         }
         (row, outcome)
     }
 
-    fn put(&self, fill: &Fill<'_>, bytes: &[u8], weak: bool) -> FillOutcome {
-        let Fill { plan: ReadPlan { table, .. }, key, filled, licence, asked_at } = fill;
+    fn put(&self, fill: &Fill<'_>, bytes: &[u8], life: Option<u32>) -> FillOutcome {
+        let Fill { plan: ReadPlan { table, .. }, key, licence, asked_at, .. } = fill;
         let claim = match licence {
             Licence::Exclusive { claim } => *claim,
             Licence::Bounded { .. } => NO_CLAIM,
         };
-        let bound = match licence {
-            Licence::Bounded { seconds } => Some(*seconds),
-            Licence::Exclusive { .. } => None,
-        };
-        let life = bound.into_iter().chain(weak.then_some(WEAK_LIFE.as_secs() as u32)).min();
-        let until = life.map(|life| asked_at.unix.saturating_add(life));
-        let expiry = until.into_iter().chain(Some(filled.expiry).filter(|expiry| *expiry != 0)).min();
         let mut value = Vec::with_capacity(PREFIX + bytes.len());
         value.extend_from_slice(&claim.to_le_bytes());
         value.extend_from_slice(&asked_at.boot.to_le_bytes());
+        value.extend_from_slice(&life.unwrap_or(ENDLESS).to_le_bytes());
         value.extend_from_slice(bytes);
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
-        let options = PutOptions { expiry: expiry.unwrap_or(0), group: group_of(table.id), token };
+        let expiry = life.map_or(0, |life| asked_at.unix.saturating_add(life));
+        let options = PutOptions { expiry, group: group_of(table.id), token };
         // A full journal is for writes: this row is filled again by a later read.
         if self.rows.room().is_some() {
             return FillOutcome::Refused;
@@ -382,6 +392,19 @@ pub struct Fill<'a> {
     pub licence: Licence,
     /// The moment before it was sent.
     pub asked_at: Moment,
+}
+
+impl Fill<'_> {
+    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever. `weak`: it may not have seen all
+    /// that was acknowledged.
+    fn life(&self, weak: bool) -> Option<u32> {
+        let bound = match self.licence {
+            Licence::Bounded { seconds } => Some(seconds),
+            Licence::Exclusive { .. } => None,
+        };
+        let weak = weak.then_some(WEAK_LIFE.as_secs() as u32);
+        [bound, weak, self.filled.life].into_iter().flatten().min()
+    }
 }
 
 impl From<Bypass> for MissReason {

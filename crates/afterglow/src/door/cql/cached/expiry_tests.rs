@@ -1,0 +1,120 @@
+//! For how long what a fill brought is served, by the clock that never steps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
+use afterglow_cql::row::{Filled, encode_absent};
+use afterglow_cql::statement::parse;
+use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::{Cache, Config, NamespaceOptions};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::config::TablePolicies;
+
+const LICENCE: Licence = Licence::Exclusive { claim: 7 };
+
+struct OneTable(Arc<TableSchema>);
+
+impl SchemaView for OneTable {
+    fn table(&self, _keyspace: &str, _name: &str) -> Option<Arc<TableSchema>> {
+        Some(self.0.clone())
+    }
+}
+
+/// A cache, and a read of one row of it.
+struct Stage {
+    cache: Arc<RowCache>,
+    plan: ReadPlan,
+    key: RowKey,
+    _engine: Cache,
+    _directory: TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let device = DeviceConfig { path: directory.path().join("flash"), size: 32 << 20 };
+        let mut config = Config::new(directory.path(), vec![device]);
+        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+        let engine = Cache::open(config).unwrap();
+        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+        let rows = engine.namespace("cql", options).unwrap();
+        let (intents, _) = IntentTable::open(&directory.path().join("intents"), 64, u64::MAX, false).unwrap();
+        let cache = RowCache::new(Parts {
+            rows,
+            intents,
+            unsettled: Vec::new(),
+            policies: Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() })),
+            hold: Duration::from_secs(600),
+            clock: Clock,
+        });
+        let table = TableSchema {
+            partition_key: vec![afterglow_cql::plan::Column::new("k", "int")],
+            ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
+        };
+        let statement = parse("SELECT k FROM ks.t WHERE k = 1");
+        let Plan::CachedRead(plan) = analyse(&statement, &OneTable(Arc::new(table)), None) else {
+            panic!("not cached")
+        };
+        let mut key = RowKey::new();
+        plan.key.bind(|_| None, &mut key).unwrap();
+        Self { cache, plan, key, _engine: engine, _directory: directory }
+    }
+
+    fn lead(&self) -> Ticket<Waiter> {
+        match self.cache.join(&self.plan.table, &self.key, LICENCE).0 {
+            Join::Lead(ticket) => ticket,
+            _ => panic!("nobody else leads"),
+        }
+    }
+
+    /// A fill that the database took so many seconds for, of a row that may be served for `life` seconds. The wall clock was set back by as
+    /// much meanwhile.
+    fn fill(&self, took: u32, life: Option<u32>) -> Fill<'_> {
+        let now = self.cache.clock.moment();
+        let asked_at =
+            Moment { unix: now.unix, boot: now.boot.checked_sub(took).expect("booted a moment ago") };
+        let mut bytes = Vec::new();
+        encode_absent(self.plan.fingerprint, &mut bytes);
+        let filled = Filled { bytes, life, marker_only: false };
+        Fill { plan: &self.plan, key: &self.key, filled, licence: LICENCE, asked_at }
+    }
+
+    fn served(&self) -> Result<Row, MissReason> {
+        match self.cache.look_up(&self.key) {
+            Lookup::Hit(hit) => self.cache.accept(&hit, LICENCE, self.plan.fingerprint),
+            _ => Err(MissReason::Absent),
+        }
+    }
+}
+
+#[test]
+fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
+    let stage = Stage::new();
+    for (life, served) in [(None, true), (Some(1_000_000), true), (Some(3), false)] {
+        let (row, outcome) = stage.cache.install(stage.fill(3, life), stage.lead());
+        assert!(row.is_some(), "who asked before the end is answered");
+        assert_eq!(outcome, FillOutcome::InstalledAbsent);
+        match stage.served() {
+            Ok(_) => assert!(served, "{life:?}"),
+            Err(reason) => assert!(!served && reason == MissReason::Expired, "{life:?}: {reason:?}"),
+        }
+    }
+}
+
+#[test]
+fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
+    let stage = Stage::new();
+    for (life, shared) in [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)] {
+        let ticket = stage.lead();
+        let (Join::Wait, Some(mut hears)) = stage.cache.join(&stage.plan.table, &stage.key, LICENCE) else {
+            panic!("the fill can be joined")
+        };
+        stage.cache.install(stage.fill(3, life), ticket);
+        let heard = hears.try_recv().unwrap().expect("it is told");
+        assert_eq!(heard.is_some(), shared, "{life:?}");
+    }
+}
