@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use parking_lot::Mutex;
@@ -21,6 +21,11 @@ use super::{ConnectionGuard, Reactors};
 
 /// How long to wait after an accept failed (mostly: no descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// For how long an address that is in use may be that of a process that is gone.
+const LETTING_GO: Duration = Duration::from_secs(2);
+/// Pause between two attempts to take an address.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// A listening socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +70,7 @@ impl Listener {
         F: Future<Output = ()> + 'static,
     {
         let failed = |source| ListenError { address: address.to_string(), source };
-        let socket = StdListener::bind(address).map_err(failed)?;
+        let socket = once_let_go(LETTING_GO, || StdListener::bind(address)).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let (stop, stopped) = futures_channel::oneshot::channel();
         let spread = reactors.clone();
@@ -89,7 +94,7 @@ impl Listener {
         F: Future<Output = ()> + 'static,
     {
         let failed = |source| ListenError { address: path.display().to_string(), source };
-        let socket = bind_unix(path).map_err(failed)?;
+        let socket = once_let_go(LETTING_GO, || bind_unix(path)).map_err(failed)?;
         let (stop, stopped) = futures_channel::oneshot::channel();
         let (spread, shown) = (reactors.clone(), path.to_owned());
         reactors.spawn_on(0, move || async move {
@@ -169,6 +174,20 @@ where
     }
 }
 
+/// Binds, again and again while the address is in use. The kernel closes a listening socket that was used through io_uring a moment
+/// after its process is gone: a successor waits that long.
+fn once_let_go<T>(limit: Duration, bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let until = Instant::now() + limit;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(BIND_PAUSE);
+            }
+            bound => return bound,
+        }
+    }
+}
+
 fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
     let is_left_behind = || {
         let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
@@ -220,4 +239,23 @@ async fn accept_unix<S, F>(
         }
     };
     futures_util::future::select(std::pin::pin!(accepting), stopped).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_let_go_soon_is_waited_for() {
+        let first = StdListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = first.local_addr().expect("bound");
+        let taken = once_let_go(Duration::ZERO, || StdListener::bind(address)).expect_err("in use");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| once_let_go(Duration::from_secs(60), || StdListener::bind(address)));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(first);
+            assert_eq!(waits.join().expect("no panic").expect("bound").local_addr().expect("bound"), address);
+        });
+    }
 }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
@@ -18,6 +20,10 @@ use super::{AlignedBuf, BUF_ALIGN, DeviceConfig, DeviceId, DeviceInfo, DeviceSet
 const DEFAULT_ALIGNMENT: u32 = 4096;
 /// A device smaller than this cannot hold a cache.
 const MIN_SIZE: u64 = 4096;
+/// For how long a lock that is held may be one of a process that is gone.
+const LETTING_GO: Duration = Duration::from_secs(2);
+/// Pause between two attempts to take a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Why a device could not be opened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -208,7 +214,7 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     };
     let file = open_direct(path, is_block).map_err(fail("open"))?;
     // Before anything is changed: the lock is what makes changing it ours to do.
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail("lock")(e.into()))?;
+    lock(&file, LETTING_GO).map_err(|e| fail("lock")(e.into()))?;
     let size = if is_block {
         let whole = end_of(&file).map_err(fail("measure"))? / MIN_SIZE * MIN_SIZE;
         if config.size == 0 { whole } else { config.size.min(whole + 1) }
@@ -236,6 +242,18 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
         return Err(OpenError::Alignment { path: path.clone(), alignment });
     }
     Ok((file, DeviceInfo { size, alignment, path: path.clone() }))
+}
+
+/// Takes the lock. The kernel ends the last io_uring requests of a cache that was closed or killed a moment after the cache itself
+/// is gone, and keeps the lock for them: a successor waits that long.
+pub(super) fn lock(file: &File, limit: Duration) -> Result<(), Errno> {
+    let until = Instant::now() + limit;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
+            locked => return locked,
+        }
+    }
 }
 
 /// Opens with `O_DIRECT`; a file system without it is said in the log, since the page cache then holds everything twice.

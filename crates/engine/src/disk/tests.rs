@@ -3,7 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
+use rustix::io::Errno;
+
+use super::files::lock;
 use super::*;
 use crate::format::superblock::Superblock;
 use crate::testing::TempDir;
@@ -209,6 +214,22 @@ fn errors_say_what_is_wrong() {
         MIB,
         "a refused size leaves the file as it was"
     );
+}
+
+#[test]
+fn a_lock_that_is_let_go_soon_is_waited_for() {
+    let dir = TempDir::new();
+    let path = dir.path().join("flash");
+    let first = File::create(&path).expect("created");
+    let second = File::open(&path).expect("opened");
+    lock(&first, Duration::ZERO).expect("free");
+    assert_eq!(lock(&second, Duration::ZERO), Err(Errno::WOULDBLOCK));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| lock(&second, Duration::from_secs(60)));
+        thread::sleep(Duration::from_millis(20));
+        drop(first);
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
+    });
 }
 
 #[test]
