@@ -14,8 +14,8 @@ import time
 from afterglow_e2e.afterglow import binary
 
 SECOND = 10**9
-# No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the one that events go by may run apart
-# by this much in the life of a cell.
+# No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the one that events go
+# by may run apart by this much in the life of a cell.
 APART = SECOND // 10
 
 
