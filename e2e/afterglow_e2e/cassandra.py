@@ -186,6 +186,7 @@ class Cassandra:
         detached=False,
         seed=None,
         jars=(),
+        agents=(),
         properties=None,
         version=VERSION,
     ):
@@ -196,8 +197,8 @@ class Cassandra:
         self.address = address or f"127.0.0.{random.randint(10, 250)}"
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
-        # Plug-ins on its class path, and system properties (-Dname=value).
-        self.jars, self.properties = list(jars), properties or {}
+        # Plug-ins on its class path, others as agents, and system properties (-Dname=value).
+        self.jars, self.agents, self.properties = list(jars), list(agents), properties or {}
         self.jmx_port = free_port()
         self.version = version
         self.joins = seed is not None
@@ -282,6 +283,7 @@ class Cassandra:
             "-XX:+ExitOnOutOfMemoryError",
             "-Xss256k",
             f"-javaagent:{jamm}",
+            *[f"-javaagent:{agent}" for agent in self.agents],
             "-Djdk.attach.allowAttachSelf=true",
             *ACCESS,
             f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .cassandra import VERSION, Cassandra, fetch
+from .cassandra import VERSION, Cassandra, fetch, java
 from .process import ROOT, Failure, scratch
 
 FOLDER = ROOT / "cassandra"
@@ -34,7 +34,35 @@ def build():
     return JAR
 
 
-class RowCacheNode(Cassandra):
+class PluginNode(Cassandra):
+    """A stock Cassandra with the jar, in a folder that goes with it."""
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def said(self, text):
+        """How many lines of the node's log have `text`."""
+        return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
+
+    def verify(self):
+        """What `verify` prints: status, and the attributes of each cache by name, under the line that says it works."""
+        program, _ = java()
+        command = [program, "-jar", build(), "verify", f"127.0.0.1:{self.jmx_port}"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise Failure(done.stdout + done.stderr)
+        caches, figures = {}, {}
+        for line in done.stdout.splitlines():
+            if line.endswith("works"):
+                caches[line], figures = figures, {}
+            else:
+                name, value = line.split(" ", 1)
+                figures[name] = value
+        return caches
+
+
+class RowCacheNode(PluginNode):
     """A stock Cassandra with the row cache on flash. `properties` add to and replace its options."""
 
     def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
@@ -48,13 +76,66 @@ class RowCacheNode(Cassandra):
             **options,
         )
 
-    def stop(self):
-        super().stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def said(self, text):
-        """How many lines of the node's log have `text`."""
-        return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
+class ChunkCacheNode(PluginNode):
+    """A stock Cassandra with the chunk cache on flash. `properties` add to and replace its options."""
+
+    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
+        folder = scratch("chunk-cache-")
+        own = {"afterglow.chunkcache.flash": f"{folder}/flash:{flash}", "afterglow.chunkcache.memory": memory}
+        super().__init__(
+            folder=folder,
+            agents=[build()],
+            properties={**own, **(properties or {})},
+            settings={**PATIENT, **(settings or {})},
+            **options,
+        )
+
+        self.jmx = None
+
+    def launch(self):
+        self._forget_jmx()
+        return super().launch()
+
+    def stop(self):
+        self._forget_jmx()
+        super().stop()
+
+    def _forget_jmx(self):
+        """What was connected to a process that is gone."""
+        if self.jmx:
+            self.jmx.kill()
+            self.jmx.communicate()
+            self.jmx = None
+
+    def ask(self, *words):
+        """The lines that our JMX program answers: attributes NAME, flush or compact KEYSPACE TABLE."""
+        if not self.jmx:
+            program, _ = java()
+            command = [
+                program,
+                "-Xmx64m",
+                "-XX:TieredStopAtLevel=1",
+                Path(__file__).with_name("Jmx.java"),
+                self.jmx_port,
+            ]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self.jmx = subprocess.Popen([str(part) for part in command], **pipes)
+        print(*words, file=self.jmx.stdin, flush=True)
+        lines = []
+        for line in self.jmx.stdout:
+            if line == "ok\n":
+                return lines
+            if line.startswith("failed "):
+                raise Failure(f"{' '.join(words)}: {line[7:]}")
+            lines.append(line.rstrip("\n"))
+        raise Failure(f"{' '.join(words)}: no answer from JMX")
+
+    def figures(self):
+        """Numbers of the chunk cache's MBean."""
+        lines = self.ask("attributes", "io.afterglow:type=ChunkCache")
+        figures = dict(line.split(" ", 1) for line in lines)
+        return {name: int(value) for name, value in figures.items() if value.isdigit()}
 
 
 if __name__ == "__main__":

@@ -3,11 +3,9 @@
 import itertools
 import re
 import shutil
-import subprocess
 
 import pytest
 
-from afterglow_e2e.cassandra import java
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.plugin import RowCacheNode
 from afterglow_e2e.rowkill import campaign
@@ -62,12 +60,8 @@ def hits_of(session, *reads):
 
 
 def status(node):
-    """What `verify` prints: the attributes of our MBean, by name."""
-    program, _ = java()
-    command = [program, "-jar", node.jars[0], "verify", f"127.0.0.1:{node.jmx_port}"]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.endswith("the row cache works\n"), done.stdout + done.stderr
-    return dict(line.split(" ", 1) for line in done.stdout.splitlines()[:-1])
+    """The attributes of our MBean, by name."""
+    return node.verify()["the row cache works"]
 
 
 def test_the_second_read_is_a_hit_and_a_write_is_seen_at_once(session, table):

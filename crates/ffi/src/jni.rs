@@ -53,15 +53,16 @@ unsafe fn input<'a>(at: i64, length: i64, what: &str) -> Result<&'a [u8], Failur
     unsafe { bytes(address(at), len(length)?, what) }
 }
 
-/// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`.
-fn parse(text: &str) -> Result<(Config, u32), Failure> {
-    let (mut config, mut flags) = (Config::new("", Vec::new()), 0);
+/// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`. Also the name of the namespace and its flags.
+fn parse(text: &str) -> Result<(Config, String, u32), Failure> {
+    let (mut config, mut namespace, mut flags) = (Config::new("", Vec::new()), "rows".to_owned(), 0);
     config.mapped_journal = false;
     for line in text.lines() {
         let wrong = || Failure::argument(format!("cannot understand {line:?}"));
         let (name, value) = line.split_once('=').ok_or_else(wrong)?;
         let number = || value.parse::<u64>().map_err(|_| wrong());
         match name {
+            "namespace" => namespace = value.to_owned(),
             "data_dir" => config.data_dir = value.into(),
             "device" => {
                 let (path, size) = value.rsplit_once(':').ok_or_else(wrong)?;
@@ -77,7 +78,7 @@ fn parse(text: &str) -> Result<(Config, u32), Failure> {
             _ => return Err(wrong()),
         }
     }
-    Ok((config, flags))
+    Ok((config, namespace, flags))
 }
 
 /// Which form of these entry points this is; the Java side refuses another.
@@ -86,7 +87,7 @@ pub extern "system" fn Java_io_afterglow_cassandra_Native_abi(_: *mut c_void, _:
     crate::AGLOW_ABI as i32
 }
 
-/// Opens a door named `rows` as the text at `config` says: its handle, or a negative status with the message at `message`.
+/// Opens a door as the text at `config` says: its handle, or a negative status with the message at `message`.
 ///
 /// # Safety
 /// The addresses are those of so many bytes that stay valid during the call.
@@ -105,10 +106,10 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
         let text = unsafe { input(config, config_len, "configuration")? };
         let text =
             std::str::from_utf8(text).map_err(|_| Failure::argument("the configuration is not UTF-8"))?;
-        let (config, flags) = parse(text)?;
+        let (config, namespace, flags) = parse(text)?;
         let options = options(flags)?;
         let cache = open(config)?;
-        let ns = cache.namespace("rows", options);
+        let ns = cache.namespace(&namespace, options);
         let ns = ns.map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))?;
         Ok(Box::into_raw(Box::new(Door { cache, ns })).expose_provenance() as i64)
     });

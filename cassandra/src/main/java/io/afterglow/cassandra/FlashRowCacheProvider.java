@@ -1,16 +1,10 @@
 package io.afterglow.cassandra;
 
-import java.io.File;
-import java.io.IOException;
-import java.io.InputStream;
 import java.lang.management.ManagementFactory;
-import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Properties;
 import javax.management.ObjectName;
 import org.apache.cassandra.cache.CacheProvider;
 import org.apache.cassandra.cache.ICache;
@@ -27,7 +21,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, IRowCacheEntry> {
   private static final Logger logger = LoggerFactory.getLogger(FlashRowCacheProvider.class);
-  private static final String PROPERTIES = "afterglow.properties";
 
   @Override
   public ICache<RowCacheKey, IRowCacheEntry> create() {
@@ -42,7 +35,7 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
   }
 
   private static FlashRowCache open() throws Exception {
-    Options options = new Options(properties(), CassandraNode.rowCacheSize());
+    Options options = new Options(OptionValues.read(), CassandraNode.rowCacheSize());
     Native.load(options.nativeDir);
     EngineLog.start();
     Files.createDirectories(options.dir);
@@ -107,42 +100,5 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
     } catch (Throwable e) {
       logger.warn("Afterglow row cache: no clean stop, the next start is cold", e);
     }
-  }
-
-  /** The properties file, if there is one, with the command line over it. */
-  private static Properties properties() throws IOException, ConfigException {
-    Properties properties = new Properties();
-    try (InputStream file = propertiesFile()) {
-      if (file != null) {
-        properties.load(file);
-      }
-    }
-    Properties system = System.getProperties();
-    for (String name : system.stringPropertyNames()) {
-      if (name.startsWith("afterglow.")) {
-        properties.setProperty(name, system.getProperty(name));
-      }
-    }
-    return properties;
-  }
-
-  private static InputStream propertiesFile() throws IOException, ConfigException {
-    String named = System.getProperty(Options.FILE);
-    if (named != null) {
-      Path path = Paths.get(named);
-      if (!Files.isReadable(path)) {
-        throw new ConfigException(Options.FILE + ": cannot read " + path);
-      }
-      return Files.newInputStream(path);
-    }
-    String yaml = System.getProperty("cassandra.config", "");
-    if (yaml.startsWith("file:")) {
-      File beside = new File(new File(URI.create(yaml).getPath()).getParentFile(), PROPERTIES);
-      if (beside.canRead()) {
-        return Files.newInputStream(beside.toPath());
-      }
-    }
-    // The folder of cassandra.yaml is on the class path.
-    return FlashRowCacheProvider.class.getClassLoader().getResourceAsStream(PROPERTIES);
   }
 }

@@ -12,7 +12,7 @@ import org.apache.cassandra.utils.memory.MemoryUtil;
  * FlashException}: what it was to do may have been done or not, so its caller must give the cache
  * up.
  */
-final class FlashStore {
+final class FlashStore implements ChunkCache.Store {
   /** Buffers larger than this are not kept by their threads. */
   private static final int KEPT = 256 << 10;
 
@@ -66,8 +66,19 @@ final class FlashStore {
     }
   }
 
+  @Override
+  public int get(byte[] key, ByteBuffer direct) {
+    Memory k = SCRATCH.get().key(key);
+    long address = MemoryUtil.getAddress(direct);
+    long length = Native.get(door, k.address, key.length, address, direct.capacity());
+    k.keep();
+    Memory.keep(direct);
+    return length == Native.MISS ? -1 : (int) check(length);
+  }
+
   /** Puts a value into a group; false when the engine refused it: then the older one is gone. */
-  boolean put(byte[] key, byte[] value, int length, int group) {
+  @Override
+  public boolean put(byte[] key, byte[] value, int length, int group) {
     Scratch scratch = SCRATCH.get();
     Memory k = scratch.key(key);
     Memory v = scratch.value(length);
@@ -85,7 +96,8 @@ final class FlashStore {
     k.keep();
   }
 
-  void removeGroup(int group) {
+  @Override
+  public void removeGroup(int group) {
     check(Native.removeGroup(door, group));
   }
 
@@ -212,6 +224,10 @@ final class FlashStore {
 
     /** A use of the buffer that cannot be optimised away: it is reachable until here. */
     void keep() {
+      keep(buffer);
+    }
+
+    static void keep(ByteBuffer buffer) {
       if (buffer.limit() < 0) {
         kept++;
       }

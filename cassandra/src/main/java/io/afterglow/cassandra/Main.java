@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import javax.management.Attribute;
 import javax.management.InstanceNotFoundException;
 import javax.management.MBeanAttributeInfo;
 import javax.management.MBeanServerConnection;
@@ -55,32 +54,41 @@ public final class Main {
     return jar;
   }
 
+  /** Prints the figures of each cache there is; one must be there, and all must work. */
   private static void verify(String address) throws Exception {
     JMXServiceURL url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://" + address + "/jmxrmi");
     try (JMXConnector connector = JMXConnectorFactory.connect(url)) {
       MBeanServerConnection server = connector.getMBeanServerConnection();
-      ObjectName name = new ObjectName("io.afterglow:type=RowCache");
-      String state = "";
-      try {
-        for (MBeanAttributeInfo info : server.getMBeanInfo(name).getAttributes()) {
-          if (!info.getName().equals("Engine")) {
-            Attribute attribute =
-                new Attribute(info.getName(), server.getAttribute(name, info.getName()));
-            System.out.println(attribute.getName() + " " + attribute.getValue());
-            state = attribute.getName().equals("State") ? attribute.getValue().toString() : state;
-          }
-        }
-      } catch (InstanceNotFoundException e) {
+      boolean rows = verify(server, "RowCache", "the row cache");
+      if (!verify(server, "ChunkCache", "the chunk cache") && !rows) {
         throw new ConfigException(
             "the Cassandra at "
                 + address
-                + " runs without the row cache: its log has a line that begins"
-                + " with \"Afterglow row cache\" if it was configured");
+                + " runs without a cache of ours: its log has a line that begins with \"Afterglow row"
+                + " cache\" or \"Afterglow chunk cache\" if one was configured");
       }
-      if (!state.equals("on")) {
-        throw new ConfigException("the row cache is " + state + ": the log of the node says why");
-      }
-      System.out.println("the row cache works");
     }
+  }
+
+  private static boolean verify(MBeanServerConnection server, String type, String what)
+      throws Exception {
+    ObjectName name = new ObjectName("io.afterglow:type=" + type);
+    String state = "";
+    try {
+      for (MBeanAttributeInfo info : server.getMBeanInfo(name).getAttributes()) {
+        if (!info.getName().equals("Engine")) {
+          Object value = server.getAttribute(name, info.getName());
+          System.out.println(info.getName() + " " + value);
+          state = info.getName().equals("State") ? value.toString() : state;
+        }
+      }
+    } catch (InstanceNotFoundException e) {
+      return false;
+    }
+    if (!state.startsWith("on")) {
+      throw new ConfigException(what + " is " + state + ": the log of the node says why");
+    }
+    System.out.println(what + " works");
+    return true;
   }
 }

@@ -15,6 +15,9 @@ final class Native {
   /** Nothing was found. */
   static final long MISS = -100;
 
+  /** A key has one value for ever. */
+  static final int IMMUTABLE = 1;
+
   /** Objects are served after a clean stop only. */
   static final int SURVIVES_CLEAN_STOP_ONLY = 2;
 

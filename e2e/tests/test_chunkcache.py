@@ -1,0 +1,90 @@
+"""The chunk cache inside a stock Cassandra: chunks of SSTables are served from flash, and never a wrong one."""
+
+import pytest
+
+from afterglow_e2e.chunkload import create, saved, settled, write, wrong
+from afterglow_e2e.drivers import connect
+from afterglow_e2e.plugin import ChunkCacheNode
+
+pytestmark = pytest.mark.timeout(600)
+KEYS = range(600)
+
+
+def fill(node, table="t", chunk=16):
+    """A table on disk, with all of its chunks taken in: the figures then."""
+    with connect(node, timeout=60) as session:
+        create(session, table, chunk)
+        write(session, table, KEYS)
+        node.ask("flush", "chunks")
+        for _ in range(3):
+            assert wrong(session, table, KEYS) == []
+    return settled(node)
+
+
+@pytest.fixture(scope="module")
+def node():
+    with ChunkCacheNode() as node:
+        yield node
+
+
+def test_chunks_are_kept_and_go_with_their_files(node):
+    """Of both kinds of readers: what is compressed, and what is not."""
+    for table, chunk in (("t", 64), ("plain", 0)):
+        before = node.figures()
+        after = fill(node, table, chunk)
+        assert after["Fills"] > before["Fills"], table
+        assert after["Hits"] - before["Hits"] > len(KEYS), "the third reading at least is answered"
+        assert after["Errors"] == after["Refused"] == 0
+    with connect(node, timeout=60) as session:
+        write(session, "t", KEYS, version=1)
+        before = node.figures()
+        node.ask("flush", "chunks", "t")
+        node.ask("compact", "chunks", "t")
+        compacted = node.figures()
+        assert compacted["FilesDropped"] > before["FilesDropped"]
+        assert compacted["Bypassed"] > before["Bypassed"], "compaction is not looked up"
+        assert compacted["Hits"] == before["Hits"]
+        for _ in range(3):
+            assert wrong(session, "t", KEYS, version=1) == []
+        session.execute("TRUNCATE chunks.t")
+        assert session.execute("SELECT v FROM chunks.t WHERE p = 1").one() is None
+
+
+def test_chunks_are_served_after_kill_9_and_equal_the_tables(node):
+    fill(node, "kept")
+    saved(node)
+    # From now on each hit is read from its SSTable too.
+    node.properties["afterglow.chunkcache.verify"] = "true"
+    node.restart()
+    node.child.wait_for("the index of the flash to be loaded", lambda: node.said("index loaded") > 0, 60)
+    with connect(node, timeout=60) as session:
+        assert wrong(session, "kept", KEYS) == []
+        figures = settled(node)
+        assert figures["Hits"] > 10 * figures["Misses"], "warm at once"
+        assert figures["Fills"] == 0
+        assert node.verify()["the chunk cache works"]["State"] == "on, verifying"
+        # Files come and go under the reads.
+        create(session, "moving")
+        for version in range(3):
+            write(session, "moving", KEYS, version)
+            node.ask("flush", "chunks", "moving")
+            for _ in range(3):
+                assert wrong(session, "moving", KEYS, version) == []
+            node.ask("compact", "chunks", "moving")
+        figures = settled(node)
+        assert figures["Compared"] == figures["Hits"] > 2 * len(KEYS)
+        assert figures["Different"] == 0
+        assert wrong(session, "kept", KEYS) == []
+
+
+def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):
+    right = dict(node.properties)
+    node.properties["afterglow.chunkcache.queue"] = "long"
+    try:
+        node.restart()
+        text = "Afterglow chunk cache: the node runs without it: afterglow.chunkcache.queue: long is not a size"
+        node.child.wait_for("the complaint", lambda: node.said(text) > 0, 60)
+        with connect(node, timeout=60) as session:
+            assert wrong(session, "kept", range(20)) == []
+    finally:
+        node.properties = right
