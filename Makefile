@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cql bench-engine cassandra-jar row-race row-kill demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cql bench-engine cassandra-jar row-race row-kill chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -74,6 +74,10 @@ row-race: tools build
 # A node with the row cache killed and stopped under load, ROUNDS times, every row compared with the database after each start.
 row-kill: tools build
 	.venv/bin/python -m afterglow_e2e.rowkill --rounds $(or $(ROUNDS),50)
+
+# Chunk reads compared with their SSTables while those come and go: READS of them, in ROUNDS with a kill -9 in between.
+chunk-verify: tools build
+	.venv/bin/python -m afterglow_e2e.chunkverify --reads $(or $(READS),200000) --rounds $(or $(ROUNDS),4) --cassandra $(or $(CASSANDRA),5.0.5) $(if $(COMPRESS),--compress)
 
 release:
 	cargo build --locked --release --workspace --bins

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 from .cassandra import VERSION, Cassandra, fetch, java
@@ -31,6 +32,8 @@ def build():
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise Failure(f"the jar cannot be built:\n{done.stdout[-4000:]}")
+    # Maven leaves it as it is when only tests have changed.
+    JAR.touch()
     return JAR
 
 
@@ -91,7 +94,7 @@ class ChunkCacheNode(PluginNode):
             **options,
         )
 
-        self.jmx = None
+        self.jmx, self.asking = None, threading.Lock()
 
     def launch(self):
         self._forget_jmx()
@@ -110,26 +113,27 @@ class ChunkCacheNode(PluginNode):
 
     def ask(self, *words):
         """The lines that our JMX program answers: attributes NAME, flush or compact KEYSPACE TABLE."""
-        if not self.jmx:
-            program, _ = java()
-            command = [
-                program,
-                "-Xmx64m",
-                "-XX:TieredStopAtLevel=1",
-                Path(__file__).with_name("Jmx.java"),
-                self.jmx_port,
-            ]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self.jmx = subprocess.Popen([str(part) for part in command], **pipes)
-        print(*words, file=self.jmx.stdin, flush=True)
-        lines = []
-        for line in self.jmx.stdout:
-            if line == "ok\n":
-                return lines
-            if line.startswith("failed "):
-                raise Failure(f"{' '.join(words)}: {line[7:]}")
-            lines.append(line.rstrip("\n"))
-        raise Failure(f"{' '.join(words)}: no answer from JMX")
+        with self.asking:
+            if not self.jmx:
+                program, _ = java()
+                command = [
+                    program,
+                    "-Xmx64m",
+                    "-XX:TieredStopAtLevel=1",
+                    Path(__file__).with_name("Jmx.java"),
+                    self.jmx_port,
+                ]
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+                self.jmx = subprocess.Popen([str(part) for part in command], **pipes)
+            print(*words, file=self.jmx.stdin, flush=True)
+            lines = []
+            for line in self.jmx.stdout:
+                if line == "ok\n":
+                    return lines
+                if line.startswith("failed "):
+                    raise Failure(f"{' '.join(words)}: {line[7:]}")
+                lines.append(line.rstrip("\n"))
+            raise Failure(f"{' '.join(words)}: no answer from JMX")
 
     def figures(self):
         """Numbers of the chunk cache's MBean."""
