@@ -1,6 +1,7 @@
 //! The load: readers and writers with a blocking connection each, that outlive the server and record what they saw.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -67,6 +68,8 @@ pub(super) struct Shared {
     next_number: AtomicU64,
     /// Writes begun, by key.
     begun: Vec<AtomicU32>,
+    /// Partitions with a write that was not acknowledged.
+    doubted: Mutex<HashSet<u64>>,
     events: Mutex<Vec<Event>>,
     complaints: Mutex<Vec<String>>,
 }
@@ -101,6 +104,7 @@ impl Load {
             last_timestamp: AtomicU64::new(micros),
             next_number: AtomicU64::new(1),
             begun: (0..options.rows.keys).map(|_| AtomicU32::new(0)).collect(),
+            doubted: Mutex::default(),
             events: Mutex::default(),
             complaints: Mutex::default(),
             options,
@@ -184,6 +188,16 @@ impl Shared {
     /// Writes of `key` begun so far.
     pub(super) fn begun(&self, key: u64) -> u32 {
         self.begun[key as usize].load(Ordering::SeqCst)
+    }
+
+    /// From now on it is remembered which partitions have had a write without an acknowledgement.
+    pub(super) fn forget_doubts(&self) {
+        lock(&self.doubted).clear();
+    }
+
+    /// Whether nobody was told how a write to the partition of `key` ended: the cache keeps such partitions out for a while.
+    pub(super) fn is_doubted(&self, key: u64) -> bool {
+        lock(&self.doubted).contains(&(key / rows::PARTITION))
     }
 
     /// The present, as events have it.
@@ -418,6 +432,9 @@ impl<'a> Client<'a> {
         let outcome = link.connection.execute(statement, &params);
         // Whatever the error says, taking the outcome for unknown accuses nobody wrongly.
         let end = outcome.is_ok().then(|| self.shared.now());
+        if end.is_none() {
+            lock(&self.shared.doubted).insert(key / rows::PARTITION);
+        }
         let value = matches!(write, Write::Insert | Write::InsertFor(_)).then_some(number);
         let order = 2 * timestamp;
         let event = |key| Event { op: Kind::Write, key, value, start, end, order: Some(order) };
@@ -439,21 +456,16 @@ const GARBAGE: u64 = u64::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fake_backend::FakeBackend, killtest::clock::Lived};
+    use crate::{
+        fake_backend::FakeBackend,
+        killtest::clock::{Lived, Ticker},
+    };
 
-    fn wait_for_answers(load: &Load) {
-        let before = load.shared().answered();
-        while load.shared().answered() < before + 100 {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    fn a_client_that_slept_through_the_servers_death_does_not_accuse_its_successor() {
+    fn stage() -> (FakeBackend, Load, Ticker) {
         let server = FakeBackend::start(([127, 0, 0, 1], 0).into(), Default::default()).unwrap();
         let options = LoadOptions {
             host: server.address().to_string(),
-            keyspace: "slept".to_owned(),
+            keyspace: "stage".to_owned(),
             rows: Rows { keys: 64, largest: 1024 },
             readers: 3,
             writers: 3,
@@ -461,25 +473,49 @@ mod tests {
             seed: 1,
             connect: ConnectOptions { timeout: Duration::from_secs(10), ..ConnectOptions::default() },
         };
-        let (lived, _ticker) = Lived::start();
+        let (lived, ticker) = Lived::start();
         let load = Load::start(options, &lived).unwrap();
-        load.shared().expect(true);
+        (server, load, ticker)
+    }
+
+    /// Lets the clients work for a while.
+    fn work(load: &Load) {
+        let before = load.shared().answered();
         load.release();
-        wait_for_answers(&load);
+        while load.shared().answered() < before + 100 {
+            thread::sleep(Duration::from_millis(1));
+        }
         load.hold();
+    }
+
+    #[test]
+    fn a_client_that_slept_through_the_servers_death_does_not_accuse_its_successor() {
+        let (server, load, _ticker) = stage();
+        load.shared().expect(true);
+        work(&load);
         load.shared().expect(false);
         server.hang_up();
         load.shared().expect(true);
-        load.release();
-        wait_for_answers(&load);
-        load.hold();
+        work(&load);
         assert_eq!(load.shared().take_complaints(), Vec::<String>::new());
 
         // A server that must answer and hangs up is accused.
         server.hang_up();
-        load.release();
-        wait_for_answers(&load);
-        load.hold();
+        work(&load);
         assert!(!load.shared().take_complaints().is_empty());
+    }
+
+    #[test]
+    fn a_write_without_an_acknowledgement_puts_its_partition_in_doubt() {
+        let (server, load, _ticker) = stage();
+        let shared = load.shared();
+        let mut client = Client::new(shared, 99);
+        client.attempt(|client| client.insert(1)).unwrap();
+        server.hang_up();
+        client.attempt(|client| client.insert(9)).unwrap_err();
+        let doubted: Vec<u64> = (0..64).filter(|key| shared.is_doubted(*key)).collect();
+        assert_eq!(doubted, (8..16).collect::<Vec<_>>());
+        shared.forget_doubts();
+        assert!(!shared.is_doubted(9));
     }
 }

@@ -67,7 +67,7 @@ pub struct Lost {
 /// What a restart kept of a sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Kept {
-    /// Rows of the sample that nobody wrote meanwhile.
+    /// Rows of the sample that nobody wrote meanwhile, in partitions without a write of unknown outcome.
     pub sampled: u64,
     /// Those of them that had reached flash.
     pub on_flash: u64,
@@ -146,6 +146,7 @@ impl Sample {
     pub(super) fn read(load: &Load, ledger: &Ledger, keys: &[u64]) -> Sample {
         let found = Mutex::new(HashMap::new());
         let shared = load.shared();
+        shared.forget_doubts();
         load.for_all(keys, |client, key| {
             let (writes, before) = (shared.begun(key), ledger.row(key));
             let value = client.read(key)?;
@@ -212,7 +213,7 @@ impl Sample {
         let answers = Mutex::new(Vec::new());
         load.for_all(&keys, |client, key| {
             let row = order[&key];
-            if shared.begun(key) != row.writes {
+            if shared.begun(key) != row.writes || shared.is_doubted(key) {
                 return Ok(());
             }
             let mut tries = 0;
