@@ -41,11 +41,13 @@ def cached(request, afterglow):
 
 
 @pytest.fixture(scope="module")
-def keyspace(direct):
+def keyspace(cassandra, direct):
     name = f"e2e_{next(NAMES)}"
     direct.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
     yield name
-    direct.execute(f"DROP KEYSPACE IF EXISTS {name}")
+    # Over a connection of its own: after a test that restarts the node `direct` may not have found back to it yet.
+    with connect(cassandra) as session:
+        session.execute(f"DROP KEYSPACE IF EXISTS {name}")
 
 
 @pytest.fixture
