@@ -64,5 +64,5 @@ def _figures_when(node, what, holds):
         seen.update(node.figures())
         return holds(seen)
 
-    node.child.wait_for(what, look, 60)
+    node.child.wait_for(what, look, 180)
     return seen

@@ -140,7 +140,7 @@ def campaign(reads, rounds, version=VERSION, compress=False, say=lambda line: No
         for number in range(rounds):
             if number:
                 node.start()
-            node.child.wait_for("the chunk cache", lambda: node.said("Afterglow chunk cache: 64 MiB") > 0, 60)
+            node.await_chunks()
             figures, bad = compare(node, acknowledged, reads // rounds, number, kill=number + 1 < rounds)
             wrong += bad
             compared += figures["Compared"]

@@ -40,60 +40,8 @@ def build():
 class PluginNode(Cassandra):
     """A stock Cassandra with the jar, in a folder that goes with it."""
 
-    def stop(self):
-        super().stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def said(self, text):
-        """How many lines of the node's log have `text`."""
-        return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
-
-    def verify(self):
-        """What `verify` prints: status, and the attributes of each cache by name, under the line that says it works."""
-        program, _ = java()
-        command = [program, "-jar", build(), "verify", f"127.0.0.1:{self.jmx_port}"]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
-        if done.returncode != 0:
-            raise Failure(done.stdout + done.stderr)
-        caches, figures = {}, {}
-        for line in done.stdout.splitlines():
-            if line.endswith("works"):
-                caches[line], figures = figures, {}
-            else:
-                name, value = line.split(" ", 1)
-                figures[name] = value
-        return caches
-
-
-class RowCacheNode(PluginNode):
-    """A stock Cassandra with the row cache on flash. `properties` add to and replace its options."""
-
-    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
-        folder = scratch("row-cache-")
-        own = {"afterglow.rowcache.flash": f"{folder}/flash:{flash}", "afterglow.rowcache.memory": memory}
-        super().__init__(
-            folder=folder,
-            jars=[build()],
-            properties={**own, **(properties or {})},
-            settings={"row_cache_class_name": PROVIDER, "row_cache_size": "64MiB", **PATIENT, **(settings or {})},
-            **options,
-        )
-
-
-class ChunkCacheNode(PluginNode):
-    """A stock Cassandra with the chunk cache on flash. `properties` add to and replace its options."""
-
-    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
-        folder = scratch("chunk-cache-")
-        own = {"afterglow.chunkcache.flash": f"{folder}/flash:{flash}", "afterglow.chunkcache.memory": memory}
-        super().__init__(
-            folder=folder,
-            agents=[build()],
-            properties={**own, **(properties or {})},
-            settings={**PATIENT, **(settings or {})},
-            **options,
-        )
-
+    def __init__(self, **options):
+        super().__init__(**options)
         self.jmx, self.asking = None, threading.Lock()
 
     def launch(self):
@@ -103,6 +51,7 @@ class ChunkCacheNode(PluginNode):
     def stop(self):
         self._forget_jmx()
         super().stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _forget_jmx(self):
         """What was connected to a process that is gone."""
@@ -140,6 +89,71 @@ class ChunkCacheNode(PluginNode):
         lines = self.ask("attributes", "io.afterglow:type=ChunkCache")
         figures = dict(line.split(" ", 1) for line in lines)
         return {name: int(value) for name, value in figures.items() if value.isdigit()}
+
+    def await_chunks(self):
+        """The chunk cache is open and has read its index: what it has it serves."""
+
+        def loaded():
+            # It opens behind the start of the node.
+            return self.said("Afterglow chunk cache: ") and any(
+                line.startswith("Engine ") and "key=loading, value=0}" in line
+                for line in self.ask("attributes", "io.afterglow:type=ChunkCache")
+            )
+
+        self.child.wait_for("the chunk cache to be loaded", loaded, 180)
+
+    def said(self, text):
+        """How many lines of the node's log have `text`."""
+        return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
+
+    def verify(self):
+        """What `verify` prints: status, and the attributes of each cache by name, under the line that says it works."""
+        program, _ = java()
+        command = [program, "-jar", build(), "verify", f"127.0.0.1:{self.jmx_port}"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=180)
+        if done.returncode != 0:
+            raise Failure(done.stdout + done.stderr)
+        caches, figures = {}, {}
+        for line in done.stdout.splitlines():
+            if line.endswith("works"):
+                caches[line], figures = figures, {}
+            else:
+                name, value = line.split(" ", 1)
+                figures[name] = value
+        return caches
+
+
+class RowCacheNode(PluginNode):
+    """A stock Cassandra with the row cache on flash, and with the chunk cache where `chunks` is its size."""
+
+    def __init__(self, flash="256MiB", memory="32MiB", chunks=None, properties=None, settings=None, **options):
+        folder = scratch("row-cache-")
+        own = {"afterglow.rowcache.flash": f"{folder}/flash:{flash}", "afterglow.rowcache.memory": memory}
+        if chunks:
+            own["afterglow.chunkcache.flash"] = f"{folder}/chunks:{chunks}"
+            options["agents"] = [build()]
+        super().__init__(
+            folder=folder,
+            jars=[build()],
+            properties={**own, **(properties or {})},
+            settings={"row_cache_class_name": PROVIDER, "row_cache_size": "64MiB", **PATIENT, **(settings or {})},
+            **options,
+        )
+
+
+class ChunkCacheNode(PluginNode):
+    """A stock Cassandra with the chunk cache on flash. `properties` add to and replace its options."""
+
+    def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
+        folder = scratch("chunk-cache-")
+        own = {"afterglow.chunkcache.flash": f"{folder}/flash:{flash}", "afterglow.chunkcache.memory": memory}
+        super().__init__(
+            folder=folder,
+            agents=[build()],
+            properties={**own, **(properties or {})},
+            settings={**PATIENT, **(settings or {})},
+            **options,
+        )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def fill(node, table="t", chunk=16):
 @pytest.fixture(scope="module")
 def node():
     with ChunkCacheNode() as node:
+        node.await_chunks()
         yield node
 
 
@@ -56,7 +57,7 @@ def test_chunks_are_served_after_kill_9_and_equal_the_tables(node):
     # From now on each hit is read from its SSTable too.
     node.properties["afterglow.chunkcache.verify"] = "true"
     node.restart()
-    node.child.wait_for("the index of the flash to be loaded", lambda: node.said("index loaded") > 0, 60)
+    node.await_chunks()
     with connect(node, timeout=60) as session:
         assert wrong(session, "kept", KEYS) == []
         figures = settled(node)
@@ -83,7 +84,7 @@ def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):
     try:
         node.restart()
         text = "Afterglow chunk cache: the node runs without it: afterglow.chunkcache.queue: long is not a size"
-        node.child.wait_for("the complaint", lambda: node.said(text) > 0, 60)
+        node.child.wait_for("the complaint", lambda: node.said(text) > 0, 180)
         with connect(node, timeout=60) as session:
             assert wrong(session, "kept", range(20)) == []
     finally:
