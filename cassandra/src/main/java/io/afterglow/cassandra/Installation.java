@@ -11,7 +11,7 @@ import java.util.Properties;
 
 /**
  * What the plug-in changes in the tree of a stock Cassandra: a jar, a properties file, three lines
- * of cassandra.yaml.
+ * of cassandra.yaml for the row cache, two of cassandra-env.sh for the chunk cache.
  */
 final class Installation {
   private static final String JAR = "afterglow-cassandra.jar";
@@ -20,12 +20,14 @@ final class Installation {
 
   private final Path lib;
   private final Path yaml;
+  private final Path environment;
   private final Path properties;
 
   Installation(Path home) throws ConfigException {
     lib = home.resolve("lib");
     // A package of a distribution has its configuration elsewhere, and links to it.
     yaml = home.resolve("conf").resolve("cassandra.yaml");
+    environment = yaml.resolveSibling("cassandra-env.sh");
     properties = yaml.resolveSibling("afterglow.properties");
     if (!Files.isDirectory(lib) || !Files.isRegularFile(yaml)) {
       throw new ConfigException(home + " is no Cassandra: it has no lib or no conf/cassandra.yaml");
@@ -53,17 +55,9 @@ final class Installation {
     changed.add(ADDED);
     changed.add("row_cache_class_name: io.afterglow.cassandra.FlashRowCacheProvider");
     changed.add(size + (size.equals("row_cache_size") ? ": 256MiB" : ": 256"));
-    if (!Files.exists(properties)) {
-      String text =
-          "# Options of the Afterglow row cache: docs/cassandra.md\nafterglow.rowcache.flash="
-              + flash
-              + "\n";
-      Files.write(properties, text.getBytes(StandardCharsets.UTF_8));
-    } else {
-      System.out.println(properties + " is there already and stays as it is");
-    }
+    option("afterglow.rowcache.flash", flash);
     Files.copy(jar, lib.resolve(JAR), StandardCopyOption.REPLACE_EXISTING);
-    replace(changed);
+    replace(yaml, changed);
     System.out.println(
         "installed. Restart the node, then: java -jar "
             + JAR
@@ -71,11 +65,51 @@ final class Installation {
             + "  ALTER TABLE ks.t WITH caching = {'keys': 'ALL', 'rows_per_partition': 'ALL'};");
   }
 
+  void installChunks(Path jar, String flash) throws IOException, ConfigException {
+    Properties given = new Properties();
+    given.setProperty(ChunkOptions.FLASH, flash);
+    new ChunkOptions(given);
+    if (!Files.isRegularFile(environment)) {
+      throw new ConfigException(
+          "there is no " + environment + ": add the agent to the JVM options");
+    }
+    List<String> lines = without(Files.readAllLines(environment, StandardCharsets.UTF_8));
+    lines.add(ADDED);
+    lines.add("JVM_OPTS=\"$JVM_OPTS -javaagent:$CASSANDRA_HOME/lib/" + JAR + "\"");
+    option(ChunkOptions.FLASH, flash);
+    Files.copy(jar, lib.resolve(JAR), StandardCopyOption.REPLACE_EXISTING);
+    replace(environment, lines);
+    System.out.println("installed. Restart the node, then: java -jar " + JAR + " verify");
+  }
+
+  /** Sets an option that is not set yet. */
+  private void option(String name, String value) throws IOException {
+    List<String> lines = new ArrayList<>();
+    if (Files.exists(properties)) {
+      lines = Files.readAllLines(properties, StandardCharsets.UTF_8);
+    } else {
+      lines.add("# Options of the Afterglow caches: docs/cassandra.md");
+    }
+    if (lines.stream().anyMatch(line -> line.startsWith(name))) {
+      System.out.println(properties + " has " + name + " already and stays as it is");
+      return;
+    }
+    lines.add(name + "=" + value);
+    Files.write(properties, lines, StandardCharsets.UTF_8);
+  }
+
   void remove() throws IOException {
-    replace(without(Files.readAllLines(yaml, StandardCharsets.UTF_8)));
+    // A node whose agent is gone would not start: first the line, then the jar.
+    if (Files.isRegularFile(environment)) {
+      List<String> lines = Files.readAllLines(environment, StandardCharsets.UTF_8);
+      if (lines.contains(ADDED)) {
+        replace(environment, without(lines));
+      }
+    }
+    replace(yaml, without(Files.readAllLines(yaml, StandardCharsets.UTF_8)));
     Files.deleteIfExists(lib.resolve(JAR));
     System.out.println(
-        "removed. " + properties + " and the flash file stay: delete them if nobody needs them");
+        "removed. " + properties + " and the flash files stay: delete them if nobody needs them");
   }
 
   /** The lines as they were before. */
@@ -84,7 +118,8 @@ final class Installation {
     for (int n = 0; n < lines.size(); n++) {
       String line = lines.get(n);
       if (line.equals(ADDED)) {
-        n += 2;
+        // Two lines in cassandra.yaml, one in cassandra-env.sh.
+        n += n + 1 < lines.size() && lines.get(n + 1).startsWith("JVM_OPTS") ? 1 : 2;
       } else {
         before.add(line.startsWith(AWAY) ? line.substring(AWAY.length()) : line);
       }
@@ -92,11 +127,11 @@ final class Installation {
     return before;
   }
 
-  private void replace(List<String> lines) throws IOException {
-    Path temporary = yaml.resolveSibling("cassandra.yaml.afterglow");
+  private static void replace(Path file, List<String> lines) throws IOException {
+    Path temporary = file.resolveSibling(file.getFileName() + ".afterglow");
     Files.copy(
-        yaml, temporary, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.COPY_ATTRIBUTES);
+        file, temporary, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.COPY_ATTRIBUTES);
     Files.write(temporary, lines, StandardCharsets.UTF_8);
-    Files.move(temporary, yaml.toRealPath(), StandardCopyOption.REPLACE_EXISTING);
+    Files.move(temporary, file.toRealPath(), StandardCopyOption.REPLACE_EXISTING);
   }
 }

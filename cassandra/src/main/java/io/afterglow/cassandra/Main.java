@@ -18,7 +18,8 @@ import javax.management.remote.JMXServiceURL;
  */
 public final class Main {
   private static final String USAGE =
-      "usage: java -jar afterglow-cassandra.jar install CASSANDRA_HOME PATH:SIZE\n"
+      "usage: java -jar afterglow-cassandra.jar install CASSANDRA_HOME PATH:SIZE          (row cache)\n"
+          + "       java -jar afterglow-cassandra.jar install-chunks CASSANDRA_HOME PATH:SIZE   (chunk cache)\n"
           + "       java -jar afterglow-cassandra.jar verify [HOST:JMX_PORT]     (default 127.0.0.1:7199)\n"
           + "       java -jar afterglow-cassandra.jar remove CASSANDRA_HOME\n";
 
@@ -32,6 +33,8 @@ public final class Main {
       String command = arguments.length == 0 ? "" : arguments[0];
       if (command.equals("install") && arguments.length == 3) {
         new Installation(Paths.get(arguments[1])).install(self(), arguments[2]);
+      } else if (command.equals("install-chunks") && arguments.length == 3) {
+        new Installation(Paths.get(arguments[1])).installChunks(self(), arguments[2]);
       } else if (command.equals("remove") && arguments.length == 2) {
         new Installation(Paths.get(arguments[1])).remove();
       } else if (command.equals("verify") && arguments.length <= 2) {

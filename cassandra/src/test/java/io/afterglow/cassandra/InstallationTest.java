@@ -57,6 +57,36 @@ class InstallationTest {
   }
 
   @Test
+  void theChunkCacheIsALineOfTheEnvironmentAndGoesWithItsJar() throws Exception {
+    String[] stock = {"row_cache_size: 0MiB"};
+    tree(stock);
+    assertThrows(
+        ConfigException.class,
+        () -> new Installation(home).installChunks(jar(), "/flash/chunks:1GiB"),
+        "no cassandra-env.sh");
+    Path environment = home.resolve("conf/cassandra-env.sh");
+    Files.write(environment, Arrays.asList("JVM_OPTS=\"$JVM_OPTS -ea\"", "# end"));
+    new Installation(home).install(jar(), "/flash/rows:1GiB");
+    for (int n = 0; n < 2; n++) {
+      new Installation(home).installChunks(jar(), "/flash/chunks:1GiB");
+      List<String> lines = Files.readAllLines(environment);
+      assertEquals(4, lines.size(), lines.toString());
+      assertEquals(
+          "JVM_OPTS=\"$JVM_OPTS -javaagent:$CASSANDRA_HOME/lib/afterglow-cassandra.jar\"",
+          lines.get(3));
+    }
+    List<String> properties = Files.readAllLines(home.resolve("conf/afterglow.properties"));
+    assertEquals("afterglow.rowcache.flash=/flash/rows:1GiB", properties.get(1));
+    assertEquals("afterglow.chunkcache.flash=/flash/chunks:1GiB", properties.get(2));
+    assertEquals(3, properties.size());
+    new Installation(home).remove();
+    assertEquals(
+        Arrays.asList("JVM_OPTS=\"$JVM_OPTS -ea\"", "# end"), Files.readAllLines(environment));
+    assertEquals(Arrays.asList(stock), Files.readAllLines(yaml));
+    assertFalse(Files.exists(home.resolve("lib/afterglow-cassandra.jar")));
+  }
+
+  @Test
   void cassandra40HasItsOwnNameForTheSize() throws Exception {
     tree("row_cache_size_in_mb: 0");
     new Installation(home).install(jar(), "/flash/rows:1GiB");
