@@ -399,7 +399,10 @@ class Runner:
             for _ in range(10 if used else 0):
                 if not answers[at].error or answers[at].error[0] != 0x2500:
                     break
-                self.allowed["prepared again"] += side is self.direct
+                if side is self.direct:
+                    self.allowed["prepared again"] += 1
+                else:
+                    self.kinds["UNPREPARED heard through Afterglow"] += 1
                 for statement in used:
                     opcode, body, flags = self.prepare_request(statement, version, side)
                     part = compare.Parts(side.clients[version].request(opcode, body, flags))

@@ -39,6 +39,34 @@ fn a_statement_the_database_forgot_is_prepared_again_unseen() {
     }
 }
 
+#[test]
+fn a_database_that_forgets_at_once_what_it_has_just_prepared_is_told_again_but_not_for_ever() {
+    let (executions, keeps_after) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(5)));
+    let (counter, limit) = (executions.clone(), keeps_after.clone());
+    let fake = Fake::start(Version::V5, move |ask| {
+        let is_execute = ask.opcode() == Opcode::Execute;
+        if is_execute {
+            let id = b"SELECT v FROM ks.t WHERE k = 1";
+            match counter.fetch_add(1, Ordering::SeqCst) < limit.load(Ordering::SeqCst) {
+                true => ask.error(&ErrorBody::unprepared("evicted", id)),
+                false => ask.text_row("one"),
+            }
+        }
+        is_execute
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    client.prepare("SELECT v FROM ks.t WHERE k = 1");
+    client.execute(9, b"SELECT v FROM ks.t WHERE k = 1");
+    assert_eq!(text_of(&client.receive()), "one");
+    assert_eq!(executions.swap(0, Ordering::SeqCst), 6);
+
+    keeps_after.store(usize::MAX, Ordering::SeqCst);
+    client.execute(10, b"SELECT v FROM ks.t WHERE k = 1");
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared, "it never keeps it");
+    assert!(executions.load(Ordering::SeqCst) < 20);
+}
+
 /// A database in which `SELECT * FROM ks.t WHERE k = 1` has a column more from each `ALTER` on, and is forgotten by it. It leaves the
 /// columns out of its rows where it is asked to, as Cassandra does before v5.
 fn altering() -> Fake {

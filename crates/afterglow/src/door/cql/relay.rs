@@ -14,6 +14,10 @@ use super::prepared::{Prepared, Told};
 use super::request::Request;
 use crate::metrics::Path;
 
+/// How often a request is repeated, beyond once for each statement that it names, because a server does not keep what it was told to prepare:
+/// where its cache is full, a new statement may be the first to go, until it has been asked for often enough to stay.
+const REPEATS: usize = 8;
+
 /// A request on its way; its answer goes to the client as it comes.
 pub struct Relay {
     /// The request.
@@ -50,8 +54,8 @@ impl Relay {
 
 impl Request {
     /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and repeats the request, once
-    /// for each statement. Any other answer is given back, and so is UNPREPARED where the server does not take the statement any more: its
-    /// client prepares it and hears why.
+    /// for each statement and [`REPEATS`] times more. Any other answer is given back, and so is UNPREPARED where the server does not take the
+    /// statement any more: its client prepares it and hears why.
     ///
     /// # Errors
     /// The request was repeated and has no answer.
@@ -60,7 +64,7 @@ impl Request {
         backend: &Rc<Backend>,
         mut answer: Envelope,
     ) -> Result<Envelope, CallError> {
-        let mut attempts = self.prepared_count();
+        let mut attempts = self.prepared_count() + REPEATS;
         while let Some(id) = unprepared_id(&answer)
             && attempts > 0
         {
