@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use afterglow_workload::fake_backend::{FakeBackend, Faults};
+
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_afterglow")).arg("bench").args(arguments).output().unwrap()
 }
@@ -121,4 +123,40 @@ fn the_memcache_door_is_measured_in_every_part_and_what_is_missing_is_said() {
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(page.contains("Throughput over sizes of values") && !page.contains("src="), "{page}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "what it made is gone, but for the page");
+}
+
+#[test]
+fn what_counts_of_the_cql_door_is_reported_and_what_does_not_is_told_with_the_reason() {
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (at, contact) = (dir.path().to_str().unwrap(), database.address().to_string());
+    let sizes = ["--rows", "50", "--large-rows", "50", "--size", "64MiB", "--light", "100"];
+    let short = ["--seconds", "0.2", "--runs", "2", "--json", "-"];
+    let output = bench(&[&["cql", "--backend", &contact, "--dir", at][..], &sizes, &short].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
+    let runs = |section: &str, at: usize| {
+        let found = report["sections"].as_array().unwrap().iter().find(|s| s["name"] == section);
+        let found = found.unwrap_or_else(|| panic!("no {section}: {report:#}"));
+        found["series"][at]["runs"].as_array().unwrap().len()
+    };
+    for at in [0, 1] {
+        assert_eq!(runs("Passing through, at half of the database's maximum", at), 2);
+        assert_eq!(runs("Passing through, flat out", at), 2);
+    }
+    assert_eq!(runs("Hits under light load", 0), 2, "{report:#}");
+    // So few large rows fit into DRAM.
+    assert_eq!(runs("Hits under light load", 1), 0);
+    assert_eq!(runs("Rejected", 0), 1);
+    let told = report["missing"].as_array().unwrap().iter().map(|m| m.as_str().unwrap());
+    assert!(
+        told.clone().any(|m| m.contains("flash") && m.contains("what was read was not that")),
+        "{report:#}"
+    );
+    let checks = report["checks"].as_array().unwrap();
+    let flash = checks.iter().find(|c| c["name"] == "flash hit under light load, p50, us").unwrap();
+    assert_eq!((&flash["holds"], &flash["from"]), (&false.into(), &"not measured: no run counts".into()));
+    assert_eq!(checks.len(), 6);
+    assert_eq!(output.status.code(), Some(1), "a target was missed");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
 }

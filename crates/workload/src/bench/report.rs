@@ -186,6 +186,12 @@ impl Check {
         }
     }
 
+    /// Of a figure that could not be had: the target is missed.
+    #[must_use]
+    pub fn unmeasured(self) -> Self {
+        Self { holds: false, from: "not measured: no run counts".into(), ..self }
+    }
+
     /// A figure that should be between two.
     pub fn between(name: impl Into<String>, value: f64, low: f64, high: f64) -> Self {
         let holds = (low..=high).contains(&value);

@@ -9,14 +9,14 @@
 
 mod server;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt::Display, path::PathBuf, time::Duration};
 
 use afterglow_cql::{frame::Version, message::Consistency};
 
 use self::server::Server;
 use super::{
     BenchError, pin, progress,
-    report::{Check, Report, Run, Section, Series},
+    report::{Check, ClientSide, Report, Run, Section, Series},
     store::Scratch,
 };
 use crate::{
@@ -26,7 +26,6 @@ use crate::{
         run::{self, RunOptions, Verify, Warm},
         table::TableSpec,
     },
-    metrics::CacheCounters,
     report::median,
     result::{Load, RunResult, VOID_ABOVE},
     ycsb::Distribution,
@@ -74,33 +73,46 @@ const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 /// Requests in flight flat out: connections, and on each.
 const FLAT_OUT: (usize, usize) = (4, 32);
-/// A JVM takes its time.
-const LONGEST_WARMUP: Duration = Duration::from_secs(60);
+/// A JVM takes its time: so many times that of a run.
+const LONGEST_WARMUP: f64 = 15.0;
 /// A row with a lower hit ratio says nothing of hits.
 const HIT_RATIO: f64 = 0.999;
 /// Nor one of which fewer came from where they were to come from.
 const SHARE: f64 = 0.8;
 
-/// Runs all of it.
+/// Runs all of it. What could not be measured, and runs that do not mean what they should, are told in the report with the reason; they
+/// cost nothing else of it, but the target they were for is missed.
+///
+/// # Errors
+/// The database cannot be reached or takes no rows.
 pub fn cql(options: &Options) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
-    let mut report = Report::new("cql", scratch.path());
+    let report = Report::new("cql", scratch.path());
     if let Some(pid) = options.backend_pid {
         pin::process(pid, SERVER_CORE).map_err(BenchError::io(format!("keep process {pid} on one core")))?;
     }
-    let bench = Bench { options, scratch };
+    let mut bench = Bench { options, scratch, report, rejected: Vec::new() };
     bench.drop_tables()?;
     bench.load(&bench.small())?;
     bench.load(&bench.large())?;
-    bench.pass_through(&mut report)?;
-    bench.hits(&mut report)?;
+    bench.pass_through();
+    bench.hits();
     bench.drop_tables()?;
+    let Bench { mut report, rejected, .. } = bench;
+    if !rejected.is_empty() {
+        let mut section = Section::new("Rejected", "runs that do not count; the reasons are told below");
+        section.series = rejected;
+        report.sections.push(section);
+    }
     Ok(report)
 }
 
 struct Bench<'a> {
     options: &'a Options,
     scratch: Scratch,
+    report: Report,
+    /// Runs that do not count.
+    rejected: Vec<Series>,
 }
 
 /// One load on one server.
@@ -214,77 +226,134 @@ impl Bench<'_> {
         }
     }
 
-    /// What passing through adds, and what it does to the highest throughput.
-    fn pass_through(&self, report: &mut Report) -> Result<(), BenchError> {
-        let o = self.options;
-        let data = self.scratch.path().join("pass").display().to_string();
-        let server = Server::start(
-            &o.program,
-            CLIENT_CORE,
-            &[
-                "--backend",
-                &o.backend,
-                "--data-dir",
-                &data,
-                "--flash-size",
-                "64MiB",
-                "--table-policy",
-                "*.*=off",
-            ],
-        )?;
-        progress(format_args!("warming the database until its throughput is level"));
-        let warm = Shape { warm: Warm::UntilFlat(LONGEST_WARMUP), ..self.shape(&o.backend, self.small()) };
-        let highest = self.run(&Shape { watch: o.backend_pid, ..warm })?;
-        let rate = highest.per_second / 2.0;
-        report.figure("highest throughput of the database, directly", highest.per_second, "/s");
-        let contenders = [
-            ("directly", o.backend.as_str(), o.backend_pid),
-            ("through Afterglow", server.address.as_str(), Some(server.pid())),
-        ];
-        let note = format!(
-            "{rate:.0} reads/s in equal distances over 4 connections, client and Afterglow on one core"
-        );
-        let section = Section::new("Passing through, at half of the database's maximum", note);
-        let half = self.in_turn(section, &contenders, Some(rate))?;
-        let section = Section::new("Passing through, flat out", "4 connections, 32 reads in flight on each");
-        let full = self.in_turn(section, &contenders, None)?;
-        let added = |figure: fn(&Run) -> f64| {
-            median(half.series[1].runs.iter().zip(&half.series[0].runs).map(|(a, b)| figure(a) - figure(b)))
-        };
-        report.figure("added by passing through, p99", added(|r| r.latency.p99_us), "us");
-        let share = full.series[1].ratio_to(&full.series[0]);
-        report.figure("highest throughput through Afterglow, share of that directly", share, "");
-        let p50 = added(|r| r.latency.p50_us);
-        report.checks.push(Check::at_most("added by passing through, p50, us", p50, ADDED));
-        report.sections.extend([half, full]);
-        server.stop()
+    /// Says that something does not count, and why.
+    fn reject(&mut self, what: &str, why: impl Display) {
+        progress(format_args!("rejected: {what}: {why}"));
+        self.report.missing.push(format!("{what}: {why}"));
     }
 
-    /// As many runs of each as asked for, in alternating order.
+    /// As [`Bench::reject`], of a run, which is kept apart.
+    fn reject_run(&mut self, name: String, run: Run, why: impl Display) {
+        self.reject(&name, why);
+        self.rejected.push(Series { name, runs: vec![run] });
+    }
+
+    /// What passing through adds, and what it does to the highest throughput.
+    fn pass_through(&mut self) {
+        let o = self.options;
+        progress(format_args!("warming the database until its throughput is level"));
+        let longest = Duration::from_secs_f64(LONGEST_WARMUP * o.seconds);
+        let warm = Shape { warm: Warm::UntilFlat(longest), ..self.shape(&o.backend, self.small()) };
+        let highest = self.run(&Shape { watch: o.backend_pid, ..warm });
+        let data = self.scratch.path().join("pass").display().to_string();
+        let options = [
+            "--backend",
+            &o.backend,
+            "--data-dir",
+            &data,
+            "--flash-size",
+            "64MiB",
+            "--table-policy",
+            "*.*=off",
+        ];
+        let (mut half, mut full) = (None, None);
+        match Server::start(&o.program, CLIENT_CORE, &options) {
+            Ok(server) => {
+                let contenders = [
+                    ("directly", o.backend.as_str(), o.backend_pid),
+                    ("through Afterglow", server.address.as_str(), Some(server.pid())),
+                ];
+                match highest {
+                    Ok(highest) => {
+                        let rate = highest.per_second / 2.0;
+                        self.report.figure(
+                            "highest throughput of the database, directly",
+                            highest.per_second,
+                            "/s",
+                        );
+                        let note = format!(
+                            "{rate:.0} reads/s in equal distances over 4 connections, client and Afterglow on one core"
+                        );
+                        let section =
+                            Section::new("Passing through, at half of the database's maximum", note);
+                        half = Some(self.in_turn(section, &contenders, Some(rate)));
+                    }
+                    Err(error) => self.reject("Passing through, at half of the database's maximum", error),
+                }
+                let section =
+                    Section::new("Passing through, flat out", "4 connections, 32 reads in flight on each");
+                full = Some(self.in_turn(section, &contenders, None));
+                if let Err(error) = server.stop() {
+                    self.reject("the end of passing through", error);
+                }
+            }
+            Err(error) => self.reject("Passing through", error),
+        }
+        self.judge_passing(half, full);
+    }
+
+    fn judge_passing(&mut self, half: Option<Section>, full: Option<Section>) {
+        let within = |p50| Check::at_most("added by passing through, p50, us", p50, ADDED);
+        let check = match half.as_ref().map(|section| &section.series[..]) {
+            Some([direct, through]) if !direct.runs.is_empty() => {
+                let added = |figure: fn(&Run) -> f64| {
+                    median(through.runs.iter().zip(&direct.runs).map(|(a, b)| figure(a) - figure(b)))
+                };
+                let p99 = added(|r| r.latency.p99_us);
+                self.report.figure("added by passing through, p99", p99, "us");
+                within(added(|r| r.latency.p50_us))
+            }
+            _ => within(0.0).unmeasured(),
+        };
+        self.report.checks.push(check);
+        if let Some([direct, through]) = full.as_ref().map(|section| &section.series[..])
+            && !direct.runs.is_empty()
+        {
+            let share = through.ratio_to(direct);
+            self.report.figure("highest throughput through Afterglow, share of that directly", share, "");
+        }
+        self.report.sections.extend([half, full].into_iter().flatten());
+    }
+
+    /// As many runs of each as asked for, in alternating order. Of a round both runs count, or none.
     fn in_turn(
-        &self,
+        &mut self,
         mut section: Section,
         contenders: &[(&str, &str, Option<u32>)],
         rate: Option<f64>,
-    ) -> Result<Section, BenchError> {
+    ) -> Section {
         section.series =
             contenders.iter().map(|(name, ..)| Series { name: (*name).into(), runs: Vec::new() }).collect();
-        for round in 0..self.options.runs {
-            progress(format_args!("{}: round {} of {}", section.name, round + 1, self.options.runs));
+        for round in 1..=self.options.runs {
+            progress(format_args!("{}: round {round} of {}", section.name, self.options.runs));
             let mut order: Vec<usize> = (0..contenders.len()).collect();
-            if round % 2 == 1 {
+            if round % 2 == 0 {
                 order.reverse();
             }
+            let mut runs: Vec<Option<Run>> = vec![None; contenders.len()];
             for at in order {
-                let (_, host, watch) = contenders[at];
-                let result = self.run(&Shape { rate, watch, ..self.shape(host, self.small()) })?;
-                section.series[at].runs.push(as_run(&result));
+                let (name, host, watch) = contenders[at];
+                match self.run(&Shape { rate, watch, ..self.shape(host, self.small()) }) {
+                    Ok(result) => runs[at] = Some(as_run(&result)),
+                    Err(error) => self.reject(&format!("{}, {name}, round {round}", section.name), error),
+                }
+            }
+            if runs.iter().all(Option::is_some) {
+                section.series.iter_mut().zip(runs).for_each(|(series, run)| series.runs.extend(run));
+                continue;
+            }
+            for ((name, ..), run) in contenders.iter().zip(runs) {
+                if let Some(run) = run {
+                    let name = format!("{}, {name}, round {round}", section.name);
+                    self.reject_run(name, run, "the other run of its round does not count");
+                }
             }
         }
-        Ok(section)
+        section
     }
 
-    fn hits(&self, report: &mut Report) -> Result<(), BenchError> {
+    /// How soon hits are answered, and how many of them a core answers.
+    fn hits(&mut self) {
         let o = self.options;
         let data = self.scratch.path().join("hits").display().to_string();
         let (flash, memory) = (format!("{}MiB", o.flash >> 20), format!("{}MiB", MEMORY >> 20));
@@ -295,44 +364,62 @@ impl Bench<'_> {
             ["--memory", &memory],
             ["--table-policy", "*.*=exclusive"],
         ];
-        let server = Server::start(&o.program, SERVER_CORE, &options.concat())?;
-        let light =
-            |table| Shape { rate: Some(o.light), lanes: (4, 16), ..self.shape(&server.address, table) };
-        self.fill(&server, &self.small())?;
-        let dram = self.repeat("DRAM, rows of 100 B", &server, &light(self.small()), |c| c.dram_hits)?;
-        let flat_out = self.shape(&server.address, self.small());
-        let flat_out = self.repeat("DRAM, rows of 100 B", &server, &flat_out, |c| c.dram_hits)?;
-        self.fill(&server, &self.large())?;
-        let flash = self.repeat("flash, rows of 4 KB", &server, &light(self.large()), |c| c.flash_hits)?;
-        server.stop()?;
-
-        report.figure("of the reads measured as flash hits, from flash", 100.0 * flash.share, "%");
-        for (name, hits, (p50, p99)) in [("DRAM", &dram, DRAM), ("flash", &flash, FLASH)] {
-            let (half, tail) =
-                (hits.series.median(|r| r.latency.p50_us), hits.series.median(|r| r.latency.p99_us));
-            report.checks.push(Check::at_most(format!("{name} hit under light load, p50, us"), half, p50));
-            report.checks.push(Check::at_most(format!("{name} hit under light load, p99, us"), tail, p99));
+        let series = |name: &str| Series { name: name.to_owned(), runs: Vec::new() };
+        let (mut dram, mut flat_out) = (series("DRAM, rows of 100 B"), series("DRAM, rows of 100 B"));
+        let mut from_flash = series("flash, rows of 4 KB");
+        match Server::start(&o.program, SERVER_CORE, &options.concat()) {
+            Ok(server) => {
+                let light = |table| Shape {
+                    rate: Some(o.light),
+                    lanes: (4, 16),
+                    ..self.shape(&server.address, table)
+                };
+                let (small, large) = (light(self.small()), light(self.large()));
+                let full = self.shape(&server.address, self.small());
+                if self.fill(&server, &small.table) {
+                    self.repeat(&mut dram, &server, &small, Of::Dram);
+                    self.repeat(&mut flat_out, &server, &full, Of::DramFlatOut);
+                }
+                if self.fill(&server, &large.table) {
+                    self.repeat(&mut from_flash, &server, &large, Of::Flash);
+                }
+                if let Err(error) = server.stop() {
+                    self.reject("the end of hits", error);
+                }
+            }
+            Err(error) => self.reject("Hits", error),
         }
-        let per_core = flat_out.series.median(|r| r.per_second);
-        report.checks.push(Check::at_least("DRAM hits/s of one core, rows of 100 B", per_core, HITS));
-        let client = flat_out.client;
-        report.checks.push(Check::at_most(
-            "of its core the client used meanwhile, else void",
-            client,
-            VOID_ABOVE,
-        ));
-        let note = format!("{:.0} reads/s in equal distances over 4 connections", o.light);
-        let mut section = Section::new("Hits under light load", note);
-        section.series.extend([dram.series, flash.series]);
-        let mut full = Section::new("Hits flat out", "4 connections, 32 reads in flight on each");
-        full.series.push(flat_out.series);
-        report.sections.extend([section, full]);
-        Ok(())
+        self.judge_hits(dram, flat_out, from_flash);
     }
 
-    /// Reads every row until all are hits.
-    fn fill(&self, server: &Server, table: &TableSpec) -> Result<(), BenchError> {
+    fn judge_hits(&mut self, dram: Series, flat_out: Series, flash: Series) {
+        for (name, hits, (p50, p99)) in [("DRAM", &dram, DRAM), ("flash", &flash, FLASH)] {
+            for (which, bound, figure) in
+                [("p50", p50, (|r| r.latency.p50_us) as fn(&Run) -> f64), ("p99", p99, |r| r.latency.p99_us)]
+            {
+                let name = format!("{name} hit under light load, {which}, us");
+                let check = check_of(hits, figure, |value| Check::at_most(name.as_str(), value, bound));
+                self.report.checks.push(check);
+            }
+        }
+        let per_core = check_of(
+            &flat_out,
+            |r| r.per_second,
+            |value| Check::at_least("DRAM hits/s of one core, rows of 100 B", value, HITS),
+        );
+        self.report.checks.push(per_core);
+        let note = format!("{:.0} reads/s in equal distances over 4 connections", self.options.light);
+        let mut section = Section::new("Hits under light load", note);
+        section.series.extend([dram, flash]);
+        let mut full = Section::new("Hits flat out", "4 connections, 32 reads in flight on each");
+        full.series.push(flat_out);
+        self.report.sections.extend([section, full]);
+    }
+
+    /// Reads every row until all are hits; says so where they do not become it.
+    fn fill(&mut self, server: &Server, table: &TableSpec) -> bool {
         progress(format_args!("filling the cache with {} rows of {} B", table.records, table.field_size));
+        let mut last = String::new();
         for _ in 0..30 {
             let pass = Shape {
                 distribution: Distribution::Sequential,
@@ -342,57 +429,91 @@ impl Bench<'_> {
                 admin: Some(&server.admin),
                 ..self.shape(&server.address, table.clone())
             };
-            let cache = self.run(&pass)?.cache.unwrap_or_default();
-            if cache.hit_ratio() >= HIT_RATIO {
-                return Ok(());
+            match self.run(&pass) {
+                Ok(result) => {
+                    let cache = result.cache.unwrap_or_default();
+                    if cache.hit_ratio() >= HIT_RATIO {
+                        return true;
+                    }
+                    last = format!("{cache:?}");
+                }
+                Err(error) => last = error.to_string(),
             }
             // Before it has its lease the instance passes everything.
             std::thread::sleep(Duration::from_millis(500));
         }
-        Err(BenchError::Void(format!("rows of {} B do not become hits", table.field_size)))
+        self.reject(
+            &format!("hits of rows of {} B", table.field_size),
+            format!("rows do not become hits: {last}"),
+        );
+        false
     }
 
     /// Runs of one shape, all of whose reads must be hits, nearly all of one kind.
-    fn repeat(
-        &self,
-        name: &str,
-        server: &Server,
-        shape: &Shape<'_>,
-        kind: fn(&CacheCounters) -> u64,
-    ) -> Result<Hits, BenchError> {
-        progress(format_args!("hits: {name}"));
-        let mut hits =
-            Hits { series: Series { name: name.to_owned(), runs: Vec::new() }, share: 1.0, client: 0.0 };
-        for _ in 0..self.options.runs {
+    fn repeat(&mut self, series: &mut Series, server: &Server, shape: &Shape<'_>, of: Of) {
+        progress(format_args!("hits: {} ({of:?})", series.name));
+        for number in 1..=self.options.runs {
+            let name = format!("{} ({of:?}), run {number}", series.name);
             let result = self.run(&Shape {
                 watch: Some(server.pid()),
                 admin: Some(&server.admin),
                 table: shape.table.clone(),
                 ..*shape
-            })?;
-            let cache = result.cache.unwrap_or_default();
-            let share = kind(&cache) as f64 / (cache.dram_hits + cache.flash_hits).max(1) as f64;
-            if cache.hit_ratio() < HIT_RATIO || share < SHARE {
-                return Err(BenchError::Void(format!("{name}: what was read was not that: {cache:?}")));
+            });
+            match result {
+                Err(error) => self.reject(&name, error),
+                Ok(result) => match of.doubt(&result) {
+                    Some(why) => self.reject_run(name, as_run(&result), why),
+                    None => series.runs.push(as_run(&result)),
+                },
             }
-            hits.share = hits.share.min(share);
-            hits.client = hits.client.max(result.client.busiest_thread);
-            hits.series.runs.push(as_run(&result));
         }
-        Ok(hits)
     }
 }
 
-/// Runs whose reads were hits.
-struct Hits {
-    series: Series,
-    /// Least share of the hits that were of the kind asked for.
-    share: f64,
-    /// Most of its core that the client used.
-    client: f64,
+/// What the reads of a run are to be.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Dram,
+    DramFlatOut,
+    Flash,
+}
+
+impl Of {
+    /// Why a run was not that.
+    fn doubt(self, result: &RunResult) -> Option<String> {
+        let cache = result.cache.clone().unwrap_or_default();
+        let hits = (cache.dram_hits + cache.flash_hits).max(1) as f64;
+        let share = match self {
+            Of::Dram | Of::DramFlatOut => cache.dram_hits as f64 / hits,
+            Of::Flash => cache.flash_hits as f64 / hits,
+        };
+        let client = result.client.busiest_thread;
+        if cache.hit_ratio() < HIT_RATIO || share < SHARE {
+            return Some(format!("what was read was not that: {cache:?}"));
+        }
+        let void = matches!(self, Of::DramFlatOut) && client > VOID_ABOVE;
+        void.then(|| {
+            format!("the load client used {client:.2} of its core, and may have been what limited it")
+        })
+    }
+}
+
+/// A check over the median of a series; missed where no run counts.
+fn check_of(series: &Series, figure: fn(&Run) -> f64, check: impl Fn(f64) -> Check) -> Check {
+    match &series.runs[..] {
+        [] => check(0.0).unmeasured(),
+        runs => check(median(runs.iter().map(figure))),
+    }
 }
 
 fn as_run(result: &RunResult) -> Run {
+    let client = result.cache.as_ref().map(|cache| ClientSide {
+        cores: result.client.busiest_thread,
+        hit_ratio: cache.hit_ratio(),
+        from_flash: Some(cache.flash_hits as f64 / (cache.dram_hits + cache.flash_hits).max(1) as f64),
+        refused: 0,
+    });
     Run {
         operations: result.operations,
         seconds: result.seconds,
@@ -400,6 +521,6 @@ fn as_run(result: &RunResult) -> Run {
         cpu_us_per_operation: result.server_us_per_operation().unwrap_or(0.0),
         latency: result.reads.clone(),
         curve: result.curve.clone(),
-        client: None,
+        client,
     }
 }
