@@ -1,6 +1,7 @@
 """One run: fresh tables, clients at work, faults, and the judgement."""
 
 import random as randomness
+import sys
 import time
 
 from afterglow_e2e.afterglow import describe
@@ -14,6 +15,8 @@ from .record import Record
 EVERYTHING = ("kill", "kill", "terminate", "hold", "cut", "slow", "step")
 # A node of Cassandra takes long to come back, so this is for the campaign only.
 FELL = ("fell",)
+# A killed node replays its log before it answers; on a machine that does much else besides that takes minutes.
+BACK = 300
 
 
 class Run:
@@ -55,7 +58,7 @@ class Run:
                     node.resume()
         after = self.instance.metrics()
         hits, passed = after.hits(), after.total("afterglow_passes_total")
-        poll("the database to answer a sweep of all rows", lambda: self.swept(clients), 60, every=0.5)
+        poll("the database to answer a sweep of all rows", lambda: self.swept(clients), BACK, every=0.5)
         path = folder / f"history-{self.seed}.jsonl"
         fine, said = self.record.judge(path, profile)
         if fine:
@@ -76,5 +79,6 @@ class Run:
         try:
             clients.sweep()
             return True
-        except Exception:
+        except Exception as reason:
+            print(f"not swept yet: {reason!r}", file=sys.stderr)
             return False

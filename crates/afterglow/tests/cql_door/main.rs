@@ -413,6 +413,87 @@ fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
 }
 
 #[test]
+fn a_schema_change_is_told_although_the_control_connection_is_lost_over_it() {
+    let control = Arc::new(Mutex::new(None));
+    let cut = Arc::new(AtomicBool::new(false));
+    let (keeper, knife) = (control.clone(), cut.clone());
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.opcode() == Opcode::Register {
+            keeper.lock().unwrap().replace(ask.clone());
+        }
+        if ask.text.contains("system_schema.") && knife.swap(false, Ordering::SeqCst) {
+            ask.hang_up();
+            return true;
+        }
+        echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = proxy.client(Version::V4);
+    let mut body = Vec::new();
+    Register::encode(&["SCHEMA_CHANGE"], &mut body);
+    client.send(1, Opcode::Register, &body);
+    assert_eq!(client.receive().header.opcode, Opcode::Ready);
+    let mut event = Vec::new();
+    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    Event::Schema(change).encode(&mut event);
+    cut.store(true, Ordering::SeqCst);
+    control.lock().unwrap().take().unwrap().event(&event);
+    assert_eq!(client.receive().body, event[..]);
+    assert!(!cut.load(Ordering::SeqCst), "the connection was lost");
+}
+
+#[test]
+fn a_use_on_a_clients_own_connection_meets_no_other_request() {
+    // What the database was asked, in which order, and the requests that it has not answered yet.
+    let (asked, open) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (log, kept) = (asked.clone(), open.clone());
+    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
+        Opcode::Startup => {
+            let mut body = Vec::new();
+            afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
+            ask.reply(Opcode::Authenticate, &body);
+            true
+        }
+        Opcode::AuthResponse => {
+            ask.reply(Opcode::AuthSuccess, &[0xff; 4]);
+            true
+        }
+        Opcode::Query if ask.text.contains("mine") => {
+            log.lock().unwrap().push(ask.text.clone());
+            kept.lock().unwrap().push(ask.clone());
+            true
+        }
+        _ => echo(ask),
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut client = Client::connect(proxy.door.address(), Version::V4);
+    client.startup();
+    let mut body = Vec::new();
+    AuthResponse { token: Some(&AuthResponse::plain("alice", "secret")) }.encode(&mut body);
+    client.send(1, Opcode::AuthResponse, &body);
+    client.receive();
+    let texts = ["SELECT v FROM mine.a", "USE mine", "INSERT INTO mine (k) VALUES (1)"];
+    for (stream, text) in (2..).zip(texts) {
+        client.query(stream, text);
+    }
+    // Each comes only when the one before has its answer.
+    for (nth, text) in (1..).zip(texts) {
+        nodes::wait_until("the database was asked", || !open.lock().unwrap().is_empty());
+        assert_eq!(asked.lock().unwrap()[nth - 1..], [text.to_owned()]);
+        let ask = open.lock().unwrap().remove(0);
+        match text.starts_with("USE") {
+            true => {
+                let mut body = Vec::new();
+                afterglow_cql::response::encode_set_keyspace("mine", &mut body);
+                ask.reply(Opcode::Result, &body);
+            }
+            false => ask.text_row("done"),
+        }
+        assert_eq!(client.receive().header.stream, nth as i16 + 1);
+    }
+}
+
+#[test]
 fn schema_events_reach_those_who_registered_and_node_events_nobody() {
     let control = Arc::new(Mutex::new(None));
     let keeper = control.clone();

@@ -219,7 +219,7 @@ fn keys() -> impl Iterator<Item = String> {
     (0..12).map(|n| format!("key{n}"))
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");

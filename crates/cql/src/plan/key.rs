@@ -201,13 +201,6 @@ impl RowKey {
         self.bytes.get(PREFIX..self.clustering_start()).unwrap_or_default()
     }
 
-    /// The table and the partition key of a row's engine key; `None` for other bytes.
-    pub fn partition_of(engine_key: &[u8]) -> Option<(Uuid, &[u8])> {
-        let (prefix, rest) = engine_key.split_first_chunk::<PREFIX>()?;
-        let length = u16::from_be_bytes([prefix[16], prefix[17]]);
-        Some((Uuid::from_slice(&prefix[..16]).ok()?, rest.get(..usize::from(length))?))
-    }
-
     fn clustering_start(&self) -> usize {
         match self.bytes.get(16..PREFIX) {
             Some(length) => PREFIX + usize::from(u16::from_be_bytes([length[0], length[1]])),

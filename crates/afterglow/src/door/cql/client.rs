@@ -96,7 +96,12 @@ impl Client {
 
     /// Waits until every request has its answer.
     pub async fn wait_for_answers(&self) {
-        self.out.wait_until(|out| out.is_closed() || self.in_flight.get() == 0).await;
+        self.wait_until_in_flight(0).await;
+    }
+
+    /// Waits until no more than so many requests are without an answer.
+    pub async fn wait_until_in_flight(&self, at_most: usize) {
+        self.out.wait_until(|out| out.is_closed() || self.in_flight.get() <= at_most).await;
     }
 }
 

@@ -215,13 +215,20 @@ async fn open(door: &Arc<Door>, backend: &Rc<Backend>) -> Result<(), ControlErro
     load_nodes(door, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
+    if door.cluster().is_guarded() {
+        // Before the cache opens: what comes from now on goes by its gates, and what went past them it takes into account.
+        let authentication = backend.authenticator().is_some();
+        door.set_cluster(Cluster::Known { version: backend.version(), authentication, guarded: false });
+    }
     door.config.router.control(ControlState::Connected {
         cluster: node.cluster,
         release: node.release,
         data_center: node.data_center,
         schema_version: node.schema_version,
     });
+    note_missed(door, &door.schema.current(), &schema);
     door.schema.publish(schema);
+    door.announce_untold();
     Ok(())
 }
 
@@ -250,7 +257,12 @@ async fn follow(
             waiting.push(request);
         }
         let nodes_changed = note_nodes(&changes, &mut down);
-        if nodes_changed || tick_is_over(&changes, &waiting) {
+        let look = nodes_changed || tick_is_over(&changes, &waiting);
+        changes.retain(|event| note_schema_change(door, event));
+        let is_changed = !changes.is_empty();
+        // Before anything can fail.
+        door.untold.lock().extend(changes.iter().map(|event| event.body.to_vec()));
+        if look {
             if let Err(error) = load_nodes(door, backend).await {
                 return error;
             }
@@ -258,8 +270,7 @@ async fn follow(
                 forget_failures(door);
             }
         }
-        changes.retain(|event| note_schema_change(door, event));
-        if changes.is_empty() && waiting.is_empty() {
+        if !is_changed && waiting.is_empty() {
             continue;
         }
         if !waiting.is_empty() {
@@ -276,10 +287,21 @@ async fn follow(
             // Whoever asked may have stopped waiting.
             let _ = done.send(());
         }
-        for event in changes {
-            door.announce(&event.body);
-        }
+        door.announce_untold();
     }
+}
+
+/// Notes for clients how the schema has changed while nobody told us.
+fn note_missed(door: &Door, before: &Schema, now: &Schema) {
+    if before.is_unknown() {
+        return;
+    }
+    let missed = now.changes_since(before).into_iter().map(|change| {
+        let mut event = Vec::new();
+        Event::Schema(change).encode(&mut event);
+        event
+    });
+    door.untold.lock().extend(missed);
 }
 
 /// Tells the cache of a schema change; false for events that clients must not see: they are about nodes that they do not talk to.

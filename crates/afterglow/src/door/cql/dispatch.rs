@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Flags, Header, Opcode, Version};
-use afterglow_cql::message::{self, Batch, QueryParams, Request as Message, StatementRef};
+use afterglow_cql::message::{self, Batch, Consistency, QueryParams, Request as Message, StatementRef};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
 
 use super::backend::{Backend, CallError, ConnectError, parsed};
 use super::client::{Client, Responder};
+use super::control::Cluster;
 use super::pool::Who;
 use super::prepared::{Prepared, Told};
 use super::request::{Asked, Request};
@@ -60,34 +61,62 @@ pub fn request(header: Header, body: Bytes, responder: Responder) {
     }
 }
 
+/// Whether a request changes its connection's keyspace.
+pub fn is_use(client: &Client, header: &Header, body: &[u8]) -> bool {
+    match understand(client, header, body) {
+        Ok(Asked::Query(plan) | Asked::Execute(_, plan)) => matches!(*plan, Plan::Use(_)),
+        _ => false,
+    }
+}
+
 fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
     let session = client.keyspace();
     let (_, message) = message::parse(header, body)?;
     Ok(match message {
         Message::Query(query) => {
-            check_page_size(header, &query.params)?;
-            let keyspace = session_keyspace(query.params.keyspace, session.as_deref());
+            check_params(client, header, &query.params)?;
+            let named = named_keyspace(query.params.keyspace, highest(client));
+            let keyspace = session_keyspace(named, session.as_deref());
             Asked::Query(client.here.plan(query.text, keyspace))
         }
         Message::Execute(execute) => {
             let prepared = known(client, execute.id)?;
-            check_page_size(header, &execute.params)?;
+            check_params(client, header, &execute.params)?;
             let plan = prepared.plan(&client.here.schema());
             Asked::Execute(prepared, plan)
         }
         Message::Batch(batch) => Asked::Batch(statements(
             client,
             &batch,
-            session_keyspace(batch.params.keyspace, session.as_deref()),
+            session_keyspace(named_keyspace(batch.params.keyspace, highest(client)), session.as_deref()),
         )?),
         _ => Asked::Prepare,
     })
 }
 
-/// Servers refuse it before they look at the statement, so hits and system tables must too. With a trace's id if one is asked for, so that
-/// they do it themselves then.
-fn check_page_size(header: &Header, params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+/// The highest version that the database speaks.
+fn highest(client: &Client) -> Version {
+    match client.here.door.cluster() {
+        Cluster::Known { version, .. } => version,
+        Cluster::Unknown => Version::MAX,
+    }
+}
+
+/// The keyspace that a request names, as the database understands it: releases that speak v5 look at it in every version (seen on 4.1.9),
+/// older ones in none (seen on 3.11.19).
+fn named_keyspace(named: Option<&str>, highest: Version) -> Option<&str> {
+    named.filter(|_| highest >= Version::V5)
+}
+
+/// What servers refuse before they look at the statement, so that hits and system tables must not answer it either.
+fn check_params(client: &Client, header: &Header, params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+    // 4.0 brought the level, and v5.
+    if params.consistency == Consistency::NodeLocal && highest(client) < Version::V5 {
+        let level = Consistency::NodeLocal as u16;
+        return Err(ProtocolError::new(format!("Unknown code {level} for a consistency level")));
+    }
     match params.page_size {
+        // With a trace's id if one is asked for, so that they do it themselves then.
         Some(0) if !header.flags.contains(Flags::TRACING) => {
             Err(ProtocolError::new("The page size cannot be 0"))
         }
@@ -230,4 +259,16 @@ fn remember(client: &Client, request: &Request, answer: &afterglow_cql::frame::E
         message,
         generation,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_in_a_request_counts_where_the_database_looks_at_it() {
+        assert_eq!(named_keyspace(Some("ks"), Version::V5), Some("ks"));
+        assert_eq!(named_keyspace(Some("ks"), Version::V4), None, "it is executed in the session's");
+        assert_eq!(named_keyspace(None, Version::V5), None);
+    }
 }

@@ -114,7 +114,9 @@ impl Here {
         let asked = Instant::now();
         let known = self.door.users.known(&login);
         let mut last = None;
-        for node in self.candidates(None).nodes {
+        let mut nodes = self.candidates(None).nodes;
+        nodes.sort_by_key(|node| self.pool.is_avoided(*node));
+        for node in nodes {
             match self.pool.try_login(node, login.clone(), known, version).await {
                 Ok(backend) => {
                     let user = self.door.users.accept(&login, asked);

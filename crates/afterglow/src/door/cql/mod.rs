@@ -108,6 +108,8 @@ pub struct Door {
     bound: RwLock<SocketAddr>,
     system: RwLock<Option<local::Tables>>,
     refresh: Mutex<Option<futures_channel::mpsc::UnboundedSender<control::RefreshRequest>>>,
+    /// Schema changes that clients have not been told of yet: they are when the schema has been read, be it by the next control connection.
+    untold: Mutex<Vec<Vec<u8>>>,
     sessions: Arc<Sessions>,
 }
 
@@ -171,6 +173,11 @@ impl Door {
     }
 
     /// Sends an event to the clients on all reactors that want to hear of schema changes.
+    fn announce_untold(self: &Arc<Self>) {
+        let untold = std::mem::take(&mut *self.untold.lock());
+        untold.iter().for_each(|event| self.announce(event));
+    }
+
     fn announce(self: &Arc<Self>, event: &[u8]) {
         let event: Arc<[u8]> = event.into();
         for reactor in 0..self.reactors.count() {
@@ -232,6 +239,7 @@ impl CqlDoor {
             bound: RwLock::new(config.listen),
             system: RwLock::default(),
             refresh: Mutex::default(),
+            untold: Mutex::default(),
             sessions: Arc::default(),
             config,
         });

@@ -20,6 +20,10 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// Connections to one node for one user, in all.
 const PER_NODE_AND_USER: usize = 8;
+/// Failures that are remembered: beyond that all are forgotten. Clients make up names of keyspaces, and each has its own.
+const MAX_DOWN: usize = 256;
+/// A node that could not be reached is the last choice for a login for so long: each attempt takes its whole time where packets are dropped.
+const AVOIDED: Duration = Duration::from_secs(10);
 /// Of these, what the control connection and the lease have.
 const OWN: usize = 2;
 
@@ -60,6 +64,8 @@ pub struct Pool {
     addresses: Arc<Addresses>,
     metrics: Arc<BackendMetrics>,
     entries: RefCell<HashMap<Key, Entry>>,
+    /// When nodes could not be reached, and have not been since.
+    unreached: RefCell<HashMap<NodeId, Instant>>,
     /// Places taken by connections that are being made.
     dialing: RefCell<Vec<Key>>,
     /// Connections that finish what is under way, so that others can take their place.
@@ -91,6 +97,7 @@ impl Pool {
             addresses,
             metrics,
             entries: RefCell::default(),
+            unreached: RefCell::default(),
             dialing: RefCell::default(),
             retiring: RefCell::default(),
             // Clients use two keyspaces at once all the time: the driver's own connection is in none.
@@ -211,6 +218,7 @@ impl Pool {
             Entry::Down { .. } => false,
             _ => true,
         });
+        self.unreached.borrow_mut().clear();
         gone.into_iter().for_each(|(key, backend)| self.retire(key, backend));
     }
 
@@ -288,7 +296,19 @@ impl Pool {
         login: Option<Login>,
     ) -> Connected {
         let dial = Dial { version, keyspace, login, events: None, metrics: self.metrics.clone() };
-        Backend::connect(&self.addresses.get(node), dial).await
+        let made = Backend::connect(&self.addresses.get(node), dial).await;
+        match &made {
+            Err(ConnectError::Unreachable { .. } | ConnectError::Timeout(_)) => {
+                self.unreached.borrow_mut().insert(node, Instant::now());
+            }
+            _ => drop(self.unreached.borrow_mut().remove(&node)),
+        }
+        made
+    }
+
+    /// Whether the last attempt to reach this node failed, a moment ago.
+    pub fn is_avoided(&self, node: NodeId) -> bool {
+        self.unreached.borrow().get(&node).is_some_and(|since| since.elapsed() < AVOIDED)
     }
 
     async fn connect(self: &Rc<Self>, key: Key, login: Option<Login>) {
@@ -309,7 +329,7 @@ impl Pool {
             Err(error) => {
                 let until = Instant::now() + backoff;
                 let next = (backoff * 2).min(MAX_BACKOFF);
-                entries.insert(key, Entry::Down { until, next, error: error.clone() });
+                note_down(&mut entries, key, Entry::Down { until, next, error: error.clone() });
             }
         }
         drop(entries);
@@ -338,4 +358,37 @@ enum Begun {
 
 fn given_up() -> ConnectError {
     ConnectError::Unreachable { address: "-".into(), reason: "the attempt was given up".into() }
+}
+
+fn note_down(entries: &mut HashMap<Key, Entry>, key: Key, down: Entry) {
+    let is_down = |entry: &Entry| matches!(entry, Entry::Down { .. });
+    if entries.values().filter(|entry| is_down(entry)).count() >= MAX_DOWN {
+        entries.retain(|_, entry| !is_down(entry));
+    }
+    entries.insert(key, down);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_made_up_keyspaces_do_not_fill_the_memory() {
+        let addresses = Addresses::default();
+        let node = addresses.id(&crate::config::HostPort { host: "127.0.0.1".into(), port: 1 });
+        let mut entries = HashMap::new();
+        let key = |n: usize| {
+            let who = Who { user: None, version: Version::V4, keyspace: Some(n.to_string().into()) };
+            Key::new(node, &who)
+        };
+        let mut other = key(0);
+        other.keyspace = None;
+        entries.insert(other.clone(), Entry::Connecting(Vec::new(), FIRST_BACKOFF));
+        for n in 0..10 * MAX_DOWN {
+            let (until, next) = (Instant::now(), MAX_BACKOFF);
+            note_down(&mut entries, key(n), Entry::Down { until, next, error: given_up() });
+            assert!(entries.contains_key(&key(n)) && entries.len() <= MAX_DOWN + 1);
+        }
+        assert!(matches!(entries[&other], Entry::Connecting(..)), "who waits is not forgotten");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterglow_cql::plan::{Column, SchemaView, TableSchema};
+use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -50,6 +51,39 @@ impl Schema {
     /// All tables and views.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableSchema>> {
         self.tables.values().flat_map(HashMap::values)
+    }
+
+    /// How it differs from an earlier snapshot, as a server would have told it change by change.
+    pub fn changes_since<'a>(&'a self, before: &'a Schema) -> Vec<SchemaChange<'a>> {
+        let change = |change, keyspace, target| SchemaChange { change, keyspace, target };
+        let mut changes = Vec::new();
+        for (keyspace, options) in &self.replication {
+            match before.replication.get(keyspace) {
+                None => changes.push(change("CREATED", keyspace, SchemaTarget::Keyspace)),
+                Some(then) if then != options => {
+                    changes.push(change("UPDATED", keyspace, SchemaTarget::Keyspace));
+                }
+                Some(_) => {}
+            }
+        }
+        for table in self.tables() {
+            let target = SchemaTarget::Table(&table.name);
+            match before.table(&table.keyspace, &table.name) {
+                None => changes.push(change("CREATED", &table.keyspace, target)),
+                Some(then) if then != *table => changes.push(change("UPDATED", &table.keyspace, target)),
+                Some(_) => {}
+            }
+        }
+        for table in before.tables() {
+            // The tables of a keyspace go with it.
+            let there = self.replication.contains_key(&table.keyspace);
+            if there && self.table(&table.keyspace, &table.name).is_none() {
+                changes.push(change("DROPPED", &table.keyspace, SchemaTarget::Table(&table.name)));
+            }
+        }
+        let gone = before.replication.keys().filter(|keyspace| !self.replication.contains_key(*keyspace));
+        changes.extend(gone.map(|keyspace| change("DROPPED", keyspace, SchemaTarget::Keyspace)));
+        changes
     }
 
     /// Of tables that no database told. Their keyspaces' replication is not known.
@@ -239,6 +273,49 @@ mod tests {
     use super::*;
 
     type Row<'a> = &'a [&'a [u8]];
+
+    #[test]
+    fn what_changed_between_two_snapshots_is_told_as_a_server_tells_it() {
+        let table = |keyspace: &str, name: &str, columns: &[&str]| TableSchema {
+            regulars: columns.iter().map(|name| Column::new(*name, "int")).collect(),
+            ..TableSchema::new(keyspace.into(), name.into(), Uuid::from_u128(7))
+        };
+        let options = |factor: &str| BTreeMap::from([("replication_factor".to_owned(), factor.to_owned())]);
+        let before = Schema::of_tables([
+            table("ks", "same", &["v"]),
+            table("ks", "altered", &["v"]),
+            table("ks", "dropped", &[]),
+            table("gone", "t", &[]),
+        ]);
+        let now = Schema::of_tables([
+            table("ks", "same", &["v"]),
+            table("ks", "altered", &["v", "w"]),
+            table("ks", "made", &[]),
+            table("new", "t", &[]),
+        ]);
+        let (before, now) =
+            (before.with_replication("more", options("1")), now.with_replication("more", options("3")));
+        let mut told: Vec<String> = now
+            .changes_since(&before)
+            .into_iter()
+            .map(|SchemaChange { change, keyspace, target }| match target {
+                SchemaTarget::Table(table) => format!("{change} {keyspace}.{table}"),
+                _ => format!("{change} {keyspace}"),
+            })
+            .collect();
+        told.sort();
+        let expected = [
+            "CREATED ks.made",
+            "CREATED new",
+            "CREATED new.t",
+            "DROPPED gone",
+            "DROPPED ks.dropped",
+            "UPDATED ks.altered",
+            "UPDATED more",
+        ];
+        assert_eq!(told, expected);
+        assert!(now.changes_since(&now).is_empty());
+    }
 
     fn fetched(columns: &[&str], rows: &[Row<'_>]) -> Fetched {
         Fetched::of(

@@ -137,7 +137,16 @@ impl Session {
         }
         match header.opcode {
             Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch => {
+                // On a connection of its own a USE must not meet other requests: nobody could tell in which keyspace those are executed.
+                let apart = self.client.dedicated.borrow().is_some()
+                    && dispatch::is_use(&self.client, &header, &envelope.body);
+                if apart {
+                    self.client.wait_until_in_flight(1).await;
+                }
                 dispatch::request(header, envelope.body, responder);
+                if apart {
+                    self.client.wait_for_answers().await;
+                }
                 return Ok(());
             }
             _ => self.client.here.metrics.requests.inc(RequestKind::Session),

@@ -79,6 +79,8 @@ pub struct Touched {
     pub by_level: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
+    /// Table and key of the first partition of a lightweight transaction.
+    transaction: Option<(Uuid, Vec<u8>)>,
 }
 
 impl Touched {
@@ -116,6 +118,15 @@ impl Touched {
         let (first, more) = self.partitions;
         let one = first.is_some() && !more && self.tables.is_empty() && !self.everything;
         self.parted && !one
+    }
+
+    /// Table and partition key of a lightweight transaction that touches one partition and nothing else, as they all do that a database
+    /// takes.
+    pub fn transaction(&self) -> Option<(Uuid, &[u8])> {
+        let (_, more) = self.partitions;
+        let one = !more && self.tables.is_empty() && !self.everything;
+        let (table, key) = self.transaction.as_ref().filter(|_| one)?;
+        Some((*table, key))
     }
 
     /// Keyspaces of the tables that were not in the schema.
@@ -203,7 +214,7 @@ impl Touched {
         let mut key = RowKey::new();
         match template.bind(value, &mut key) {
             Ok(()) => {
-                if self.slot(gate, template.table(), token_of(gate, key.partition_key())) {
+                if self.slot(gate, template.table(), key.partition_key()).is_some() {
                     self.doomed.push(Doomed::Row(key.engine_key().to_vec()));
                 }
             }
@@ -223,8 +234,7 @@ impl Touched {
         let mut key = Vec::new();
         match template.partition_key(value, &mut key) {
             Ok(()) => {
-                let token = token_of(gate, &key);
-                if self.slot(gate, template.table(), token) {
+                if let Some(token) = self.slot(gate, template.table(), &key) {
                     self.doomed.push(Doomed::Partition(token));
                 }
             }
@@ -246,20 +256,25 @@ impl Touched {
         }
     }
 
-    /// Adds the slot of a token; false when there are too many and the whole table was added instead.
-    fn slot(&mut self, gate: u32, table: Uuid, token: u64) -> bool {
+    /// Adds the slot of a partition and gives its token; `None` when there are too many and the whole table was added instead.
+    fn slot(&mut self, gate: u32, table: Uuid, partition_key: &[u8]) -> Option<u64> {
+        let token = token_of(gate, partition_key);
         let slot = slot_of(token);
         let (first, more) = &mut self.partitions;
         *more |= *first.get_or_insert(token) != token;
+        if self.conditional {
+            let transaction = self.transaction.get_or_insert_with(|| (table, partition_key.to_vec()));
+            *more |= (transaction.0, &transaction.1[..]) != (table, partition_key);
+        }
         if self.slots.contains(&slot) {
-            return true;
+            return Some(token);
         }
         if self.slots.len() >= MAX_SLOTS {
             self.table(gate, table);
-            return false;
+            return None;
         }
         self.slots.push(slot);
-        true
+        Some(token)
     }
 
     /// The gates to close.
@@ -424,6 +439,7 @@ mod tests {
             partition_key: vec![column("k")],
             clustering: vec![column("c")],
             regulars: vec![column("v")],
+            statics: vec![column("s")],
             ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
         };
         let id = table.id;
@@ -455,6 +471,28 @@ mod tests {
             (&batch("COUNTER", 2), true),
         ] {
             assert_eq!(touched_by_text(text).may_happen_in_part(), in_part, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_partition_of_a_lightweight_transaction_is_known_whatever_it_touches_of_it() {
+        let batch = |second| {
+            format!(
+                "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; UPDATE ks.t SET s = 1 WHERE k = {second} IF s = 2; APPLY BATCH"
+            )
+        };
+        for (text, known) in [
+            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1) IF NOT EXISTS", true),
+            ("UPDATE ks.t SET s = 1 WHERE k = 1 IF s = 2", true),
+            ("DELETE FROM ks.t WHERE k = 1 AND c = 1 IF v = 1", true),
+            (&batch(1), true),
+            (&batch(2), false),
+            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)", false),
+            ("INSERT INTO ks.t JSON '{}' IF NOT EXISTS", false),
+        ] {
+            let touched = touched_by_text(text);
+            let partition = known.then_some((Uuid::from_u128(7), &[0, 0, 0, 1][..]));
+            assert_eq!(touched.transaction(), partition, "{text}");
         }
     }
 

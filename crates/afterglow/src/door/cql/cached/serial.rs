@@ -14,13 +14,13 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
-use afterglow_cql::plan::{RowKey, TableSchema, partition_columns};
+use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_cql::row::quoted;
 
 use super::super::{Client, Fetched, Request, error_code};
 use super::Moment;
 use super::router::Shared;
-use super::scope::{Doomed, NEVER, Touched};
+use super::scope::{NEVER, Touched};
 use super::tables::Index;
 use super::write::{Answered, WriteInFlight};
 use crate::metrics::QuarantineReason;
@@ -140,20 +140,13 @@ impl Inquiry {
             Message::Batch(batch) => batch.params,
             _ => return None,
         };
-        let mut partitions = touched.doomed().iter().map(|doomed| match doomed {
-            Doomed::Row(key) => RowKey::partition_of(key),
-            _ => None,
-        });
         // Each has its own proposals, and so has each data centre at LOCAL_SERIAL.
         let consistency = params.serial_consistency.unwrap_or(Consistency::Serial);
         let local = consistency == Consistency::LocalSerial;
         if local && request.went_far() {
             return None;
         }
-        let (table, partition) = partitions.next()??;
-        if !partitions.all(|other| other == Some((table, partition))) {
-            return None;
-        }
+        let (table, partition) = touched.transaction()?;
         Some(Inquiry {
             client: request.client().clone(),
             version: request.header.version,
