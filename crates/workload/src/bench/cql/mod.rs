@@ -482,7 +482,7 @@ enum Of {
 impl Of {
     /// Why a run was not that.
     fn doubt(self, result: &RunResult) -> Option<String> {
-        let cache = result.cache.clone().unwrap_or_default();
+        let cache = result.cache.unwrap_or_default();
         let hits = (cache.dram_hits + cache.flash_hits).max(1) as f64;
         let share = match self {
             Of::Dram | Of::DramFlatOut => cache.dram_hits as f64 / hits,
