@@ -133,7 +133,10 @@ impl Driver {
     pub fn complete(&mut self, done: Done) {
         let Some(purpose) = self.in_flight.remove(&done.id) else { return };
         match purpose {
-            Purpose::Write(job) => self.written(&job, done.result.map(|_| ())),
+            Purpose::Write(job) => {
+                self.written(&job, done.result.map(|_| ()));
+                self.core.streams.recycle(job);
+            }
             Purpose::Reclaim(part) => self.reclaim_done(part, done.result),
             Purpose::Load(part) => self.load_done(part, done.result),
             Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),

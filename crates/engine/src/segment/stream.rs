@@ -38,6 +38,9 @@ pub enum StreamId {
 /// Number of streams.
 pub const STREAMS: usize = 3;
 
+/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records.
+const SPARE: usize = 2;
+
 /// Number of a job that writes a footer.
 const FOOTER: u64 = u64::MAX;
 
@@ -98,6 +101,8 @@ pub struct Streams {
     open: [Mutex<Option<OpenSegment>>; STREAMS],
     /// Closed chunks not yet written.
     closed: Mutex<Vec<WriteJob>>,
+    /// Memory of written chunks, for the next ones: arbitrary bytes.
+    spare: Mutex<Vec<AlignedBuf>>,
     /// Jobs not yet handed to the device.
     queue: Mutex<VecDeque<WriteJob>>,
     /// Closed chunks, handed out or not.
@@ -141,6 +146,7 @@ impl Streams {
         Self {
             open: Default::default(),
             closed: Mutex::default(),
+            spare: Mutex::default(),
             queue: Mutex::default(),
             outstanding: AtomicU32::new(0),
             numbered: AtomicU64::new(0),
@@ -179,6 +185,8 @@ impl Streams {
         let meta = &object.meta;
         let len = record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value)
             as u32;
+        // The memory may have held other records before.
+        open.chunk[open.fill as usize..][len as usize..padded as usize].fill(0);
         open.fill += padded;
         open.awaited.extend(awaited);
         open.entries.push(Entry::new(object.hash, meta, at, len));
@@ -241,7 +249,11 @@ impl Streams {
     fn chunk_for(&self, start: u32, padded: u32) -> AlignedBuf {
         let room = self.table.segment_size() - start;
         let wanted = self.chunk_size.max(round_up(padded.into(), BLOCK.into()) as u32);
-        AlignedBuf::zeroed(wanted.min(room) as usize)
+        let len = wanted.min(room) as usize;
+        let spare = if wanted == self.chunk_size { self.spare.lock().pop() } else { None };
+        let Some(mut chunk) = spare else { return AlignedBuf::zeroed(len) };
+        chunk.set_len(len);
+        chunk
     }
 
     fn open_segment(&self, padded: u32) -> Result<OpenSegment, AppendError> {
@@ -277,6 +289,7 @@ impl Streams {
         if len == 0 {
             return; // Nothing in it yet; it was only too small.
         }
+        chunk[open.fill as usize..len as usize].fill(0);
         chunk.set_len(len as usize);
         self.totals.padding_bytes.add(u64::from(len - open.fill));
         let awaited = std::mem::take(&mut open.awaited);
@@ -462,6 +475,17 @@ impl Streams {
     pub fn job_done(&self, job: &WriteJob) {
         self.closed.lock().retain(|c| (c.segment, c.start) != (job.segment, job.start));
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Keeps the memory of a chunk that is written, if nobody looks at it any more and it takes the place of one that may wait.
+    pub fn recycle(&self, job: WriteJob) {
+        let Some(chunk) = Arc::into_inner(job.data) else { return };
+        let mut spare = self.spare.lock();
+        let held = spare.len() as u32 + self.outstanding.load(Ordering::Relaxed);
+        let fits = spare.len() < SPARE && held < self.max_outstanding;
+        if fits && chunk.capacity() == self.chunk_size as usize {
+            spare.push(chunk);
+        }
     }
 
     /// Opens no segments until then, because writes fail.

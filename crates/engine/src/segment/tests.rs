@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{AppendError, Object, Place, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig};
 use crate::disk::DeviceId;
-use crate::format::record::Meta;
+use crate::format::record::{self, Meta};
 use crate::journal::Journal;
 use crate::media::MmapMedia;
 use crate::stats::EngineCounters;
@@ -43,6 +43,7 @@ impl Bench {
         while let Some(job) = self.streams.next_job() {
             self.table.write_done(job.segment);
             self.streams.job_done(&job);
+            self.streams.recycle(job);
         }
         for segment in self.table.in_state(SegmentState::Sealed).collect::<Vec<_>>() {
             self.table.start_reclaim(segment);
@@ -91,4 +92,24 @@ fn two_threads_share_a_stream_and_lose_no_segment() {
         let (shared, own) = (rate(len, false), rate(len, true));
         println!("{len} bytes: {shared:.0} MB/s shared, {own:.0} MB/s with streams of their own");
     }
+}
+
+#[test]
+fn memory_that_is_used_again_writes_nothing_of_what_it_held() {
+    let (dir, mut memory) = (TempDir::new(), Vec::new());
+    let bench = Bench::new(&dir, "one");
+    for (version, len) in [(1, 900_000), (2, 900_000), (3, 101)] {
+        let meta = Meta { ns: 0, version, expiry: 0, group: 0, epoch_slot: 0 };
+        let object = Object { hash: version, meta, key: b"key", value: &vec![0xff; len] };
+        bench.streams.append(StreamId::New, &object, 0, None).expect("there is room");
+        bench.streams.flush(u64::MAX, false);
+        let job = bench.streams.next_job().expect("a chunk to write");
+        memory.push(job.data.as_ptr());
+        let end = if version == 1 { job.data.len() } else { record::len(3, len) };
+        assert!(job.data[end..].iter().all(|&byte| byte == 0), "{version}");
+        bench.table.write_done(job.segment);
+        bench.streams.job_done(&job);
+        bench.streams.recycle(job);
+    }
+    assert_eq!(memory[0], memory[2], "nothing was used again");
 }
