@@ -144,7 +144,7 @@ impl Core {
 
     pub(crate) fn get(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
         let hash = self.hash(ns.id, key);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).lock_for(hash);
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let (meta, hit) = (meta_of(entry), entry.hit(Tier::Dram));
@@ -175,10 +175,15 @@ impl Core {
     pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: Entry) {
         let mut victims = std::mem::take(&mut shard.victims);
         shard.dram.insert(entry, &mut victims);
+        let full = !victims.is_empty();
         for victim in victims.drain(..) {
             self.evict(shard, &victim);
         }
         shard.victims = victims;
+        if full && let Some(next) = shard.dram.prefetch_victim() {
+            // Most likely the next insertion evicts too.
+            shard.index.prefetch(next);
+        }
     }
 
     /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.

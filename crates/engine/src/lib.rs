@@ -30,6 +30,7 @@ mod modify;
 mod mutate;
 mod namespace;
 mod pending;
+mod prefetch;
 mod read;
 mod recovery;
 mod room;

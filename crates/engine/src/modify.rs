@@ -154,7 +154,7 @@ impl Core {
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
         let hash = self.hash(ns.id, key);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).lock_for(hash);
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let found = Ok((entry.clone(), Tier::Dram));
@@ -270,7 +270,7 @@ impl Search {
                 Lookup::Hit(hit) => Ok(hit),
             };
             let (core, hash) = (&self.core, self.hash);
-            let shard = core.shard(hash).lock();
+            let shard = core.shard(hash).lock_for(hash);
             let tier = found.as_ref().map_or(Tier::Dram, |hit| hit.tier);
             if let Some(entry) = shard.dram.peek(hash, self.ns.id, &self.key) {
                 let found = Ok((entry.clone(), tier));

@@ -96,8 +96,9 @@ impl Core {
         options: &PutOptions,
     ) -> Ack<PutOutcome> {
         let hash = self.hash(ns.id, key);
+        self.shard(hash).index.prefetch(hash);
         let prepared = self.prepare(ns, hash, key, value, options);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).lock_for(hash);
         let put = match self.take_put_version() {
             Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
             Err(reason) => Put::Refused(reason),
@@ -239,7 +240,7 @@ impl Core {
 
     fn remove_now(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
         let hash = self.hash(ns.id, key);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).lock_for(hash);
         let version = self.take_version();
         self.remove_locked(&mut shard, ns, hash, key, version);
         drop(shard);

@@ -260,7 +260,7 @@ impl FlashRead {
     /// clean copy into the DRAM tier.
     fn promote(&self, found: &Record<'_>) -> Verdict {
         let at = self.slot.location();
-        let mut shard = self.core.shard(self.hash).lock();
+        let mut shard = self.core.shard(self.hash).lock_for(self.hash);
         if shard.is_superseded(self.hash, found.meta.version) {
             return Verdict::Superseded;
         }
@@ -271,7 +271,8 @@ impl FlashRead {
             reached!(ReadUnknown);
             return Verdict::Unknown;
         }
-        if here && shard.dram.peek_hash(self.hash).is_none() {
+        let bytes = found.key.len() + found.value.len();
+        if here && shard.dram.peek_hash(self.hash).is_none() && shard.dram.wants_copy(bytes) {
             let entry = Entry {
                 hash: self.hash,
                 version: found.meta.version,

@@ -45,6 +45,15 @@ impl ShardSlot {
         Self { index: reader, state: Mutex::new(state) }
     }
 
+    /// Takes the mutex to look at or change an object, whose places are asked for together.
+    pub fn lock_for(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.index.prefetch(hash);
+        let shard = self.state.lock();
+        shard.dram.prefetch(hash);
+        shard.sketch.prefetch(hash);
+        shard
+    }
+
     /// Takes the mutex.
     pub fn lock(&self) -> MutexGuard<'_, Shard> {
         self.state.lock()

@@ -5,6 +5,7 @@
 //! put ever pays for rehashing everything.
 
 use super::Entry;
+use crate::prefetch::prefetch;
 
 /// No node.
 pub(super) const NIL: u32 = u32::MAX;
@@ -45,6 +46,8 @@ pub(super) struct Node {
     pub(super) queue: Queue,
     /// Hits since it entered its queue, at most 3.
     pub(super) freq: u8,
+    /// Whether flash held it when it came.
+    pub(super) copy: bool,
     /// Whether it is on the dirty queue.
     dirty: bool,
 }
@@ -94,6 +97,24 @@ impl Arena {
         &mut self.blocks[at as usize / BLOCK][at as usize % BLOCK]
     }
 
+    /// Asks for the chain of a hash ahead of a search.
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&self.buckets[self.bucket(hash)]);
+    }
+
+    /// Asks for what taking a node out will look at: its chain, its bytes, and the next node of its queue, so that what that one's
+    /// removal looks at can be asked for in turn. Gives the node's hash.
+    pub(super) fn prefetch_removal(&self, at: u32) -> u64 {
+        let Node { entry, queue, .. } = self.node(at);
+        self.prefetch(entry.hash);
+        entry.data.first().into_iter().for_each(prefetch);
+        match self.newer(at, *queue) {
+            NIL => {}
+            next => prefetch(self.node(next)),
+        }
+        entry.hash
+    }
+
     /// The node of a hash.
     pub(super) fn find(&self, hash: u64) -> Option<u32> {
         let mut at = self.buckets[self.bucket(hash)];
@@ -116,7 +137,7 @@ impl Arena {
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
-        let node = Node { entry, chain, links: [UNLINKED; 2], queue, freq: 0, dirty: false };
+        let node = Node { entry, chain, links: [UNLINKED; 2], queue, freq: 0, copy: !dirty, dirty: false };
         self.blocks[self.len / BLOCK].push(node);
         self.len += 1;
         self.link(at, queue);

@@ -3,6 +3,8 @@
 //! A count-min sketch with conservative 4-bit counters whose values are all halved after a fixed number of additions
 //! (Einziger, Friedman and Manes, "TinyLFU", 2017): the estimate is never below the true, aged count up to 15, and rarely above.
 
+use crate::prefetch::prefetch;
+
 /// Counters per object expected; four of them are raised for each.
 const COUNTERS_PER_OBJECT: usize = 8;
 /// Additions per object expected after which all counts are halved.
@@ -32,6 +34,11 @@ impl FrequencySketch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.blocks.len() * 64
+    }
+
+    /// Asks for the counters of a hash ahead of a count or estimate.
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.blocks[self.counters(hash).0]);
     }
 
     /// Counts a request.

@@ -52,6 +52,36 @@ fn an_object_is_found_by_its_whole_key_only() {
     assert!(tier.is_empty() && get(&mut tier, 1).is_none());
 }
 
+/// Copies taken of so many reads from flash, each of another object, every one of which is read `again` times.
+fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -> usize {
+    let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
+    let taken = keys.filter(|&key| {
+        let copy = entry(key, 1, 100, at);
+        let wanted = tier.wants_copy(copy.data.len());
+        if wanted {
+            tier.insert(copy, &mut Vec::new());
+        }
+        (0..again).for_each(|_| drop(get(tier, key)));
+        wanted
+    });
+    taken.count()
+}
+
+#[test]
+fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are_used() {
+    let mut tier = DramTier::new(budget(100_000));
+    let room = 300;
+    assert_eq!(copies_taken(&mut tier, 0..room, 0), room as usize, "there is room for all");
+    copies_taken(&mut tier, 10_000..20_000, 0);
+    let few = copies_taken(&mut tier, 20_000..30_000, 0);
+    assert!((1000..2000).contains(&few), "{few} copies taken that nobody asks for again");
+    copies_taken(&mut tier, 30_000..40_000, 1);
+    assert_eq!(copies_taken(&mut tier, 40_000..50_000, 1), 10_000, "they are asked for again");
+    copies_taken(&mut tier, 50_000..60_000, 0);
+    tier.set_budget(budget(200_000), &mut Vec::new());
+    assert_eq!(copies_taken(&mut tier, 60_000..60_100, 0), 100, "there is room again");
+}
+
 #[test]
 fn an_object_beyond_the_budget_is_its_own_victim_and_takes_the_older_version_along() {
     let mut tier = DramTier::new(budget(2_000));

@@ -22,7 +22,7 @@
 //! arc-OLTP       41.6     46.4    41.7  46.0   66.5     67.7    64.3  68.0
 //! ```
 
-use super::arena::{ARENA_SLACK, Arena, NIL, Queue, cost};
+use super::arena::{ARENA_SLACK, Arena, ENTRY_OVERHEAD, NIL, Queue, cost};
 use super::ghost::Ghost;
 use super::{Entry, EntryState};
 use crate::index::Location;
@@ -41,6 +41,15 @@ const GHOST_PERCENT: usize = 90;
 const SOON: usize = 4;
 const STEP: usize = 4;
 
+/// Copies of what flash holds, of which fewer than this share is hit before they leave small, are not worth what taking them in and
+/// evicting others costs. With this bound no trace above loses more than 0.1 points where flash holds everything; with 1/16 some lose 3.
+const WORTHWHILE: i32 = WHOLE / 64;
+/// Then one in so many is taken, so that a change is noticed.
+const SAMPLE: u8 = 8;
+/// The share is an average over about so many copies; `WHOLE` is all of them.
+const AVERAGED: i32 = 256;
+const WHOLE: i32 = 1 << 16;
+
 /// The objects of one shard in DRAM, within a budget of bytes.
 pub struct DramTier {
     arena: Arena,
@@ -48,6 +57,10 @@ pub struct DramTier {
     budget: usize,
     /// Bytes small may have before its oldest goes rather than main's.
     small_target: usize,
+    /// Share of the copies that were hit before they left small, lately.
+    useful: i32,
+    /// Copies not taken since the last one.
+    skipped: u8,
 }
 
 impl DramTier {
@@ -55,7 +68,7 @@ impl DramTier {
     #[must_use]
     pub fn new(budget: usize) -> Self {
         let small_target = budget / 100 * SMALL_START;
-        Self { arena: Arena::new(), ghost: Ghost::new(), budget, small_target }
+        Self { arena: Arena::new(), ghost: Ghost::new(), budget, small_target, useful: WHOLE, skipped: 0 }
     }
 
     /// The object of a key, its use counted.
@@ -104,6 +117,27 @@ impl DramTier {
         self.make_room(cost(&entry), victims);
         self.arena.insert(entry, queue);
         None
+    }
+
+    /// Asks for what finding an object will look at.
+    pub fn prefetch(&self, hash: u64) {
+        self.arena.prefetch(hash);
+    }
+
+    /// Asks for what evicting the next victim will look at; its hash, if there is one in sight.
+    pub fn prefetch_victim(&self) -> Option<u64> {
+        let at = self.arena.ends(self.next_queue()).oldest;
+        (at != NIL).then(|| self.arena.prefetch_removal(at))
+    }
+
+    /// Whether to take in a copy of an object that was read from flash, with so many bytes of key and value: always while there is
+    /// room, and for as long as such copies are hit; otherwise few.
+    pub fn wants_copy(&mut self, bytes: usize) -> bool {
+        if self.useful >= WORTHWHILE || self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
+            return true;
+        }
+        self.skipped = (self.skipped + 1) % SAMPLE;
+        self.skipped == 0
     }
 
     /// Takes an object out.
@@ -242,15 +276,24 @@ impl DramTier {
         }
     }
 
+    /// The queue whose oldest goes next.
+    fn next_queue(&self) -> Queue {
+        let small = self.arena.ends(Queue::Small);
+        let from_small =
+            small.len > 0 && (small.bytes > self.small_target || self.arena.ends(Queue::Main).len == 0);
+        if from_small { Queue::Small } else { Queue::Main }
+    }
+
     /// Takes out the next victim; the tier is not empty.
     fn evict(&mut self) -> Entry {
         loop {
-            let small = self.arena.ends(Queue::Small);
-            let from_small =
-                small.len > 0 && (small.bytes > self.small_target || self.arena.ends(Queue::Main).len == 0);
-            let queue = if from_small { Queue::Small } else { Queue::Main };
+            let queue = self.next_queue();
             let at = self.arena.ends(queue).oldest;
             let node = self.arena.node_mut(at);
+            if queue == Queue::Small && node.copy {
+                let hit = if node.freq > 0 { WHOLE } else { 0 };
+                self.useful += (hit - self.useful) / AVERAGED;
+            }
             // Ends: every turn evicts, or empties small by one, or takes one of at most three hits from main.
             match (queue, node.freq) {
                 (Queue::Small, freq) if freq >= PROMOTE_AT => {

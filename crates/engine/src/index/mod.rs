@@ -109,6 +109,11 @@ impl Index {
         self.table.find(hash).map(|(_, slot)| slot)
     }
 
+    /// Asks for both lines of a hash ahead of a lookup or change.
+    pub fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
     /// The first candidate line of a hash, for those who track lines (loaded or not) themselves.
     #[must_use]
     pub fn line_of(&self, hash: u64) -> usize {

@@ -7,6 +7,7 @@
 
 use super::SLOTS_PER_LINE;
 use super::slot::{Slot, tag_of};
+use crate::prefetch::prefetch;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Times a reader looks again because slots moved under it; after that it reports a miss, which is always allowed.
@@ -64,6 +65,10 @@ impl Table {
 
     pub(super) fn lines_of(&self, hash: u64) -> [usize; 2] {
         self.pair(self.first_line(hash), tag_of(hash))
+    }
+
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.lines_of(hash).into_iter().for_each(|line| prefetch(&self.lines[line]));
     }
 
     fn load(&self, place: Place) -> Option<Slot> {

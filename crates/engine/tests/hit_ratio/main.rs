@@ -12,6 +12,7 @@ mod traces;
 use std::process::ExitCode;
 
 use afterglow_engine::dram::{DramTier, ENTRY_OVERHEAD, Entry, EntryState};
+use afterglow_engine::index::Location;
 use bytes::Bytes;
 
 /// Bytes of every object: large enough that the tier's own structures do not decide.
@@ -28,8 +29,8 @@ fn main() -> ExitCode {
     };
     let traces = traces::load(dir.as_ref()).expect("readable traces");
     println!(
-        "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}",
-        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours"
+        "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}{:>8}",
+        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours", "copies"
     );
     let mut behind = 0;
     for (trace, percent) in traces.iter().flat_map(|trace| [(trace, 1), (trace, 10)]) {
@@ -38,9 +39,9 @@ fn main() -> ExitCode {
         let ratio = |hits: usize| hits as f64 * 100.0 / requests.len() as f64;
         let rivals = [reference::lru, reference::s3_fifo, reference::w_tiny_lfu]
             .map(|policy| ratio(policy(requests, unique, capacity)));
-        let ours = ratio(ours(requests, capacity));
+        let (ours, copies) = (ratio(ours(requests, capacity)), ratio(copies(requests, capacity)));
         println!(
-            "{:24}{:>10}{unique:>9}{:>6}{:>8.1}{:>9.1}{:>11.1}{ours:>7.1}",
+            "{:24}{:>10}{unique:>9}{:>6}{:>8.1}{:>9.1}{:>11.1}{ours:>7.1}{copies:>8.1}",
             trace.name,
             requests.len(),
             format!("{percent} %"),
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             rivals[1],
             rivals[2],
         );
+        let ours = ours.min(copies);
         behind += usize::from(rivals.iter().any(|&rival| rival - ours > TOLERANCE));
     }
     if behind > 0 {
@@ -59,6 +61,15 @@ fn main() -> ExitCode {
 
 /// Hits of the DRAM tier with room for `capacity` objects.
 fn ours(requests: &[u32], capacity: usize) -> usize {
+    replay(requests, capacity, EntryState::Dirty)
+}
+
+/// Hits of the same when flash holds everything: what is asked for is a copy, which is not always taken.
+fn copies(requests: &[u32], capacity: usize) -> usize {
+    replay(requests, capacity, EntryState::Clean(Location { segment: 0, offset_units: 0 }))
+}
+
+fn replay(requests: &[u32], capacity: usize, state: EntryState) -> usize {
     let fixed = DramTier::new(0).bytes();
     let mut tier = DramTier::new(fixed + capacity * (OBJECT + ENTRY_OVERHEAD + GHOST));
     let data = Bytes::from(vec![0; OBJECT]);
@@ -68,24 +79,16 @@ fn ours(requests: &[u32], capacity: usize) -> usize {
         if tier.get(hash, 0, &[]).is_some() {
             return true;
         }
-        tier.insert(entry(hash, data.clone()), &mut victims);
-        victims.clear();
+        if state == EntryState::Dirty || tier.wants_copy(OBJECT) {
+            tier.insert(entry(hash, data.clone(), state), &mut victims);
+            victims.clear();
+        }
         false
     })
 }
 
-fn entry(hash: u64, data: Bytes) -> Entry {
-    Entry {
-        hash,
-        version: 1,
-        data,
-        key_len: 0,
-        expiry: 0,
-        group: 0,
-        epoch_slot: 0,
-        ns: 0,
-        state: EntryState::Dirty,
-    }
+fn entry(hash: u64, data: Bytes, state: EntryState) -> Entry {
+    Entry { hash, version: 1, data, key_len: 0, expiry: 0, group: 0, epoch_slot: 0, ns: 0, state }
 }
 
 /// A bijection on 64 bits that spreads (the finalizer of SplitMix64).
