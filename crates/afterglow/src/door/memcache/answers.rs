@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use super::budget::{Share, Signal};
@@ -10,6 +11,9 @@ use super::budget::{Share, Signal};
 const MAX_BYTES: usize = 1 << 20;
 /// So many answers may be waited for at once.
 const MAX_WAITING: usize = 256;
+/// Buffers of answers that a connection keeps, and the largest: together no more than what it may hold whatever the others do.
+const SPARE: usize = 15;
+const SPARE_BYTES: usize = 4 * 1024;
 /// A write buffer larger than this is given back after use.
 const KEEP: usize = 64 * 1024;
 
@@ -34,6 +38,8 @@ struct State {
     /// Bytes in `ready` and `later`, those that are expected included.
     bytes: usize,
     waiting: usize,
+    /// Emptied buffers of answers, for the next ones.
+    spare: Vec<Vec<u8>>,
     /// An answer will never come: the order cannot be kept.
     broken: bool,
 }
@@ -45,10 +51,18 @@ struct Later {
 }
 
 struct Waits {
-    key: Box<[u8]>,
+    /// [`mark`] of the key.
+    key: u64,
     /// Whether it may change the object.
     changes: bool,
     expected: usize,
+}
+
+/// What keys are told apart by. Two that agree only wait for each other.
+fn mark(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
 }
 
 /// The duty to give an answer. Dropped without one, it ends the connection, for nobody could tell what the next answer is to.
@@ -86,7 +100,7 @@ impl Answers {
     pub fn reserve(self: &Rc<Self>, key: &[u8], changes: bool, expected: usize) -> Slot {
         let mut state = self.state.borrow_mut();
         let number = state.first + state.later.len() as u64;
-        let waits = Some(Waits { key: key.into(), changes, expected });
+        let waits = Some(Waits { key: mark(key), changes, expected });
         state.later.push_back(Later { bytes: Vec::new(), waits });
         state.waiting += 1;
         state.bytes += expected;
@@ -120,8 +134,12 @@ impl Answers {
     /// Whether something done with the object of `key` now could come out of order with what is waited for.
     pub fn conflicts(&self, key: &[u8], changes: bool) -> bool {
         let state = self.state.borrow();
-        let waits = state.later.iter().filter_map(|later| later.waits.as_ref());
-        state.waiting > 0 && waits.into_iter().any(|waits| (changes || waits.changes) && *waits.key == *key)
+        if state.waiting == 0 {
+            return false;
+        }
+        let key = mark(key);
+        let mut waits = state.later.iter().filter_map(|later| later.waits.as_ref());
+        waits.any(|waits| waits.key == key && (changes || waits.changes))
     }
 
     /// Whether every answer is known.
@@ -159,31 +177,58 @@ impl Answers {
         self.signal.raise();
     }
 
-    fn give(&self, number: u64, bytes: Vec<u8>) {
+    fn answer(&self, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        let later = &mut state.later[(number - state.first) as usize];
-        let expected = later.waits.take().map_or(0, |waits| waits.expected);
-        state.bytes = state.bytes - expected + bytes.len();
+        let place = (number - state.first) as usize;
+        let expected = state.later[place].waits.as_ref().map_or(0, |waits| waits.expected);
+        let written = match place {
+            // Nothing stands before it: no need to keep it apart.
+            0 => {
+                let before = state.ready.len();
+                state.ready.reserve(expected);
+                write(&mut state.ready);
+                state.ready.len() - before
+            }
+            _ => {
+                let mut bytes = state.spare.pop().unwrap_or_default();
+                bytes.reserve(expected);
+                write(&mut bytes);
+                state.later[place].bytes = bytes;
+                state.later[place].bytes.len()
+            }
+        };
+        state.later[place].waits = None;
+        state.bytes = state.bytes - expected + written;
         state.waiting -= 1;
-        later.bytes = bytes;
-        while state.later.front().is_some_and(|later| later.waits.is_none()) {
-            let later = state.later.pop_front().expect("just seen");
+        while let Some(later) = state.later.pop_front_if(|later| later.waits.is_none()) {
             state.first += 1;
-            match state.ready.is_empty() {
-                true => state.ready = later.bytes,
-                false => state.ready.extend_from_slice(&later.bytes),
+            if state.ready.is_empty() && later.bytes.len() > SPARE_BYTES {
+                state.ready = later.bytes;
+            } else {
+                state.ready.extend_from_slice(&later.bytes);
+                state.keep(later.bytes);
             }
         }
         self.account(state);
     }
 }
 
+impl State {
+    /// Keeps a buffer for another answer, if it is one of few and small.
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && self.spare.len() < SPARE {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
 impl Slot {
-    /// Gives the answer.
-    pub fn give(mut self, bytes: Vec<u8>) {
+    /// Gives the answer that `write` appends.
+    pub fn answer(mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.answers.answer(self.number, write);
         self.given = true;
-        self.answers.give(self.number, bytes);
         self.answers.nudge();
     }
 }
@@ -206,6 +251,10 @@ mod tests {
         Answers::new(Budget::new(1 << 30).share())
     }
 
+    fn give(slot: Slot, text: &str) {
+        slot.answer(|out| out.extend_from_slice(text.as_bytes()));
+    }
+
     fn taken(answers: &Answers) -> String {
         let mut buffer = Vec::new();
         answers.take(&mut buffer);
@@ -226,9 +275,9 @@ mod tests {
         push(&answers, "d");
         let e = answers.reserve(b"e", false, 9);
         assert_eq!(taken(&answers), "a");
-        e.give(b"e".to_vec());
+        give(e, "e");
         assert_eq!(taken(&answers), "");
-        b.give(b"b".to_vec());
+        give(b, "b");
         push(&answers, "f");
         assert_eq!(taken(&answers), "bcdef");
         assert!(answers.is_complete() && answers.state.borrow().bytes == 0);
@@ -241,8 +290,8 @@ mod tests {
         let change = answers.reserve(b"w", true, 0);
         assert!(!answers.conflicts(b"r", false) && answers.conflicts(b"r", true));
         assert!(answers.conflicts(b"w", false) && !answers.conflicts(b"x", true));
-        read.give(Vec::new());
-        change.give(Vec::new());
+        give(read, "");
+        give(change, "");
         assert!(!answers.conflicts(b"r", true) && !answers.conflicts(b"w", false));
     }
 
@@ -252,7 +301,7 @@ mod tests {
         assert!(answers.has_room(2 * MAX_BYTES), "a single answer may be as large as it is");
         let slot = answers.reserve(b"k", false, MAX_BYTES);
         assert!(!answers.has_room(1));
-        slot.give(vec![0; 10]);
+        give(slot, "0123456789");
         assert!(answers.has_room(1) && !answers.has_room(MAX_BYTES));
         let slots: Vec<_> = (0..MAX_WAITING).map(|_| answers.reserve(b"k", false, 0)).collect();
         assert!(!answers.has_room(1));

@@ -192,9 +192,7 @@ impl Session {
                 let (here, operation) = (self.here.clone(), operation.clone().into_owned());
                 compio::runtime::spawn(async move {
                     let put = pending.await;
-                    let mut out = Vec::new();
-                    answer_set(&here, &operation, put, (cas, size), &mut out);
-                    slot.give(out);
+                    slot.answer(|out| answer_set(&here, &operation, put, (cas, size), out));
                 })
                 .detach();
             }
@@ -364,15 +362,13 @@ impl ReadTask {
             let modify = begin(&here, &operation);
             return change(here, operation, modify, slot, received).await;
         }
-        let mut out = Vec::new();
         let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
-        if get_answer(&here, &key, get, what, &reply, |write| write(&mut out))
+        if get_answer(&here, &key, get, what, &reply, |write| slot.answer(write))
             && let Ok(hit) = &found
         {
             here.metrics.hits.inc(hit.tier.into());
         }
         here.metrics.latency.of(Path::Flash).record(received.elapsed());
-        slot.give(out);
     }
 }
 
@@ -404,9 +400,8 @@ async fn change<F>(
         compio::time::sleep(LOADING_PAUSE).await;
         outcome = drive(&here, begin(&here, &operation)).await;
     }
-    let mut out = Vec::new();
-    match outcome {
-        Ok(modified) => finish(&here, &operation, &modified, &mut out),
+    slot.answer(|out| match outcome {
+        Ok(modified) => finish(&here, &operation, &modified, out),
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
@@ -415,11 +410,10 @@ async fn change<F>(
                 _ => Outcome::Failed,
             };
             here.counts.count(&operation.action, &failed);
-            operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, &mut out);
+            operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
-    }
+    });
     here.metrics.latency.of(Path::Write).record(received.elapsed());
-    slot.give(out);
 }
 
 async fn drive<F>(here: &Here, mut modify: Modify<F, Told>) -> Result<Modified<Told>, MissReason>

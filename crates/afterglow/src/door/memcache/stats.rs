@@ -317,9 +317,7 @@ fn connections(session: &Session, reply: &Reply<'_>) {
                 .run_on(reactor, move || async move { described(&Here::of(&door), reactor) });
             lines.extend(there.await.unwrap_or_default());
         }
-        let mut out = Vec::new();
-        write(&reply, &lines, &mut out);
-        slot.give(out);
+        slot.answer(|out| write(&reply, &lines, out));
     })
     .detach();
 }
