@@ -45,7 +45,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let ids = from..from + count(most, memory, value);
         for server in &servers {
             fill(bench, server, &objects, ids.clone(), None)?;
-            server.settle()?;
+            bench.calm(server)?;
         }
         for form in FORMS {
             let gets = Gets { connections: bench.options.connections, form, ids: ids.clone() };

@@ -71,6 +71,19 @@ struct Bench<'a> {
     report: Report,
 }
 
+/// Seconds of runs, of a kind, that are over before the engine begins to copy to flash what was stored just before.
+const SOON_OVER: f64 = 0.4;
+
+impl Bench<'_> {
+    /// Waits until what was stored is on flash, where its writing behind would otherwise fall into what is measured next.
+    fn calm(&self, server: &servers::Server) -> Result<(), BenchError> {
+        match self.options.seconds * self.options.runs as f64 <= SOON_OVER {
+            true => Ok(()),
+            false => server.settle(),
+        }
+    }
+}
+
 /// `afterglow bench memcache`.
 ///
 /// # Errors

@@ -131,11 +131,11 @@ fn prepare(bench: &Bench<'_>, side: Side, value: usize) -> Result<Server, BenchE
         _ => afterglow(options.dram_memory, &data)?,
     };
     fill(bench, &server, &objects, 0..count, None)?;
-    server.settle()?;
     if side != Side::Flash {
+        bench.calm(&server)?;
         return Ok(server);
     }
-    // Started anew with little memory it has all of it on flash.
+    // The stop writes everything out. Started anew with little memory it has all of it on flash.
     server.stop()?;
     afterglow(LITTLE, &data)
 }
