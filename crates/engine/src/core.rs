@@ -29,6 +29,7 @@ use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, 
 use crate::shard::{Shard, ShardSlot};
 use crate::stats::{EngineCounters, Stats};
 use crate::version::{self, Versions};
+use crate::victims::VictimPopularity;
 
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
@@ -87,8 +88,8 @@ pub struct Core {
     pub(crate) spoiled: AtomicBool,
     /// With at most this many segments free, popularity decides what is written.
     pub(crate) free_target: u32,
-    /// Popularity of what reclaim drops, in sixteenths.
-    pub(crate) victim_freq: AtomicU32,
+    /// Popularity of what reclaim drops.
+    pub(crate) victims: VictimPopularity,
     /// Bytes that may be written now; only with a write budget.
     pub(crate) budget: Option<AtomicI64>,
     pub(crate) blocking_reads: AtomicU32,
@@ -274,8 +275,7 @@ impl Core {
         if admission != Admission::Asked || self.table.free_count() > self.free_target {
             return Ok(());
         }
-        let wanted = u32::from(shard.sketch.estimate(hash)) * 16;
-        if wanted < self.victim_freq.load(Ordering::Relaxed) { Err(DropReason::NotAdmitted) } else { Ok(()) }
+        if self.victims.admits(shard.sketch.estimate(hash)) { Ok(()) } else { Err(DropReason::NotAdmitted) }
     }
 
     /// Changes the state file; the change holds only if it became durable.

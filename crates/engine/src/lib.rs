@@ -39,6 +39,7 @@ mod shard;
 mod stats;
 mod sync;
 mod version;
+mod victims;
 
 #[cfg(test)]
 mod sim;

@@ -1,7 +1,6 @@
 //! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget, and
 //! what lives in DRAM is copied anew. A segment is free once all these copies are on flash: until then a crash finds the old ones.
 
-use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
 
@@ -162,9 +161,7 @@ impl Driver {
                     return;
                 }
             }
-            let estimate = u32::from(shard.sketch.estimate(hash)) * 16;
-            let average = core.victim_freq.load(Ordering::Relaxed);
-            core.victim_freq.store((average * 63 + estimate) / 64, Ordering::Relaxed);
+            core.victims.note(shard.sketch.estimate(hash));
             let written = core.totals.record_bytes.get() as f64 * self.reinsertion;
             let kept = core.totals.reinserted_bytes.get()
                 + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();

@@ -30,6 +30,7 @@ use crate::segment::{Place, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
 use crate::version::{self, Versions};
+use crate::victims::VictimPopularity;
 
 /// Name of the state file.
 pub const STATE: &str = "state";
@@ -487,7 +488,7 @@ fn build(
         marked: AtomicBool::new(false),
         spoiled: AtomicBool::new(false),
         free_target: (table.len() / 64).clamp(3, 64),
-        victim_freq: AtomicU32::new(0),
+        victims: VictimPopularity::default(),
         budget: config.write_budget.map(|b| AtomicI64::new((b * 3600) as i64)),
         blocking_reads: AtomicU32::new(0),
         max_blocking_reads: config.max_blocking_reads,
