@@ -73,6 +73,11 @@ pub struct Rooms {
 }
 
 impl Rooms {
+    /// Asks for a checkpoint at once.
+    pub(crate) fn want(&self) {
+        self.wanted.store(true, Ordering::Release);
+    }
+
     /// Whether somebody has asked for a checkpoint since this was last asked.
     pub fn take_wanted(&self) -> bool {
         self.wanted.swap(false, Ordering::AcqRel)
@@ -132,7 +137,7 @@ impl Core {
         }
         let (first, must) = rooms.journal.is_full(self.clock.millis(), PATIENCE);
         if first {
-            rooms.wanted.store(true, Ordering::Release);
+            rooms.want();
             self.streams.wake_worker();
         }
         must

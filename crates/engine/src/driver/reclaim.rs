@@ -240,7 +240,14 @@ impl Driver {
             reached!(ReinsertRaced);
             return false;
         }
-        let moved = found.filter(|r| !shard.is_superseded(hash, r.meta.version)).and_then(|r| {
+        let current = found.filter(|r| {
+            let superseded = shard.is_superseded(hash, r.meta.version);
+            if superseded {
+                reached!(ReinsertSuperseded);
+            }
+            !superseded
+        });
+        let moved = current.and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
             core.append(StreamId::Reinserted, &object, None).ok()
         });

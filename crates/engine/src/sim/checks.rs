@@ -21,18 +21,10 @@ impl Run {
         while !self.waiting.is_empty() || !self.changing.is_empty() {
             self.finish(0);
         }
-        let unread = life.core.unread.load(Ordering::Acquire);
-        let known = if check && !self.foul && !self.closing && !unread {
-            self.live(&life, |run, life, key| {
-                let newest = run.oracle.current(key).map(|(_, version)| version);
-                let is_known = |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
-                newest.is_some_and(is_known)
-            })
-        } else {
-            Vec::new()
-        };
-        let before = life.core.stats();
-        self.closing = true;
+        self.start_close(&life, check);
+        let (mut known, before) = self.to_keep.take().expect("it has begun");
+        // The clock may have been set since it began.
+        known.retain(|key| !self.is_dead(&life, *key));
         if !self.world.close(&mut life) {
             reach(Path::CrashClosing);
             return self.crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
@@ -79,6 +71,25 @@ impl Run {
             }
         }
         life
+    }
+
+    /// Notes what the clean stop that begins now is to keep.
+    pub(super) fn start_close(&mut self, life: &Life, check: bool) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        let unread = life.core.unread.load(Ordering::Acquire);
+        let known = if check && !self.foul && !unread {
+            self.live(life, |run, life, key| {
+                let newest = run.oracle.current(key).map(|(_, version)| version);
+                let is_known = |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
+                newest.is_some_and(is_known)
+            })
+        } else {
+            Vec::new()
+        };
+        self.to_keep = Some((known, life.core.stats()));
     }
 
     /// Crashes, or goes on from where the machine has died already.

@@ -4,8 +4,9 @@
 //! room for its keys, sometimes tags of a few bits, two to four namespaces with options of all kinds) and 100 to 400 steps, in
 //! one seed of 64 2,500: puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
 //! background work, clocks that step, sizes and options that change between lives, clean stops, crashes of the process and of
-//! the machine between two steps and in the middle of every kind of effect, also of one while opening. Half of the seeds have
-//! faults besides; the fault model is at the head of [`crate::disk::sim`].
+//! the machine between two steps and in the middle of every kind of effect, also of one while opening. Among them are short
+//! histories in which what must be in order comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other.
+//! Half of the seeds have faults besides; the fault model is at the head of [`crate::disk::sim`].
 //!
 //! [`run`] carries a plan out. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
 //! be warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often rare paths were reached.
@@ -20,6 +21,7 @@ mod changes;
 mod checks;
 pub mod coverage;
 mod metadata;
+mod motifs;
 mod openings;
 mod oracle;
 mod plan;
@@ -34,7 +36,7 @@ use campaign::{campaign, report, try_run, try_seed};
 use plan::Plan;
 
 /// Seeds of a normal test run.
-const SEEDS: u64 = 2_500;
+const SEEDS: u64 = 1_500;
 /// From so many seeds on every path must have been reached.
 const ALL_PATHS: u64 = 50_000;
 

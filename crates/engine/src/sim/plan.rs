@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
-use crate::disk::sim::{SimFaults, SimRandom};
+use crate::disk::sim::{SimFaults, SimIo, SimRandom};
 
 /// The cache and its keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,7 +87,25 @@ pub enum Fault {
     Any,
 }
 
-/// What a key is to expire.
+/// A kind of I/O that can be held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeldIo {
+    Read,
+    Write,
+    Sync,
+}
+
+impl HeldIo {
+    pub fn real(self) -> SimIo {
+        match self {
+            Self::Read => SimIo::Read,
+            Self::Write => SimIo::Write,
+            Self::Sync => SimIo::Sync,
+        }
+    }
+}
+
+/// When a key is to expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expiry {
     Never,
@@ -191,6 +209,23 @@ pub enum What {
     },
     /// Faults end, and everything must come to rest.
     Rest,
+    /// Somebody finds the journal nearly full: a checkpoint is made at once.
+    Checkpoint,
+    /// One I/O takes so many turns, the first of its kind behind so many others.
+    HoldUp {
+        io: HeldIo,
+        after: u8,
+        turns: u32,
+    },
+    /// The power goes so many effects behind the next write of a checkpoint's header.
+    CutBehindHeader {
+        effects: u8,
+    },
+    /// Removals until the journal has gone so many entries over what the checkpoint before the newest needs.
+    Lap {
+        ns: u8,
+        over: u8,
+    },
     SetClock {
         by: i32,
     },
@@ -241,15 +276,18 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
+/// One step in so many is one of those histories that single steps hardly ever make.
+const MOTIFS: f64 = 1.0 / 80.0;
+
 /// Kinds of faults a seed has.
 #[derive(Clone, Copy, PartialEq)]
-enum Weather {
+pub(super) enum Weather {
     Fair,
     Slow,
     Foul,
 }
 
-fn choose<T: Copy>(r: &mut SimRandom, from: &[T]) -> T {
+pub(super) fn choose<T: Copy>(r: &mut SimRandom, from: &[T]) -> T {
     from[r.below(from.len() as u64) as usize]
 }
 
@@ -263,9 +301,15 @@ impl Plan {
             10..12 => Weather::Slow,
             _ => Weather::Foul,
         };
-        let mut maker = Maker { hot: 1 + setup.keys / 8, setup: &setup, weather, steps: Vec::new() };
+        let mut maker = Maker {
+            hot: 1 + setup.keys / 8,
+            setup: &setup,
+            weather,
+            last: Key { ns: 0, n: 0 },
+            steps: Vec::new(),
+        };
         let long = seed % 64 == 63;
-        let count = if long { 2_500 } else { 100 + r.below(300) };
+        let count = if long { 2_000 } else { 80 + r.below(240) };
         // Half of the long ones read a few keys again and again: what has to go is then more popular than what comes.
         let popular = long && r.chance(0.5);
         match weather {
@@ -274,6 +318,9 @@ impl Plan {
             Weather::Foul => maker.foul(r),
         }
         for _ in 0..count {
+            if r.chance(MOTIFS) {
+                maker.motif(r);
+            }
             let what = if popular && r.chance(0.6) { maker.read_hot(r) } else { maker.any(r) };
             maker.push(r, what);
         }
@@ -360,7 +407,7 @@ impl Setup {
 }
 
 impl Size {
-    fn random(r: &mut SimRandom) -> Self {
+    pub fn random(r: &mut SimRandom) -> Self {
         let shards = choose(r, &[1, 2, 2, 4]);
         // Some 30 to 250 keys: with the smallest index most slots are fought for.
         let lines = choose(r, &[3, 5, 9, 30, 120]);
@@ -369,16 +416,18 @@ impl Size {
 }
 
 /// Makes steps.
-struct Maker<'a> {
-    setup: &'a Setup,
-    weather: Weather,
+pub(super) struct Maker<'a> {
+    pub setup: &'a Setup,
+    pub weather: Weather,
     /// Half of the operations go to this many keys.
-    hot: u32,
+    pub hot: u32,
+    /// The key chosen last: one in four is that one again.
+    last: Key,
     steps: Vec<Step>,
 }
 
 impl Maker<'_> {
-    fn push(&mut self, r: &mut SimRandom, what: What) {
+    pub fn push(&mut self, r: &mut SimRandom, what: What) {
         self.steps.push(Step { salt: r.next_u64() >> 32, what });
     }
 
@@ -505,12 +554,16 @@ impl Maker<'_> {
         self.push(r, what);
     }
 
-    fn key(&self, r: &mut SimRandom) -> Key {
-        let range = if r.chance(0.5) { self.hot } else { self.setup.keys };
-        Key { ns: r.below(self.setup.namespaces.len() as u64) as u8, n: r.below(range.into()) as u32 }
+    pub fn key(&mut self, r: &mut SimRandom) -> Key {
+        if r.chance(0.75) {
+            let range = if r.chance(0.5) { self.hot } else { self.setup.keys };
+            let ns = r.below(self.setup.namespaces.len() as u64) as u8;
+            self.last = Key { ns, n: r.below(range.into()) as u32 };
+        }
+        self.last
     }
 
-    fn len(&self, r: &mut SimRandom) -> u32 {
+    pub fn len(&self, r: &mut SimRandom) -> u32 {
         let most = u64::from(self.setup.segment_kib) << 8;
         let len = match r.below(20) {
             // Often just too large.

@@ -20,6 +20,7 @@ use crate::format::mix;
 use crate::namespace::epoch_slot;
 use crate::pending::Ack;
 use crate::read::FlashRead;
+use crate::stats::Stats;
 
 /// Lookups that may wait for their read at once.
 const WAITING: usize = 6;
@@ -93,6 +94,10 @@ pub(super) struct Run {
     pub flashed: HashMap<Key, u64>,
     /// The clean stop has begun.
     pub closing: bool,
+    /// What was to be kept when it began, and the counters then.
+    pub to_keep: Option<(Vec<Key>, Stats)>,
+    /// Positions that the newest checkpoint and the one before need the journal from.
+    needed: [u64; 2],
     /// The monotonic clock when this life began.
     pub began: u64,
     /// Highest time the cache has certainly seen.
@@ -124,6 +129,8 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         holes: false,
         flashed: HashMap::new(),
         closing: false,
+        to_keep: None,
+        needed: [0; 2],
         began: 0,
         time: EPOCH,
         wall: EPOCH,
@@ -218,9 +225,18 @@ impl Run {
             }
             What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
             What::StartClose => {
+                self.start_close(&life, true);
                 life.driver.start_close();
-                self.closing = true;
             }
+            What::Checkpoint => life.core.rooms.want(),
+            What::HoldUp { io, after, turns } => {
+                self.world.machine.hold_up(io.real(), after.into(), turns.into());
+            }
+            What::CutBehindHeader { effects } => {
+                let [first, second, _] = life.core.areas;
+                self.world.machine.crash_behind_write(vec![first, second], effects.into());
+            }
+            What::Lap { ns, over } => self.lap(&life, ns, over),
             What::Close { removes, machine, check } => {
                 return self.close(life, removes, kind(machine), check);
             }
@@ -236,6 +252,11 @@ impl Run {
             let check = self.world.random.chance(0.7);
             let again = self.world.random.chance(0.1).then(|| self.world.random.below(12) as u8);
             return self.crash(life, Ending { kind: kind(machine), check, cut: true, again, exchange: None });
+        }
+        let journal = &life.core.journal;
+        let needed = journal.head() - journal.used();
+        if needed != self.needed[0] {
+            self.needed = [needed, self.needed[0]];
         }
         life
     }
@@ -447,6 +468,21 @@ impl Run {
         }
     }
 
+    /// Removes until the journal has gone `over` entries over what the checkpoint before the newest needs.
+    fn lap(&mut self, life: &Life, ns: u8, over: u8) {
+        let journal = &life.core.journal;
+        let end = self.needed[1] + journal.entries() + u64::from(over);
+        for n in 0..journal.entries() as u32 {
+            if journal.head() >= end || journal.used() >= journal.entries() || !self.certain() {
+                return;
+            }
+            let key = Key { ns, n: n % self.oracle.keys() };
+            let ack = life.namespaces[usize::from(ns)].submit_remove(&key_bytes(key));
+            self.outcome.operations += 1;
+            self.removed(key, ack, self.certain());
+        }
+    }
+
     fn killed(&mut self, ns: u8, version: u64, dead: impl Fn(&Object) -> bool) {
         self.outcome.operations += 1;
         self.done[usize::from(ns)].kills += 1;
@@ -495,6 +531,7 @@ impl Run {
         let life = self.world.open();
         self.outcome.lives += 1;
         self.closing = false;
+        self.to_keep = None;
         self.done = [Done::default(); 4];
         self.began = crate::clock::Clock::millis(&*self.world.clock);
         if life.core.uuid != self.uuid {

@@ -30,6 +30,8 @@
 //! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load or sync fails with EIO.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
+//! One I/O chosen beforehand may be *held up* for as many turns as told ([`SimMachine::hold_up`]), while all others overtake it.
+//!
 //! A device may also be *away*: every I/O fails with EIO until it is back, with what it held. And a device may be exchanged for
 //! an empty one.
 //!
@@ -71,6 +73,15 @@ pub enum Crash {
     Process,
     /// Power loss or a kernel crash.
     Machine,
+}
+
+/// Kinds of I/Os in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they say what they are")]
+pub enum SimIo {
+    Read,
+    Write,
+    Sync,
 }
 
 /// Probabilities (0.0 to 1.0) of faults; see the module's head.
@@ -142,8 +153,12 @@ pub(crate) struct State {
     pending: Vec<Pending>,
     /// Writes that were in flight when the power went, already failed to their submitter.
     cut: Vec<(DeviceId, u64, WriteBuf)>,
+    /// I/Os to be held up: their kind, how many of it go before, and turns.
+    holds: Vec<(SimIo, u64, u64)>,
     /// Effects left until the power goes.
     countdown: Option<u64>,
+    /// Offsets on the first device, and how many effects behind a write at one of them the power goes.
+    cut_behind: Option<(Vec<u64>, u64)>,
     down: bool,
     /// Crashes so far: handles know theirs.
     life: u64,
@@ -238,7 +253,9 @@ impl SimMachine {
             devices: device_sizes.iter().map(|&size| Device::new(size)).collect(),
             pending: Vec::new(),
             cut: Vec::new(),
+            holds: Vec::new(),
             countdown: None,
+            cut_behind: None,
             down: false,
             life: 0,
             turn: 0,
@@ -305,6 +322,23 @@ impl SimMachine {
         self.lock().countdown = Some(effects);
     }
 
+    /// Cuts the power `effects` effects behind the next write at one of these offsets of the first device.
+    pub fn crash_behind_write(&self, offsets: Vec<u64>, effects: u64) {
+        self.lock().cut_behind = Some((offsets, effects));
+    }
+
+    /// Holds up one I/O of a queue for `turns` turns: the first of its kind behind the next `after` ones.
+    pub fn hold_up(&self, io: SimIo, after: u64, turns: u64) {
+        self.lock().holds.push((io, after, turns));
+    }
+
+    /// Whether an I/O in flight is held up.
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        let state = self.lock();
+        state.pending.iter().any(|pending| pending.is_held(state.life, state.turn))
+    }
+
     /// Whether the power is gone.
     #[must_use]
     pub fn is_down(&self) -> bool {
@@ -324,6 +358,8 @@ impl SimMachine {
             state.boot = u128::from(state.random.next_u64());
         }
         state.countdown = None;
+        state.cut_behind = None;
+        state.holds.clear();
         state.down = false;
         state.life += 1;
     }

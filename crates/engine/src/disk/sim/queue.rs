@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::device::SECTOR;
-use super::{Moment, SimMachine, State, crashed, eio};
+use super::{Moment, SimIo, SimMachine, State, crashed, eio};
 use crate::disk::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
 };
@@ -26,6 +26,14 @@ pub(super) struct Pending {
     due: u64,
     /// For a sync: the writes it covers.
     covers: u64,
+    held: bool,
+}
+
+impl Pending {
+    /// Whether it is held up still.
+    pub(super) fn is_held(&self, life: u64, turn: u64) -> bool {
+        self.held && self.life == life && self.due > turn
+    }
 }
 
 /// A queue over simulated devices.
@@ -74,9 +82,11 @@ impl Disk for SimDisk {
         if slow {
             reached!(SlowIo);
         }
-        let due = state.turn + if slow { turns * SLOWNESS } else { turns };
+        let held = state.hold(&io.kind);
+        let due = state.turn + held.unwrap_or(if slow { turns * SLOWNESS } else { turns });
         let covers = state.devices[usize::from(io.device.0)].position();
-        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers });
+        let held = held.is_some();
+        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers, held });
     }
 
     fn in_flight(&self) -> usize {
@@ -121,6 +131,25 @@ impl Drop for SimDisk {
 }
 
 impl State {
+    /// The turns that an I/O is to be held up for, if it is its turn.
+    fn hold(&mut self, kind: &IoKind) -> Option<u64> {
+        let kind = match kind {
+            IoKind::Read { .. } => SimIo::Read,
+            IoKind::Write { .. } => SimIo::Write,
+            IoKind::Sync => SimIo::Sync,
+        };
+        let mut chosen = None;
+        for (n, (_, after, _)) in self.holds.iter_mut().enumerate().filter(|(_, hold)| hold.0 == kind) {
+            if *after == 0 && chosen.is_none() {
+                chosen = Some(n);
+            }
+            *after = after.saturating_sub(1);
+        }
+        let (_, _, turns) = self.holds.swap_remove(chosen?);
+        reached!(HeldUp);
+        Some(turns)
+    }
+
     /// Completes what is due in a queue, in random order.
     fn complete_due(&mut self, queue: u64, life: u64, out: &mut Vec<Done>) {
         let turn = self.turn;
@@ -174,7 +203,15 @@ impl State {
         let Io { device, offset, kind, .. } = pending.io;
         match kind {
             IoKind::Read { len } => self.read(device, offset, len).map(IoOutput::Read),
-            IoKind::Write { data } => self.write(device, offset, &data).map(|()| IoOutput::Written),
+            IoKind::Write { data } => {
+                let written = self.write(device, offset, &data).map(|()| IoOutput::Written);
+                if let Some((_, effects)) =
+                    self.cut_behind.take_if(|(offsets, _)| device.0 == 0 && offsets.contains(&offset))
+                {
+                    self.countdown = Some(effects);
+                }
+                written
+            }
             IoKind::Sync => {
                 if self.devices[usize::from(device.0)].away || self.random.chance(self.faults.sync_error) {
                     reached!(SyncError);

@@ -1,0 +1,272 @@
+//! Short histories within a run in which what must be in order comes into disorder: single random steps hardly ever line up for
+//! them. None does anything that could not happen; all of them are random in their details.
+
+use super::plan::{Expiry, Fault, HeldIo, Key, Maker, Modify, Race, Size, Weather, What, choose};
+use crate::disk::sim::SimRandom;
+
+/// Turns in which a checkpoint is complete, if nothing is held up.
+const CHECKPOINT_TURNS: u64 = 40;
+
+impl Maker<'_> {
+    fn then(&mut self, what: What, r: &mut SimRandom) {
+        self.push(r, what);
+    }
+
+    pub(super) fn motif(&mut self, r: &mut SimRandom) {
+        match r.below(12) {
+            0 | 1 => self.journal_goes_round(r),
+            2 if self.weather == Weather::Foul => self.entries_lost(r),
+            3 | 4 => self.reclaimed_while_loading(r),
+            5 | 6 => self.copies_held_up(r),
+            7 => self.footer_held_up(r),
+            _ => self.overtaken(r),
+        }
+    }
+
+    /// One I/O or some are overtaken by everything else, for as long as other operations press; then the life ends, or does not.
+    fn overtaken(&mut self, r: &mut SimRandom) {
+        if r.chance(0.5) {
+            self.then(What::Idle { turns: 5 + r.below(40) as u32 }, r);
+        }
+        let wants_another_size = r.chance(0.3);
+        if wants_another_size {
+            let size = Size::random(r);
+            self.then(What::Resize { size }, r);
+        }
+        if r.chance(0.4) {
+            self.crash(r, false);
+            if wants_another_size && r.chance(0.5) {
+                let size = Size::random(r);
+                self.then(What::Resize { size }, r);
+            }
+        }
+        self.hold_up(r);
+        let most = choose(r, &[30, 100]);
+        let count = 10 + r.below(most);
+        self.press(r, count);
+        match r.below(8) {
+            0..3 => self.crash(r, false),
+            3 => {
+                self.then(What::Sync, r);
+                self.crash(r, true);
+            }
+            4..6 => self.close(r),
+            6 => self.then(What::CutAfter { effects: r.below(40) as u32 }, r),
+            _ => {}
+        }
+        if r.chance(0.5) {
+            self.read_all_hot(r);
+        }
+    }
+
+    /// Loading takes so long that a segment has to be freed before the index is whole, with slots in it that the journal contradicts.
+    fn reclaimed_while_loading(&mut self, r: &mut SimRandom) {
+        let keys: Vec<Key> = (0..6 + r.below(10)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 60 + r.below(60) as u32 }, r);
+        let others = r.below(30);
+        self.press_hard(r, others);
+        for _ in 0..2 {
+            self.read_all(&keys, r);
+        }
+        self.checkpoint(r);
+        for &key in &keys {
+            if r.chance(0.6) {
+                self.then(What::Remove { key }, r);
+            }
+        }
+        self.crash(r, false);
+        for _ in 0..1 + r.below(2) {
+            let turns = 100 + r.below(300) as u32;
+            self.then(What::HoldUp { io: HeldIo::Read, after: r.below(4) as u8, turns }, r);
+        }
+        if self.weather == Weather::Foul {
+            // Segments out of use that come back are what a reclaim can write to while no other is free.
+            self.then(What::Fault { fault: Fault::Write, permille: 1000 }, r);
+            let count = 2 + r.below(8);
+            self.press_hard(r, count);
+            self.then(What::Idle { turns: 5 + r.below(20) as u32 }, r);
+            self.then(What::Heal, r);
+        }
+        for _ in 0..20 + r.below(40) {
+            self.press_hard(r, 1);
+            self.then(What::Turn { ms: r.below(600) as u32 }, r);
+        }
+        self.then(What::Idle { turns: 20 + r.below(200) as u32 }, r);
+        self.read_all(&keys, r);
+    }
+
+    /// Segments are freed and used again while a write is held up that may be the copy of what they held.
+    fn copies_held_up(&mut self, r: &mut SimRandom) {
+        if r.chance(0.5) {
+            self.then(What::Idle { turns: 5 + r.below(60) as u32 }, r);
+        }
+        if r.chance(0.5) {
+            self.read_all_hot(r);
+        }
+        for _ in 0..1 + r.below(2) {
+            let (io, after) = (choose(r, &[HeldIo::Read, HeldIo::Write, HeldIo::Write]), r.below(20) as u8);
+            self.then(What::HoldUp { io, after, turns: 50 + r.below(200) as u32 }, r);
+        }
+        let count = 10 + r.below(50);
+        self.press_hard(r, count);
+        self.crash(r, false);
+    }
+
+    /// A footer that recovery has written anew is overtaken by a checkpoint; the next index has another size.
+    fn footer_held_up(&mut self, r: &mut SimRandom) {
+        let count = r.below(12);
+        self.press(r, count);
+        self.then(What::Idle { turns: 20 + r.below(100) as u32 }, r);
+        self.crash(r, false);
+        for _ in 0..1 + r.below(2) {
+            let turns = 100 + r.below(200) as u32;
+            self.then(What::HoldUp { io: HeldIo::Write, after: r.below(3) as u8, turns }, r);
+        }
+        self.then(What::Idle { turns: r.below(30) as u32 }, r);
+        self.checkpoint(r);
+        if r.chance(0.8) {
+            let size = Size::random(r);
+            self.then(What::Resize { size }, r);
+        }
+        self.crash(r, false);
+    }
+
+    /// Two checkpoints near each other; the process ends with the second one's header written and not flushed. The journal goes
+    /// round, as far as the first one needs it, before the power goes too.
+    fn journal_goes_round(&mut self, r: &mut SimRandom) {
+        let synced = |o: &super::plan::Options| o.durability == 2 && !o.clean_stop;
+        let told = |o: &super::plan::Options| !o.immutable && !o.clean_stop && o.durability != 2;
+        let options = &self.setup.namespaces;
+        let (Some(kept), Some(other)) = (options.iter().position(synced), options.iter().position(told))
+        else {
+            return self.overtaken(r);
+        };
+        let (kept, other) = (kept as u8, other as u8);
+        let hot: Vec<Key> = (0..self.hot).map(|n| Key { ns: kept, n }).collect();
+        for &key in &hot {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 20 + r.below(60) as u32 }, r);
+        self.checkpoint(r);
+        for &key in &hot {
+            self.then(What::Remove { key }, r);
+        }
+        self.then(What::Idle { turns: 10 }, r);
+        self.then(What::CutBehindHeader { effects: r.below(2) as u8 }, r);
+        self.checkpoint(r);
+        self.then(What::Lap { ns: other, over: 1 + r.below(4) as u8 }, r);
+        let (check, again, exchange) = (true, None, None);
+        self.then(What::Crash { machine: true, check, again, exchange }, r);
+        self.read_all(&hot, r);
+    }
+
+    /// Entries of the journal are lost between two checkpoints, the second of which cannot be read.
+    fn entries_lost(&mut self, r: &mut SimRandom) {
+        let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 20 + r.below(60) as u32 }, r);
+        self.checkpoint(r);
+        self.then(What::Fault { fault: Fault::Media, permille: 300 }, r);
+        for &key in &keys {
+            self.then(What::Remove { key }, r);
+        }
+        self.then(What::Fault { fault: Fault::Media, permille: 0 }, r);
+        self.checkpoint(r);
+        self.then(What::Fault { fault: Fault::Read, permille: 300 }, r);
+        self.crash(r, false);
+        self.then(What::Fault { fault: Fault::Read, permille: 0 }, r);
+        self.then(What::Idle { turns: 20 }, r);
+        self.read_all(&keys, r);
+    }
+
+    fn checkpoint(&mut self, r: &mut SimRandom) {
+        self.then(What::Checkpoint, r);
+        self.then(What::Idle { turns: CHECKPOINT_TURNS as u32 }, r);
+    }
+
+    fn crash(&mut self, r: &mut SimRandom, machine: bool) {
+        self.then(What::Crash { machine, check: r.chance(0.8), again: None, exchange: None }, r);
+    }
+
+    /// A clean stop in the course of which a checkpoint is asked for.
+    fn close(&mut self, r: &mut SimRandom) {
+        self.then(What::StartClose, r);
+        for _ in 0..r.below(20) {
+            self.then(What::Turn { ms: 0 }, r);
+        }
+        self.then(What::Checkpoint, r);
+        for _ in 0..r.below(40) {
+            self.then(What::Turn { ms: 0 }, r);
+        }
+        self.then(What::Close { removes: 0, machine: r.chance(0.5), check: true }, r);
+    }
+
+    fn hold_up(&mut self, r: &mut SimRandom) {
+        for _ in 0..1 + r.below(3) {
+            let io = choose(r, &[HeldIo::Read, HeldIo::Read, HeldIo::Write, HeldIo::Write, HeldIo::Sync]);
+            let (most, longest) = (choose(r, &[1, 4, 12]), choose(r, &[50, 200, 500]));
+            let (after, turns) = (r.below(most) as u8, 20 + r.below(longest) as u32);
+            self.then(What::HoldUp { io, after, turns }, r);
+        }
+    }
+
+    /// Operations that need room, and such as make copies on flash stale.
+    fn press(&mut self, r: &mut SimRandom, count: u64) {
+        let (removals, most_ms) = (choose(r, &[30, 30, 150]), choose(r, &[1, 100]));
+        for _ in 0..count {
+            let key = self.key(r);
+            let what = match r.below(1000) {
+                n if n < removals => What::Remove { key },
+                n if n < 2 * removals => What::Modify {
+                    key,
+                    len: self.len(r),
+                    change: choose(r, &[Modify::Value, Modify::Remove]),
+                    expiry: Expiry::Never,
+                },
+                n if n < 600 => What::Put { key, len: self.len(r), expiry: Expiry::Never, group: 0, slot: 0 },
+                600..680 => What::Read { key, race: Race::None },
+                680..720 => What::Get { key },
+                720..740 => What::Checkpoint,
+                _ => What::Turn { ms: r.below(most_ms) as u32 },
+            };
+            self.then(what, r);
+        }
+    }
+
+    /// Large objects, with time for their writes.
+    fn press_hard(&mut self, r: &mut SimRandom, count: u64) {
+        let most = u64::from(self.setup.segment_kib) << 8;
+        for _ in 0..count {
+            let key = self.key(r);
+            let len = (most / 2 + r.below(most / 2 - 300)) as u32;
+            self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
+            for _ in 0..r.below(4) {
+                self.then(What::Turn { ms: r.below(50) as u32 }, r);
+            }
+        }
+    }
+
+    fn put_up_to(&mut self, key: Key, most: u64, r: &mut SimRandom) {
+        let len = r.below(most) as u32;
+        self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
+    }
+
+    fn read_all(&mut self, keys: &[Key], r: &mut SimRandom) {
+        for &key in keys {
+            self.then(What::Read { key, race: Race::None }, r);
+        }
+    }
+
+    fn read_all_hot(&mut self, r: &mut SimRandom) {
+        for ns in 0..self.setup.namespaces.len() as u8 {
+            for n in 0..self.hot {
+                self.then(What::Read { key: Key { ns, n }, race: Race::None }, r);
+            }
+        }
+    }
+}
