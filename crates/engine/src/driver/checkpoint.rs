@@ -8,7 +8,8 @@
 //! The order at the start matters: read the journal's head, then the version floor, then pass every shard's lock once. Who
 //! got a lower version has then finished; who gets a higher one writes its journal entry at or above the head that was read. So
 //! lines, captured afterwards, contain every effect below the floor, and the journal from that head on every effect at or above
-//! it. Segments open at that moment may contain records killed since they were opened: the journal is kept from there.
+//! it. Segments open at that moment may contain records killed since they were opened: the journal is kept from there. Before
+//! the flush the copies that a reclaim has made meanwhile must be written: lines name them already.
 
 use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
@@ -116,6 +117,13 @@ impl Driver {
         self.issue_checkpoint(out);
         let Some(run) = &self.checkpoint.run else { return };
         if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
+            // Lines that were captured name the new copies of what is being reclaimed. Until these are on flash a crash needs the
+            // old ones, which only the lines of the checkpoint before lead to.
+            let names_copies = run.phase == Phase::Blocks && !run.failed;
+            if names_copies && !self.are_copies_written() {
+                reached!(CheckpointWaited);
+                return;
+            }
             self.end_phase(now);
             self.issue_checkpoint(out);
         }

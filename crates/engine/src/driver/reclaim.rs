@@ -95,7 +95,7 @@ impl Driver {
     }
 
     /// Whether a crash now would find all the copies.
-    fn are_copies_written(&mut self) -> bool {
+    pub(super) fn are_copies_written(&mut self) -> bool {
         let Some(reclaim) = &mut self.reclaim else { return true };
         if reclaim.copies == Copies::Appended {
             reclaim.copies = Copies::Closed(self.core.streams.close_all());

@@ -89,6 +89,7 @@ paths! {
     SealedForJournal = "journal: segment sealed that held it",
     Checkpoint = "checkpoint: complete",
     CheckpointFailed = "checkpoint: given up",
+    CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
     OpenedNew = "open: new cache",
     OpenedClean = "open: after a clean stop",
