@@ -25,6 +25,8 @@ use crate::{
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 /// How long a checkpoint is waited for.
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(20);
+/// How long the index may load: what is not there by then counts as not served.
+const LOAD_LIMIT: Duration = Duration::from_secs(20);
 /// A round in which this process was not let run for longer says nothing about warmth.
 const STALLED: Duration = Duration::from_secs(2);
 /// A key beside all others, to see whether reads are answered.
@@ -331,8 +333,21 @@ impl<'a> Stage<'a> {
         // A statement is answered by the database once before it is answered from the cache.
         self.site.load.for_all(&[NOBODY, NOBODY + 8, NOBODY + 16], |client, key| client.read(key).map(drop));
         round.warm_up_ms = since.elapsed().as_millis() as u64;
+        self.wait_until_loaded();
         self.site.load.shared().expect(true);
         Ok(())
+    }
+
+    /// What was kept is all there once the index is loaded; until then a read may miss.
+    fn wait_until_loaded(&self) {
+        let give_up = self.lived.now() + LOAD_LIMIT;
+        let loaded = || {
+            metrics::get(&self.site.server.admin, "/metrics")
+                .is_ok_and(|text| metrics::sum(&text, "afterglow_engine_loading") == 0)
+        };
+        while !loaded() && self.lived.now() < give_up {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// What a kind leaves behind is taken away.
