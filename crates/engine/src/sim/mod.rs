@@ -36,7 +36,7 @@ use campaign::{campaign, report, try_run, try_seed};
 use plan::Plan;
 
 /// Seeds of a normal test run.
-const SEEDS: u64 = 1_500;
+const SEEDS: u64 = 2_000;
 /// From so many seeds on every path must have been reached.
 const ALL_PATHS: u64 = 50_000;
 
