@@ -214,22 +214,29 @@ impl Core {
         waiter.finish(Ok(()));
     }
 
-    /// An operation that waited is refused: what it put goes, unless something newer has taken its place.
+    /// An operation that waited is refused: what it put goes, unless something newer has taken its place. A removal cannot be
+    /// refused: whoever hears of it relies on it, so it waits for the journal here, the only thing it needs to last.
     pub(crate) fn give_up(&self, id: u64, reason: RefuseReason) {
         let Some(waiter) = self.waiters.take(id) else { return };
-        if let (Some((hash, version)), Some(ns)) = (waiter.put, self.namespace_by_id(waiter.ns)) {
-            let mut shard = self.shard(hash).lock();
-            let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version).cloned();
-            if entry.is_some() || waiter.at.is_some_and(|at| shard.is_at(hash, at)) {
-                let (key, version) = (entry.as_ref().map_or(&[][..], Entry::key), self.take_version());
-                self.remove_locked(&mut shard, &ns, hash, key, version);
+        if let Some(ns) = self.namespace_by_id(waiter.ns) {
+            if let Some((hash, version)) = waiter.put {
+                self.withdraw(&ns, hash, version, waiter.at);
+                ns.counters.refuse(reason);
             }
-            drop(shard);
             // Whatever became of it, the older object must stay away.
             self.settle(&ns);
-            ns.counters.refuse(reason);
         }
         waiter.finish(Err(reason));
+    }
+
+    /// Removes what was put as this version, in DRAM or at that place.
+    fn withdraw(&self, ns: &NamespaceState, hash: u64, version: u64, at: Option<Location>) {
+        let mut shard = self.shard(hash).lock();
+        let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version).cloned();
+        if entry.is_some() || at.is_some_and(|at| shard.is_at(hash, at)) {
+            let (key, version) = (entry.as_ref().map_or(&[][..], Entry::key), self.take_version());
+            self.remove_locked(&mut shard, ns, hash, key, version);
+        }
     }
 
     pub(crate) fn remove(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
