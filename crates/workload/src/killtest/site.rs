@@ -21,8 +21,8 @@ use super::{
 use crate::{cql::ConnectOptions, fake_backend::FakeBackend, rng::Rng};
 
 const MIB: u64 = 1 << 20;
-/// What journal, metadata and file system take beside the flash file on a disk of its own.
-const BESIDE_FLASH: u64 = 96 * MIB;
+/// What journal, metadata and the file system itself (22 MiB of 292 for ext4) take beside the flash file on a disk of its own, and some.
+const BESIDE_FLASH: u64 = 128 * MIB;
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// A supervisor would start it again at once: for so long it may refuse.
 const RETRY_STARTS: Duration = Duration::from_secs(5);
