@@ -79,7 +79,7 @@ final class ChunkCache {
   private final boolean verify;
   private final ConcurrentHashMap<String, ChunkIdentity> identities = new ConcurrentHashMap<>();
   private final BlockingQueue<Runnable> tasks = new ArrayBlockingQueue<>(TASKS);
-  private final ThreadLocal<ByteBuffer> bounce = new ThreadLocal<>();
+  private final Scratch bounce = new Scratch();
   private volatile boolean ready;
   private volatile boolean closed;
 
@@ -194,12 +194,7 @@ final class ChunkCache {
   }
 
   private boolean bounce(ChunkKey key, int length, ByteBuffer heap) {
-    ByteBuffer direct = bounce.get();
-    if (direct == null || direct.capacity() < length) {
-      direct = ByteBuffer.allocateDirect(Math.max(length, 64 << 10));
-      bounce.set(direct);
-    }
-    direct.clear();
+    ByteBuffer direct = bounce.of(length);
     if (!get(key, length, direct)) {
       return false;
     }

@@ -10,7 +10,7 @@ import net.jpountz.lz4.LZ4SafeDecompressor;
  * is shorter, so its length on flash tells the form.
  */
 final class ChunkForm {
-  private static final ThreadLocal<ByteBuffer> PACKED = new ThreadLocal<>();
+  private static final Scratch PACKED = new Scratch();
 
   private ChunkForm() {}
 
@@ -33,12 +33,7 @@ final class ChunkForm {
 
   /** Turns the first bytes of a buffer into the chunk they are the shorter form of. */
   static boolean unpack(ByteBuffer buffer, int packed, int length) {
-    ByteBuffer copy = PACKED.get();
-    if (copy == null || copy.capacity() < packed) {
-      copy = ByteBuffer.allocateDirect(Math.max(packed, 64 << 10));
-      PACKED.set(copy);
-    }
-    copy.clear();
+    ByteBuffer copy = PACKED.of(packed);
     ByteBuffer source = buffer.duplicate();
     source.position(0).limit(packed);
     copy.put(source);
