@@ -75,7 +75,7 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
     Ok(match message {
         Message::Query(query) => {
             check_params(client, header, &query.params)?;
-            let named = named_keyspace(query.params.keyspace, highest(client));
+            let named = named_keyspace(query.params.keyspace, || highest(client));
             let keyspace = session_keyspace(named, session.as_deref());
             Asked::Query(client.here.plan(query.text, keyspace))
         }
@@ -85,11 +85,10 @@ fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Re
             let plan = prepared.plan(&client.here.schema());
             Asked::Execute(prepared, plan)
         }
-        Message::Batch(batch) => Asked::Batch(statements(
-            client,
-            &batch,
-            session_keyspace(named_keyspace(batch.params.keyspace, highest(client)), session.as_deref()),
-        )?),
+        Message::Batch(batch) => {
+            let named = named_keyspace(batch.params.keyspace, || highest(client));
+            Asked::Batch(statements(client, &batch, session_keyspace(named, session.as_deref()))?)
+        }
         _ => Asked::Prepare,
     })
 }
@@ -103,9 +102,9 @@ fn highest(client: &Client) -> Version {
 }
 
 /// The keyspace that a request names, as the database understands it: releases that speak v5 look at it in every version (seen on 4.1.9),
-/// older ones in none (seen on 3.11.19).
-fn named_keyspace(named: Option<&str>, highest: Version) -> Option<&str> {
-    named.filter(|_| highest >= Version::V5)
+/// older ones in none (seen on 3.11.19). Few requests name one: only these ask for the version, which all reactors share.
+fn named_keyspace(named: Option<&str>, highest: impl FnOnce() -> Version) -> Option<&str> {
+    named.filter(|_| highest() >= Version::V5)
 }
 
 /// What servers refuse before they look at the statement, so that hits and system tables must not answer it either.
@@ -267,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_keyspace_in_a_request_counts_where_the_database_looks_at_it() {
-        assert_eq!(named_keyspace(Some("ks"), Version::V5), Some("ks"));
-        assert_eq!(named_keyspace(Some("ks"), Version::V4), None, "it is executed in the session's");
-        assert_eq!(named_keyspace(None, Version::V5), None);
+        assert_eq!(named_keyspace(Some("ks"), || Version::V5), Some("ks"));
+        assert_eq!(named_keyspace(Some("ks"), || Version::V4), None, "it is executed in the session's");
+        assert_eq!(named_keyspace(None, || unreachable!("none is named")), None);
     }
 }

@@ -172,12 +172,13 @@ impl Door {
         }
     }
 
-    /// Sends an event to the clients on all reactors that want to hear of schema changes.
+    /// Tells clients of the schema changes that they have not heard of.
     fn announce_untold(self: &Arc<Self>) {
         let untold = std::mem::take(&mut *self.untold.lock());
         untold.iter().for_each(|event| self.announce(event));
     }
 
+    /// Sends an event to the clients on all reactors that want to hear of schema changes.
     fn announce(self: &Arc<Self>, event: &[u8]) {
         let event: Arc<[u8]> = event.into();
         for reactor in 0..self.reactors.count() {
