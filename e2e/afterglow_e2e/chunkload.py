@@ -2,7 +2,7 @@
 
 import random
 
-REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+from .drivers import REPLICATION
 
 
 def value(p, version=0):

@@ -16,7 +16,7 @@ use afterglow::door::cql::{Asked, CqlDoor, CqlDoorConfig, Later, PassThrough, Re
 use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Compression, Flags, Opcode, Version};
+use afterglow_cql::frame::{Compression, Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use fake::{Ask, Client, Fake, error_of, text_of};
@@ -366,17 +366,28 @@ fn use_moves_the_session_and_no_shared_connection() {
     assert!(!moved.contains(&connections[0]), "the connection without keyspace stays so: {seen:?}");
 }
 
+/// Answers STARTUP with an authenticator whose tokens Afterglow does not understand.
+fn wants_a_ticket(ask: &Ask) -> bool {
+    let mut body = Vec::new();
+    afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
+    ask.reply(Opcode::Authenticate, &body);
+    true
+}
+
+/// Sends user and password; what comes back.
+fn authenticate(client: &mut Client, user: &str, password: &str) -> Envelope {
+    let mut body = Vec::new();
+    AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
+    client.send(1, Opcode::AuthResponse, &body);
+    client.receive()
+}
+
 #[test]
 fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
     let users = Arc::new(Mutex::new(Vec::new()));
     let log = users.clone();
     let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
-        Opcode::Startup => {
-            let mut body = Vec::new();
-            afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
-            ask.reply(Opcode::Authenticate, &body);
-            true
-        }
+        Opcode::Startup => wants_a_ticket(ask),
         Opcode::AuthResponse => {
             let good = ask.envelope.body.ends_with(b"secret");
             log.lock().unwrap().push(ask.connection);
@@ -392,10 +403,7 @@ fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
     let log_in = |user: &str, password: &str, version| {
         let mut client = Client::connect(proxy.door.address(), version);
         assert_eq!(client.startup().header.opcode, Opcode::Authenticate);
-        let mut body = Vec::new();
-        AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
-        client.send(1, Opcode::AuthResponse, &body);
-        (client.receive(), client)
+        (authenticate(&mut client, user, password), client)
     };
     for &version in Version::ALL {
         let (answer, mut alice) = log_in("alice", "secret", version);
@@ -448,12 +456,7 @@ fn a_use_on_a_clients_own_connection_meets_no_other_request() {
     let (asked, open) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (log, kept) = (asked.clone(), open.clone());
     let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
-        Opcode::Startup => {
-            let mut body = Vec::new();
-            afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
-            ask.reply(Opcode::Authenticate, &body);
-            true
-        }
+        Opcode::Startup => wants_a_ticket(ask),
         Opcode::AuthResponse => {
             ask.reply(Opcode::AuthSuccess, &[0xff; 4]);
             true
@@ -468,10 +471,7 @@ fn a_use_on_a_clients_own_connection_meets_no_other_request() {
     let proxy = Proxy::before(fake.address);
     let mut client = Client::connect(proxy.door.address(), Version::V4);
     client.startup();
-    let mut body = Vec::new();
-    AuthResponse { token: Some(&AuthResponse::plain("alice", "secret")) }.encode(&mut body);
-    client.send(1, Opcode::AuthResponse, &body);
-    client.receive();
+    authenticate(&mut client, "alice", "secret");
     let texts = ["SELECT v FROM mine.a", "USE mine", "INSERT INTO mine (k) VALUES (1)"];
     for (stream, text) in (2..).zip(texts) {
         client.query(stream, text);

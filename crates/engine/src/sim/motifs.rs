@@ -5,9 +5,10 @@ use super::plan::{Expiry, Fault, HeldIo, Key, Maker, Modify, Race, Size, Weather
 use crate::disk::sim::SimRandom;
 
 /// Turns in which a checkpoint is complete, if nothing is held up.
-const CHECKPOINT_TURNS: u64 = 40;
+const CHECKPOINT_TURNS: u32 = 40;
 
 impl Maker<'_> {
+    /// [`Maker::push`], for steps that are themselves drawn from `r`.
     fn then(&mut self, what: What, r: &mut SimRandom) {
         self.push(r, what);
     }
@@ -186,7 +187,7 @@ impl Maker<'_> {
 
     fn checkpoint(&mut self, r: &mut SimRandom) {
         self.then(What::Checkpoint, r);
-        self.then(What::Idle { turns: CHECKPOINT_TURNS as u32 }, r);
+        self.then(What::Idle { turns: CHECKPOINT_TURNS }, r);
     }
 
     fn crash(&mut self, r: &mut SimRandom, machine: bool) {

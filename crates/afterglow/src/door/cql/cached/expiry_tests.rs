@@ -1,18 +1,16 @@
 //! For how long what a fill brought is served, by the clock that never steps.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::row::{Filled, encode_absent};
 use afterglow_cql::statement::parse;
-use afterglow_engine::disk::DeviceConfig;
-use afterglow_engine::{Cache, Config, NamespaceOptions};
+use afterglow_engine::Cache;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::testing::open_cache;
 use super::*;
-use crate::config::TablePolicies;
 
 const LICENCE: Licence = Licence::Exclusive { claim: 7 };
 
@@ -36,21 +34,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        let device = DeviceConfig { path: directory.path().join("flash"), size: 32 << 20 };
-        let mut config = Config::new(directory.path(), vec![device]);
-        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
-        let engine = Cache::open(config).unwrap();
-        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
-        let rows = engine.namespace("cql", options).unwrap();
-        let (intents, _) = IntentTable::open(&directory.path().join("intents"), 64, u64::MAX, false).unwrap();
-        let cache = RowCache::new(Parts {
-            rows,
-            intents,
-            unsettled: Vec::new(),
-            policies: Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() })),
-            hold: Duration::from_secs(600),
-            clock: Clock,
-        });
+        let (engine, cache) = open_cache(directory.path());
         let table = TableSchema {
             partition_key: vec![afterglow_cql::plan::Column::new("k", "int")],
             ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))

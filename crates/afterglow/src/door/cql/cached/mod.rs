@@ -18,6 +18,8 @@ mod scope;
 mod serial;
 mod setup;
 mod tables;
+#[cfg(test)]
+mod testing;
 mod write;
 
 use std::collections::HashMap;

@@ -221,31 +221,15 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use afterglow_cql::freshness::gate::Join;
-    use afterglow_engine::disk::DeviceConfig;
-    use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
 
-    use super::super::Parts;
-    use super::super::clock::Clock;
+    use super::super::testing::open_cache;
     use super::*;
-    use crate::config::{LivePolicies, TablePolicies};
 
     #[test]
     fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
         let dir = tempfile::tempdir().unwrap();
-        let device = DeviceConfig { path: dir.path().join("flash"), size: 32 << 20 };
-        let mut config = Config::new(dir.path(), vec![device]);
-        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
-        let engine = Cache::open(config).unwrap();
-        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
-        let rows = engine.namespace("cql", options).unwrap();
-        let (intents, _) = IntentTable::open(&dir.path().join("intents"), 64, u64::MAX, false).unwrap();
-        let policies = Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() }));
-        let hold = Duration::from_secs(600);
-        let cache =
-            RowCache::new(Parts { rows, intents, unsettled: Vec::new(), policies, hold, clock: Clock });
+        let (engine, cache) = open_cache(dir.path());
         let router = CachedRouter::new(cache.clone(), &engine.devices());
         let is_weak = |data_center: &str| {
             router.control(ControlState::Connected {

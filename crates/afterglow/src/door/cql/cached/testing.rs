@@ -1,0 +1,31 @@
+//! Help for the tests of this module.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
+
+use super::{Clock, Parts, RowCache};
+use crate::config::{LivePolicies, TablePolicies};
+
+/// An empty cache in that folder, and the engine that it lives on.
+pub fn open_cache(dir: &Path) -> (Cache, Arc<RowCache>) {
+    let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
+    let mut config = Config::new(dir, vec![device]);
+    (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+    let engine = Cache::open(config).unwrap();
+    let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+    let rows = engine.namespace("cql", options).unwrap();
+    let (intents, _) = IntentTable::open(&dir.join("intents"), 64, u64::MAX, false).unwrap();
+    let cache = RowCache::new(Parts {
+        rows,
+        intents,
+        unsettled: Vec::new(),
+        policies: Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() })),
+        hold: Duration::from_secs(600),
+        clock: Clock,
+    });
+    (engine, cache)
+}
