@@ -21,7 +21,8 @@ pub enum OpenError {
     Journal(#[from] MediaError),
     /// A device holds something that is not Afterglow's.
     #[error(
-        "{path} holds data that is not Afterglow's: choose another file, or delete this one if nobody needs it"
+        "{path} holds data that is not Afterglow's: choose another place, or clear this one if nobody needs it (delete the file; \
+         `blkdiscard --zeroout` the device)"
     )]
     Foreign {
         /// The device.

@@ -73,7 +73,8 @@ pub enum OpenError {
     },
     /// The file holds something else; it was not touched.
     #[error(
-        "{path} holds data that is not Afterglow's: choose another file, or delete this one if nobody needs it"
+        "{path} holds data that is not Afterglow's: choose another place, or clear this one if nobody needs it (delete the file; \
+         `blkdiscard --zeroout` the device)"
     )]
     Foreign {
         /// The file.
