@@ -32,8 +32,8 @@ pub struct Reclaim {
     keep: VecDeque<Entry>,
     reading: usize,
     copies: Copies,
-    /// Bytes of what lives in DRAM that may still be copied anew. A reclaim must gain something, also where more lives in DRAM
-    /// than fits flash.
+    /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
+    /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
     room: u32,
 }
 
@@ -54,6 +54,8 @@ enum Hot {
     Absent,
     /// It is in an open chunk.
     Copied,
+    /// It waits among the dirty.
+    Dirty,
     /// It is in DRAM alone now.
     GivenUp,
     /// Too many chunks wait for the device.
@@ -151,7 +153,10 @@ impl Driver {
                     reclaim.room -= entry.len.get();
                     continue;
                 }
-                Hot::GivenUp => {
+                hot @ (Hot::Dirty | Hot::GivenUp) => {
+                    if matches!(hot, Hot::Dirty) {
+                        reclaim.room -= entry.len.get();
+                    }
                     core.totals.copies_lost.inc();
                     shard.clear_if(hash, at);
                     continue;
@@ -287,6 +292,7 @@ fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Adm
         Err(DropReason::NoFreeSegment | DropReason::WriteFailed) => {
             reached!(ReclaimDirtied);
             shard.dram.mark_dirty(hash, version);
+            return Hot::Dirty;
         }
         Err(_) => {
             reached!(ReclaimRefused);

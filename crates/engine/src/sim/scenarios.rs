@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
-use super::plan::{Options, Setup};
+use super::plan::{Options, Setup, Size};
 use super::run::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
@@ -458,6 +458,26 @@ fn what_is_asked_for_all_the_time_survives_a_crash_however_often_its_segment_is_
         let life = crash(&mut world, life, Crash::Process);
         let lost = hot.iter().filter(|key| get(&life, key).is_none()).count();
         assert_eq!(lost, 0, "seed {seed}: old and hot, and not on flash");
+    }
+}
+
+#[test]
+fn an_idle_cache_writes_nothing_also_where_more_lives_in_dram_than_fits_flash() {
+    for seed in 0..8 {
+        let size = Size { shards: 1, lines: 120, dram: 120 << 10 };
+        let mut world =
+            World::new(&Setup { segment_kib: 16, segments: vec![10], size, ..Setup::plain(seed) });
+        let mut life = world.open();
+        for n in 0..40 + seed {
+            put(&life, format!("key-{n}").as_bytes(), &[1; 2700], 0);
+            pass(&mut world, &mut life, 3);
+        }
+        pass(&mut world, &mut life, 2000);
+        let before = life.core.stats().totals;
+        assert!(before.segments_reclaimed > 0, "no test: {before:?}");
+        pass(&mut world, &mut life, 2000);
+        let after = life.core.stats().totals;
+        assert_eq!(after.record_bytes, before.record_bytes, "seed {seed}: {:?}", life.core.stats());
     }
 }
 
