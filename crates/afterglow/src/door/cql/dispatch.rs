@@ -22,7 +22,7 @@ use super::{local, session_keyspace};
 use crate::metrics::{Path, RequestKind};
 
 /// Why a request is answered at once.
-enum Refusal {
+pub enum Refusal {
     Protocol(ProtocolError),
     Unprepared(Bytes),
 }
@@ -33,8 +33,8 @@ impl From<ProtocolError> for Refusal {
     }
 }
 
-/// Takes a QUERY, PREPARE, EXECUTE or BATCH.
-pub fn request(header: Header, body: Bytes, responder: Responder) {
+/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it.
+pub fn request(header: Header, body: Bytes, understood: Result<Asked, Refusal>, responder: Responder) {
     let client = responder.client().clone();
     let counters = &client.here.metrics.requests;
     counters.inc(match header.opcode {
@@ -43,7 +43,7 @@ pub fn request(header: Header, body: Bytes, responder: Responder) {
         Opcode::Execute => RequestKind::Execute,
         _ => RequestKind::Batch,
     });
-    match understand(&client, &header, &body) {
+    match understood {
         Ok(asked) => {
             let mut request = Request::new(header, body, asked, responder);
             if let Asked::Execute(prepared, _) = &request.asked
@@ -62,14 +62,15 @@ pub fn request(header: Header, body: Bytes, responder: Responder) {
 }
 
 /// Whether a request changes its connection's keyspace.
-pub fn is_use(client: &Client, header: &Header, body: &[u8]) -> bool {
-    match understand(client, header, body) {
-        Ok(Asked::Query(plan) | Asked::Execute(_, plan)) => matches!(*plan, Plan::Use(_)),
+pub fn is_use(understood: &Result<Asked, Refusal>) -> bool {
+    match understood {
+        Ok(Asked::Query(plan) | Asked::Execute(_, plan)) => matches!(**plan, Plan::Use(_)),
         _ => false,
     }
 }
 
-fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
+/// What a request asks for, in the keyspace that its client is in now.
+pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
     let session = client.keyspace();
     let (_, message) = message::parse(header, body)?;
     Ok(match message {

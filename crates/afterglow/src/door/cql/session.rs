@@ -138,12 +138,12 @@ impl Session {
         match header.opcode {
             Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch => {
                 // On a connection of its own a USE must not meet other requests: nobody could tell in which keyspace those are executed.
-                let apart = self.client.dedicated.borrow().is_some()
-                    && dispatch::is_use(&self.client, &header, &envelope.body);
+                let understood = dispatch::understand(&self.client, &header, &envelope.body);
+                let apart = self.client.dedicated.borrow().is_some() && dispatch::is_use(&understood);
                 if apart {
                     self.client.wait_until_in_flight(1).await;
                 }
-                dispatch::request(header, envelope.body, responder);
+                dispatch::request(header, envelope.body, understood, responder);
                 if apart {
                     self.client.wait_for_answers().await;
                 }
