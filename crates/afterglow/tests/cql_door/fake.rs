@@ -128,6 +128,7 @@ pub struct Fake {
     connections: Arc<AtomicUsize>,
     live: Arc<AtomicUsize>,
     down: Arc<AtomicBool>,
+    refused: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -140,10 +141,13 @@ impl Fake {
         let connections = Arc::<AtomicUsize>::default();
         let (live, down) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (alive, dead) = (live.clone(), down.clone());
+        let refused = Arc::<AtomicUsize>::default();
+        let refusals = refused.clone();
         let (all, counter) = (open.clone(), connections.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if dead.load(Ordering::SeqCst) {
+                    refusals.fetch_add(1, Ordering::SeqCst);
                     continue; // and so it is closed
                 }
                 let number = counter.fetch_add(1, Ordering::SeqCst);
@@ -157,13 +161,18 @@ impl Fake {
                 });
             }
         });
-        Self { address, open, connections, live, down }
+        Self { address, open, connections, live, down, refused }
     }
 
     /// From now on nobody can connect, or somebody can again; all connections are cut.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
         self.cut();
+    }
+
+    /// How many connections were closed at once while it was down.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
     }
 
     /// How many connections there are now.

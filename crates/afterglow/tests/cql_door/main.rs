@@ -1,6 +1,7 @@
 //! The CQL door between a client that sees every byte and a database that does what a test says.
 
 mod fake;
+mod logins;
 mod nodes;
 mod prepared;
 
@@ -16,8 +17,8 @@ use afterglow::door::cql::{Asked, CqlDoor, CqlDoorConfig, Later, PassThrough, Re
 use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Compression, Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Register};
+use afterglow_cql::frame::{Compression, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use fake::{Ask, Client, Fake, error_of, text_of};
 
@@ -366,60 +367,6 @@ fn use_moves_the_session_and_no_shared_connection() {
     assert!(!moved.contains(&connections[0]), "the connection without keyspace stays so: {seen:?}");
 }
 
-/// Answers STARTUP with an authenticator whose tokens Afterglow does not understand.
-fn wants_a_ticket(ask: &Ask) -> bool {
-    let mut body = Vec::new();
-    afterglow_cql::response::encode_authenticate("com.example.TicketAuthenticator", &mut body);
-    ask.reply(Opcode::Authenticate, &body);
-    true
-}
-
-/// Sends user and password; what comes back.
-fn authenticate(client: &mut Client, user: &str, password: &str) -> Envelope {
-    let mut body = Vec::new();
-    AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
-    client.send(1, Opcode::AuthResponse, &body);
-    client.receive()
-}
-
-#[test]
-fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
-    let users = Arc::new(Mutex::new(Vec::new()));
-    let log = users.clone();
-    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
-        Opcode::Startup => wants_a_ticket(ask),
-        Opcode::AuthResponse => {
-            let good = ask.envelope.body.ends_with(b"secret");
-            log.lock().unwrap().push(ask.connection);
-            match good {
-                true => ask.reply(Opcode::AuthSuccess, &[0xff; 4]),
-                false => ask.error(&ErrorBody::new(ErrorCode::BadCredentials, "wrong")),
-            }
-            true
-        }
-        _ => echo(ask),
-    });
-    let proxy = Proxy::before(fake.address);
-    let log_in = |user: &str, password: &str, version| {
-        let mut client = Client::connect(proxy.door.address(), version);
-        assert_eq!(client.startup().header.opcode, Opcode::Authenticate);
-        (authenticate(&mut client, user, password), client)
-    };
-    for &version in Version::ALL {
-        let (answer, mut alice) = log_in("alice", "secret", version);
-        assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
-        assert_eq!(alice.ask("SELECT v FROM ks.hers"), "SELECT v FROM ks.hers");
-        assert_eq!(alice.ask("SELECT cluster_name FROM system.local"), "fake");
-        let (answer, mut mallory) = log_in("mallory", "guess", version);
-        assert_eq!(error_of(&answer).0, ErrorCode::BadCredentials);
-        mallory.query(2, "SELECT v FROM ks.hers");
-        assert_eq!(error_of(&mallory.receive()).0, ErrorCode::Protocol);
-    }
-    let mut connections = users.lock().unwrap().clone();
-    connections.dedup();
-    assert_eq!(connections.len(), 6, "each client has its own connection");
-}
-
 #[test]
 fn a_schema_change_is_told_although_the_control_connection_is_lost_over_it() {
     let control = Arc::new(Mutex::new(None));
@@ -448,49 +395,6 @@ fn a_schema_change_is_told_although_the_control_connection_is_lost_over_it() {
     control.lock().unwrap().take().unwrap().event(&event);
     assert_eq!(client.receive().body, event[..]);
     assert!(!cut.load(Ordering::SeqCst), "the connection was lost");
-}
-
-#[test]
-fn a_use_on_a_clients_own_connection_meets_no_other_request() {
-    // What the database was asked, in which order, and the requests that it has not answered yet.
-    let (asked, open) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-    let (log, kept) = (asked.clone(), open.clone());
-    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
-        Opcode::Startup => wants_a_ticket(ask),
-        Opcode::AuthResponse => {
-            ask.reply(Opcode::AuthSuccess, &[0xff; 4]);
-            true
-        }
-        Opcode::Query if ask.text.contains("mine") => {
-            log.lock().unwrap().push(ask.text.clone());
-            kept.lock().unwrap().push(ask.clone());
-            true
-        }
-        _ => echo(ask),
-    });
-    let proxy = Proxy::before(fake.address);
-    let mut client = Client::connect(proxy.door.address(), Version::V4);
-    client.startup();
-    authenticate(&mut client, "alice", "secret");
-    let texts = ["SELECT v FROM mine.a", "USE mine", "INSERT INTO mine (k) VALUES (1)"];
-    for (stream, text) in (2..).zip(texts) {
-        client.query(stream, text);
-    }
-    // Each comes only when the one before has its answer.
-    for (nth, text) in (1..).zip(texts) {
-        nodes::wait_until("the database was asked", || !open.lock().unwrap().is_empty());
-        assert_eq!(asked.lock().unwrap()[nth - 1..], [text.to_owned()]);
-        let ask = open.lock().unwrap().remove(0);
-        match text.starts_with("USE") {
-            true => {
-                let mut body = Vec::new();
-                afterglow_cql::response::encode_set_keyspace("mine", &mut body);
-                ask.reply(Opcode::Result, &body);
-            }
-            false => ask.text_row("done"),
-        }
-        assert_eq!(client.receive().header.stream, nth as i16 + 1);
-    }
 }
 
 #[test]
@@ -570,6 +474,28 @@ fn versions_beyond_the_database_are_refused_in_its_words() {
     new.version = Version::V4;
     assert_eq!(new.startup().header.opcode, Opcode::Ready);
     assert_eq!(new.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+}
+
+#[test]
+fn a_level_that_the_database_does_not_know_is_refused_also_where_we_would_answer() {
+    for (highest, known) in [(Version::V4, false), (Version::V5, true)] {
+        let fake = Fake::start(highest, echo);
+        let proxy = Proxy::before(fake.address);
+        let mut client = proxy.client(Version::V4);
+        for text in ["SELECT key FROM system.local", "SELECT v FROM ks.t"] {
+            let mut body = Vec::new();
+            Query { text, params: QueryParams::new(Consistency::NodeLocal) }.encode(Version::V4, &mut body);
+            client.send(1, Opcode::Query, &body);
+            let answer = client.receive();
+            match known {
+                true => assert_eq!(answer.header.opcode, Opcode::Result, "{text}"),
+                false => {
+                    let words = "Unknown code 11 for a consistency level";
+                    assert_eq!(error_of(&answer), (ErrorCode::Protocol, words.into()), "{text}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
