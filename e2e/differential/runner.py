@@ -1,5 +1,6 @@
 """Sends the same statements down both paths and compares what comes back."""
 
+import itertools
 import random as randomness
 import struct
 import time
@@ -29,6 +30,10 @@ SYSTEM = (
 )
 CONSISTENCIES = (1, 6, 10, 4, 5, 7, 2, 3, 8, 9, 0, 11)
 WEIGHTS = (30, 30, 20, 10, 2, 1, 1, 1, 3, 1, 1, 0.3)
+# ANY, TWO, THREE and NODE_LOCAL: one replica agrees upon a transaction at these, and then nobody waits for it to be
+# written, or it is answered UNAVAILABLE. Reads show it sooner or later, or never: sooner where a serial read completes
+# it, as Afterglow does to know the outcome.
+UNCOMMITTED = (0, 2, 3, 11)
 # Prepared statements that are kept to be executed again.
 KEPT = 60
 
@@ -118,6 +123,8 @@ class Options:
         self.consistency = random.choices(CONSISTENCIES, WEIGHTS)[0]
         if statement.text.startswith("USE"):
             self.consistency = 1  # Afterglow asks for the keyspace by itself, at a level of its own
+        if statement.conditional and self.consistency in UNCOMMITTED:
+            self.consistency = 1
         self.skip_metadata = random.random() < 0.4
         self.page_size = random.choices((5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1))[0]
         self.paging_state = None
@@ -369,11 +376,14 @@ class Runner:
             time.sleep(0.002)
         answers = self.unprepared(used, version, request, self.both(version, request))
         if not statement.read:
-            self.recent.append(f"{version} {what} {options.timestamp} {statement.text}")
+            self.recent.append(f"v{version} {what} level {options.consistency} {options.timestamp} {statement.text}")
+        known = len(self.differences)
         self.judge(statement, version, options, answers, request, what)
         if not statement.read:
             return
         for _ in range(self.random.choice((0, 1, 1, 2))):
+            if len(self.differences) > known:
+                return  # what was read before is not there any more
             opcode, body, flags = request(self.through)
             again = self.through.clients[version].request(opcode, body, flags)
             self.requests += 1
@@ -470,11 +480,29 @@ class Runner:
         if statement.table is not None:
             here = [write for write in self.recent if f".{statement.table.name}" in write]
             lines += [f"  before: {write}" for write in here[-12:]]
-        self.differences.append("\n".join(lines))
-        # What differs now would differ again and again.
         if statement.table is not None:
-            for side in self.sides:
-                side.clients[4].query(side.text(f"TRUNCATE {KEYSPACE}.{statement.table.name}"))
+            lines += self.evidence(statement.table)
+            self.empty(statement.table)
+        self.differences.append("\n".join(lines))
+
+    def evidence(self, table):
+        """What the database has in both copies, with write times: is it they that differ, or what Afterglow says?"""
+        values = [column for column in table.values if not column.kind.multicell and not column.counter]
+        asked = ", ".join([column.name for column in table.key] + [f"writetime({column.name})" for column in values])
+        for side in (self.direct, self.past):
+            answer = side.clients[4].query(side.text(f"SELECT JSON {asked} FROM {KEYSPACE}.{table.name} LIMIT 20"))
+            yield f"  {side.keyspace.decode()} has {bytes(answer.body)!r}"[:3000]
+
+    def empty(self, table):
+        """What differs now would differ again and again. What Paxos has agreed upon may come back after a TRUNCATE."""
+        texts = [f"TRUNCATE {KEYSPACE}.{table.name}"]
+        keys = table.of("partition")
+        for pairs in itertools.product(*(column.domain for column in keys)) if not table.counter else ():
+            equal = [f"{column.name} = {literal}" for column, (literal, _) in zip(keys, pairs, strict=True)]
+            texts.append(f"DELETE FROM {KEYSPACE}.{table.name} WHERE {' AND '.join(equal)}")
+        for side in self.sides:
+            for text in texts:
+                side.clients[4].query(side.text(text))
 
     def close(self):
         for side in (*self.sides, self.past):
