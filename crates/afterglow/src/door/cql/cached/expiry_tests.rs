@@ -9,7 +9,7 @@ use afterglow_engine::Cache;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::testing::open_cache;
+use super::testing::{cache_of_boot, open_cache};
 use super::*;
 
 const LICENCE: Licence = Licence::Exclusive { claim: 7 };
@@ -27,8 +27,8 @@ struct Stage {
     cache: Arc<RowCache>,
     plan: ReadPlan,
     key: RowKey,
-    _engine: Cache,
-    _directory: TempDir,
+    engine: Cache,
+    directory: TempDir,
 }
 
 impl Stage {
@@ -45,7 +45,7 @@ impl Stage {
         };
         let mut key = RowKey::new();
         plan.key.bind(|_| None, &mut key).unwrap();
-        Self { cache, plan, key, _engine: engine, _directory: directory }
+        Self { cache, plan, key, engine, directory }
     }
 
     fn lead(&self) -> Ticket<Waiter> {
@@ -68,8 +68,12 @@ impl Stage {
     }
 
     fn served(&self) -> Result<Row, MissReason> {
-        match self.cache.look_up(&self.key) {
-            Lookup::Hit(hit) => self.cache.accept(&hit, LICENCE, self.plan.fingerprint),
+        self.served_by(&self.cache, LICENCE)
+    }
+
+    fn served_by(&self, cache: &RowCache, licence: Licence) -> Result<Row, MissReason> {
+        match cache.look_up(&self.key) {
+            Lookup::Hit(hit) => cache.accept(&hit, licence, self.plan.fingerprint),
             _ => Err(MissReason::Absent),
         }
     }
@@ -100,5 +104,22 @@ fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
         stage.cache.install(stage.fill(3, life), ticket);
         let heard = hears.try_recv().unwrap().expect("it is told");
         assert_eq!(heard.is_some(), shared, "{life:?}");
+    }
+}
+
+#[test]
+fn seconds_since_another_boot_make_no_row_young() {
+    let stage = Stage::new();
+    let bound = Licence::Bounded { seconds: 60 };
+    let fill = Fill { licence: bound, ..stage.fill(0, None) };
+    stage.cache.install(fill, stage.lead());
+    assert!(stage.served_by(&stage.cache, bound).is_ok());
+    for (boot, served) in [(1, true), (2, false)] {
+        let intents = stage.directory.path().join(format!("intents-{boot}"));
+        let restarted = cache_of_boot(boot, &stage.engine, &intents);
+        match stage.served_by(&restarted, bound) {
+            Ok(_) => assert!(served),
+            Err(reason) => assert!(!served && reason == MissReason::Unusable, "{reason:?}"),
+        }
     }
 }

@@ -54,11 +54,12 @@ pub type Waiter = oneshot::Sender<FillResult>;
 const WEAK_LIFE: Duration = Duration::from_secs(60);
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
-/// `claim u64 | filled_at u32 (seconds since boot) | life u32 (seconds)`, little endian, before the stored row.
+/// `claim u64 | filled_at u32 (seconds since boot) | life u32 (seconds)`, little endian, before the stored row. Rows that were not
+/// filled under `exclusive` have [`Parts::boot`] in the place of a claim.
 const PREFIX: usize = 16;
 /// The life of rows that end by no clock.
 const ENDLESS: u32 = u32::MAX;
-/// The claim of rows that were not filled under `exclusive`.
+/// No claim, and no boot.
 const NO_CLAIM: u64 = 0;
 
 /// A cached row: its bytes are checked and belong to the table shape that was asked for.
@@ -105,6 +106,8 @@ struct Parts {
     pub hold: Duration,
     /// Time.
     pub clock: Clock,
+    /// Names this boot of the machine: seconds since another one say nothing about age.
+    pub boot: u64,
 }
 
 /// Tables whose policy is remembered.
@@ -137,6 +140,7 @@ pub struct RowCache {
     unresolved: AtomicUsize,
     hold: Duration,
     clock: Clock,
+    boot: u64,
 }
 
 impl RowCache {
@@ -170,6 +174,7 @@ impl RowCache {
             unresolved: AtomicUsize::new(0),
             hold: parts.hold,
             clock: parts.clock,
+            boot: parts.boot,
         })
     }
 
@@ -263,11 +268,13 @@ impl RowCache {
         let (claim, times) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
         let (filled_at, life) = times.split_first_chunk::<4>().ok_or(MissReason::Corrupt)?;
         let life = u32::from_le_bytes(life.try_into().map_err(|_| MissReason::Corrupt)?);
-        let longest = match licence {
-            Licence::Exclusive { claim: present } if u64::from_le_bytes(*claim) == present => life,
-            Licence::Exclusive { .. } => return Err(MissReason::Unusable),
-            Licence::Bounded { seconds } => life.min(seconds),
+        let (present, longest) = match licence {
+            Licence::Exclusive { claim } => (claim, life),
+            Licence::Bounded { seconds } => (self.boot, life.min(seconds)),
         };
+        if u64::from_le_bytes(*claim) != present {
+            return Err(MissReason::Unusable);
+        }
         // The engine ends rows by the wall clock, which may have been set back since.
         if longest != ENDLESS {
             match self.age(u32::from_le_bytes(*filled_at)) {
@@ -333,7 +340,7 @@ impl RowCache {
         let Fill { plan: ReadPlan { table, .. }, key, licence, asked_at, .. } = fill;
         let claim = match licence {
             Licence::Exclusive { claim } => *claim,
-            Licence::Bounded { .. } => NO_CLAIM,
+            Licence::Bounded { .. } => self.boot,
         };
         let mut value = Vec::with_capacity(PREFIX + bytes.len());
         value.extend_from_slice(&claim.to_le_bytes());

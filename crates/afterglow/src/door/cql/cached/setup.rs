@@ -76,10 +76,11 @@ impl Cached {
         let clock = Clock;
         // Should they be replaced before the keeper runs, it finds another generation.
         let (generation, policies) = config.policies.current();
+        // Where the system does not tell, every start counts as a boot.
+        let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
         let present = Present {
             policies: policies_text(&policies),
-            boot_id: boot_id()
-                .map_or_else(|_| Uuid::new_v4().to_string(), |id| Uuid::from_bytes(id.0).to_string()),
+            boot_id: boot.to_string(),
             now: clock.now(),
             restart_grace: config.restart_grace,
         };
@@ -120,6 +121,7 @@ impl Cached {
             policies: config.policies.clone(),
             hold: config.unknown_outcome_hold,
             clock,
+            boot: boot.as_u64_pair().0,
         });
         let router = Arc::new(CachedRouter::new(cache, &config.engine.devices()));
         Ok(Cached { router, policies: config.policies.clone(), generation, instance })

@@ -16,16 +16,22 @@ pub fn open_cache(dir: &Path) -> (Cache, Arc<RowCache>) {
     let mut config = Config::new(dir, vec![device]);
     (config.memory, config.journal_size) = (64 << 20, 1 << 20);
     let engine = Cache::open(config).unwrap();
+    let rows = cache_of_boot(1, &engine, &dir.join("intents"));
+    (engine, rows)
+}
+
+/// The cache of a start in that boot of the machine, on an engine that may hold rows of others.
+pub fn cache_of_boot(boot: u64, engine: &Cache, intents: &Path) -> Arc<RowCache> {
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let rows = engine.namespace("cql", options).unwrap();
-    let (intents, _) = IntentTable::open(&dir.join("intents"), 64, u64::MAX, false).unwrap();
-    let cache = RowCache::new(Parts {
+    let (intents, _) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
+    RowCache::new(Parts {
         rows,
         intents,
         unsettled: Vec::new(),
         policies: Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() })),
         hold: Duration::from_secs(600),
         clock: Clock,
-    });
-    (engine, cache)
+        boot,
+    })
 }
