@@ -103,6 +103,11 @@ fn tables_cap(flash: u64, segment_size: u32) -> u64 {
     (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20) + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
 }
 
+/// Segments that reclaim keeps free: what may be written while it frees the next one, which takes it some milliseconds.
+pub fn free_target(segments: u32) -> u32 {
+    (segments / 128).clamp(3, 64)
+}
+
 /// Refuses a number of shards whose checkpoints would not fit the areas that were made for another.
 pub fn check_area(
     config: &Config,

@@ -98,6 +98,10 @@ impl EngineCounters {
         self.dropped[reason as usize].add(n);
     }
 
+    pub(crate) fn dropped_for(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize].get()
+    }
+
     pub(crate) fn snapshot(&self) -> EngineTotals {
         EngineTotals {
             dropped: all(&self.dropped),

@@ -30,13 +30,15 @@ pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Res
     let cache = Arc::new(open_when_released(engine_config(config, data_dir))?);
     let stats = cache.stats();
     tracing::info!(
-        "cache opened in {} ms, {found}; {} of flash in {} segments, {} free; of {} of memory {} are index",
+        "cache opened in {} ms, {found}; {} of flash in {} segments, {} free; of {} of memory {} are index, for {} \
+         objects on flash",
         started.elapsed().as_millis(),
         mebibytes(stats.segments * stats.segment_size),
         stats.segments,
         stats.segments_free,
         config.memory,
         mebibytes(stats.index_bytes),
+        stats.index_slots,
     );
     // Asked only as long as somebody else keeps the cache open.
     let asked = Arc::downgrade(&cache);

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub(crate) use checkpoint::Checkpoints;
 
-use crate::api::RefuseReason;
+use crate::api::{DropReason, RefuseReason};
 use crate::config::Config;
 use crate::core::Core;
 use crate::disk::{DeviceId, Done, Io, IoKind, IoOutput};
@@ -37,6 +37,9 @@ const SHORT_NAP: Duration = Duration::from_millis(5);
 
 /// Seconds that the wall clock may be set back without a word.
 const CLOCK_TOLERANCE: u64 = 60;
+
+/// Of so many slots of the index, one may be taken from another object without a word.
+const INDEX_TOLERANCE: u64 = 100;
 
 /// What an I/O in flight is for.
 #[derive(Debug)]
@@ -64,6 +67,7 @@ pub struct Driver {
     /// Objects with lower versions have waited long enough for their copy on flash.
     copy_below: u64,
     clock_warned: bool,
+    index_warned: bool,
     last_budget: u64,
     write_budget: Option<u64>,
     reinsertion: f64,
@@ -94,6 +98,7 @@ impl Driver {
             marks: VecDeque::new(),
             copy_below: 0,
             clock_warned: false,
+            index_warned: false,
             last_budget: now,
             write_budget: config.write_budget,
             reinsertion: config.reinsertion,
@@ -109,6 +114,7 @@ impl Driver {
     pub fn step(&mut self, out: &mut Vec<Io>) {
         let now = self.core.clock.millis();
         self.look_at_clock();
+        self.look_at_index();
         self.reserve_versions();
         self.core.journal.retry_poison();
         self.refill_budget(now);
@@ -193,6 +199,24 @@ impl Driver {
             );
         }
         self.clock_warned = behind > CLOCK_TOLERANCE;
+    }
+
+    /// Says once that the index is too small for what flash could hold.
+    fn look_at_index(&mut self) {
+        let lost = self.core.totals.dropped_for(DropReason::IndexFull);
+        if self.index_warned || lost == 0 {
+            return;
+        }
+        let slots = self.core.shards.iter().map(|shard| shard.index.slots() as u64).sum::<u64>();
+        if lost > slots / INDEX_TOLERANCE {
+            tracing::warn!(
+                lost,
+                slots,
+                "the index is full, and for each new object on flash another one is given up while its place is not needed: \
+                 configure more memory, of which a quarter is index, or larger objects"
+            );
+            self.index_warned = true;
+        }
     }
 
     fn reserve_versions(&self) {

@@ -487,7 +487,7 @@ fn build(
         closed: AtomicBool::new(false),
         marked: AtomicBool::new(false),
         spoiled: AtomicBool::new(false),
-        free_target: (table.len() / 64).clamp(3, 64),
+        free_target: geometry::free_target(table.len()),
         victims: VictimPopularity::default(),
         budget: config.write_budget.map(|b| AtomicI64::new((b * 3600) as i64)),
         blocking_reads: AtomicU32::new(0),

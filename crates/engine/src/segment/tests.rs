@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{AppendError, Object, Place, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig};
-use crate::disk::DeviceId;
+use crate::config::Config;
+use crate::disk::{DeviceId, DeviceInfo};
 use crate::format::record::{self, Meta};
+use crate::geometry;
 use crate::journal::Journal;
 use crate::media::MmapMedia;
 use crate::stats::EngineCounters;
@@ -26,8 +28,12 @@ struct Bench {
 
 impl Bench {
     fn new(dir: &TempDir, name: &str) -> Self {
-        let place = |n: u64| Place { device: DeviceId(0), offset: n * u64::from(SEGMENT) };
-        let table = Arc::new(SegmentTable::new((0..32).map(place).collect(), SEGMENT));
+        Self::with_segments(dir, name, SEGMENT)
+    }
+
+    fn with_segments(dir: &TempDir, name: &str, size: u32) -> Self {
+        let place = |n: u64| Place { device: DeviceId(0), offset: n * u64::from(size) };
+        let table = Arc::new(SegmentTable::new((0..32).map(place).collect(), size));
         table.finish_restore();
         let media = Arc::new(MmapMedia::create(&dir.path().join(name), 1 << 20).expect("made"));
         let journal = Arc::new(Journal::create(media, &[7; 16], 1, 0..0, 0).expect("made"));
@@ -112,4 +118,35 @@ fn memory_that_is_used_again_writes_nothing_of_what_it_held() {
         bench.streams.recycle(job);
     }
     assert_eq!(memory[0], memory[2], "nothing was used again");
+}
+
+/// What a user works out: values, and some for the keys. Headers, footers, checkpoints and what reclaim keeps free fit into the rest, and
+/// the index into a part of the default memory.
+#[test]
+fn four_gib_of_1_kib_values_fit_4_7_gib_of_flash_and_the_index_of_256_mib() {
+    let (flash, objects) = ((47u64 << 30) / 10 / 4096 * 4096, 4u64 << 20);
+    let config = Config::new("x", vec![]);
+    let info = DeviceInfo { size: flash, alignment: 512, path: "flash".into() };
+    let block = geometry::format(&config, &[info], [0; 16], 0, 1).expect("divided")[0];
+
+    let dir = TempDir::new();
+    let bench = Bench::with_segments(&dir, "one", block.segment_size);
+    let (mut records, mut first) = (0, None);
+    loop {
+        let meta = Meta { ns: 0, version: records + 1, expiry: 0, group: 0, epoch_slot: 0 };
+        let object = Object { hash: records, meta, key: &[7; 32], value: &[7; 1024] };
+        match bench.streams.append(StreamId::New, &object, 0, None) {
+            Ok(at) if *first.get_or_insert(at.segment) != at.segment => break,
+            Ok(_) => records += 1,
+            Err(_) => bench.write_all(),
+        }
+    }
+    // Reclaim begins with the segment that leaves no more than this free.
+    let full = block.segments - geometry::free_target(block.segments) - 1;
+    let room = records * u64::from(full);
+    assert!(room >= objects, "{room} records fit {full} segments of {records}");
+
+    let memory = geometry::memory(&config, flash, block.segment_size).expect("divided");
+    let slots = memory.lines as u64 * 8 * u64::from(config.shards);
+    assert!(slots / 10 * 9 >= objects, "an index of {slots} slots");
 }

@@ -1,63 +1,61 @@
-//! How an object is kept in the cache: a byte that says what follows, the client's flags and a cas token where there are
-//! any, then the value.
+//! How an object is kept in the cache: its value alone, unless it has a cas token of its own, which then comes before it. The client's
+//! flags are kept as the record's group (this door removes no groups), its marks as the record's partition (nor does it bump
+//! any): a value whose length is a power of two, as many are, takes no more blocks of flash than it must.
 //!
 //! The cas token is the engine's version, which survives eviction, flash and restart. Only what changes an object without
 //! changing its token (a touch, say, which memcached does in place) has to keep the token beside it.
 
-use afterglow_engine::Hit;
+use afterglow_engine::{Hit, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};
 
-const FLAGS: u8 = 1;
-const CAS: u8 = 2;
-const STALE: u8 = 4;
-const TOKEN_SENT: u8 = 8;
-const BINARY_KEY: u8 = 16;
-const KNOWN: u8 = FLAGS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
+/// Set in every object of this form: what was kept in another is not read.
+const OURS: u32 = 1;
+const CAS: u32 = 2;
+const STALE: u32 = 4;
+const TOKEN_SENT: u32 = 8;
+const BINARY_KEY: u32 = 16;
+const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
+/// A partition is what a token has in its highest 20 bits.
+const PARTITION_SHIFT: u32 = 44;
 
-/// Appends an object as it is kept.
-pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) {
+/// Appends what is kept of an object to `out`, and says what is kept beside it.
+pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
     let bits = [
-        (new.flags != 0, FLAGS),
         (matches!(new.cas, NewCas::Is(_)), CAS),
         (new.stale, STALE),
         (new.token_sent, TOKEN_SENT),
         (new.binary_key, BINARY_KEY),
     ];
-    out.reserve(13 + new.value.len());
-    out.push(bits.iter().filter(|(set, _)| *set).fold(0, |bits, (_, bit)| bits | bit));
-    if new.flags != 0 {
-        out.extend_from_slice(&new.flags.to_le_bytes());
-    }
+    let marks = bits.iter().filter(|(set, _)| *set).fold(OURS, |marks, (_, bit)| marks | bit);
+    out.reserve(8 + new.value.len());
     if let NewCas::Is(cas) = new.cas {
         out.extend_from_slice(&cas.to_le_bytes());
     }
     new.value.write(out);
+    PutOptions { expiry: new.expiry, group: new.flags, token: u64::from(marks) << PARTITION_SHIFT }
 }
 
 /// Reads an object as it was kept; `None` when that is not ours.
 pub fn decode(hit: &Hit) -> Option<Item<'_>> {
-    let (&bits, mut rest) = hit.value.split_first()?;
-    if bits & !KNOWN != 0 {
+    let (marks, mut value) = (hit.partition, &hit.value[..]);
+    if marks & OURS == 0 || marks & !KNOWN != 0 {
         return None;
     }
-    let mut item = Item {
-        cas: hit.version,
+    let mut cas = hit.version;
+    if marks & CAS != 0 {
+        let (own, after) = value.split_first_chunk()?;
+        (cas, value) = (u64::from_le_bytes(*own), after);
+    }
+    Some(Item {
+        value,
+        flags: hit.group,
+        cas,
         expiry: hit.expiry,
-        stale: bits & STALE != 0,
-        token_sent: bits & TOKEN_SENT != 0,
-        binary_key: bits & BINARY_KEY != 0,
+        stale: marks & STALE != 0,
+        token_sent: marks & TOKEN_SENT != 0,
+        binary_key: marks & BINARY_KEY != 0,
         ..Item::default()
-    };
-    if bits & FLAGS != 0 {
-        let (flags, after) = rest.split_first_chunk()?;
-        (item.flags, rest) = (u32::from_le_bytes(*flags), after);
-    }
-    if bits & CAS != 0 {
-        let (cas, after) = rest.split_first_chunk()?;
-        (item.cas, rest) = (u64::from_le_bytes(*cas), after);
-    }
-    item.value = rest;
-    Some(item)
+    })
 }
 
 #[cfg(test)]
@@ -67,8 +65,15 @@ mod tests {
 
     use super::*;
 
-    fn hit(value: &[u8]) -> Hit {
-        Hit { value: value.to_vec().into(), version: 77, expiry: 9, group: 0, partition: 0, tier: Tier::Dram }
+    fn hit(value: &[u8], group: u32, partition: u32) -> Hit {
+        Hit { value: value.to_vec().into(), version: 77, expiry: 9, group, partition, tier: Tier::Dram }
+    }
+
+    /// What the engine gives back of an object kept so.
+    fn kept(new: &NewItem<'_>) -> Hit {
+        let mut value = Vec::new();
+        let options = encode(new, &mut value);
+        Hit { expiry: options.expiry, ..hit(&value, options.group, (options.token >> 44) as u32) }
     }
 
     #[test]
@@ -81,9 +86,7 @@ mod tests {
         ] {
             let value = NewValue::Parts([b"ab", b"cd"]);
             let new = NewItem { value, flags, expiry: 9, cas, stale, token_sent, binary_key };
-            let mut kept = Vec::new();
-            encode(&new, &mut kept);
-            let hit = hit(&kept);
+            let hit = kept(&new);
             let cas = if let NewCas::Is(cas) = cas { cas } else { 77 };
             let expected = Item {
                 value: b"abcd",
@@ -99,10 +102,19 @@ mod tests {
         }
     }
 
+    /// One byte more, and records of 1 KiB values with keys of 32 bytes would take 64 bytes more each.
+    #[test]
+    fn a_value_with_flags_takes_no_byte_beside_itself() {
+        let value = NewValue::Parts([&[7; 1024], b""]);
+        let (cas, stale, token_sent, binary_key) = (NewCas::Fresh, false, false, true);
+        let new = NewItem { value, flags: u32::MAX, expiry: 9, cas, stale, token_sent, binary_key };
+        assert_eq!(kept(&new).value, [7; 1024][..]);
+    }
+
     #[test]
     fn what_is_not_ours_is_not_read() {
-        for bad in [&b""[..], b"\x20abc", b"\x01abc", b"\x02abcdefg", b"\x03abcdefghijk"] {
-            assert_eq!(decode(&hit(bad)), None, "{bad:?}");
+        for (bad, marks) in [(&b"abc"[..], 0), (b"abc", KNOWN + 1 + OURS), (b"abcdefg", OURS | CAS)] {
+            assert_eq!(decode(&hit(bad, 0, marks)), None, "{bad:?}");
         }
     }
 }

@@ -4,9 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use afterglow_engine::{
-    Ack, Change, Changed, Hit, Modified, Namespace, PutOptions, PutOutcome, RefuseReason,
-};
+use afterglow_engine::{Ack, Change, Changed, Hit, Modified, Namespace, PutOutcome, RefuseReason};
 use afterglow_memcache::{self as memcache, Action, Item, Mode, NewCas, Outcome, Reply, absolute, decide};
 use bytes::Bytes;
 
@@ -118,8 +116,7 @@ impl Store {
     /// Puts an object whatever is there, without looking.
     pub fn put(&self, key: &[u8], new: &memcache::NewItem<'_>, scratch: &mut Vec<u8>) -> Ack<PutOutcome> {
         scratch.clear();
-        object::encode(new, scratch);
-        let options = PutOptions { expiry: new.expiry, ..PutOptions::default() };
+        let options = object::encode(new, scratch);
         self.objects.submit_put(key, scratch, options)
     }
 
@@ -162,8 +159,7 @@ impl Store {
             memcache::Change::Remove => Change::Remove,
             memcache::Change::Put(new) => {
                 let mut value = Vec::new();
-                object::encode(&new, &mut value);
-                let options = PutOptions { expiry: new.expiry, ..PutOptions::default() };
+                let options = object::encode(&new, &mut value);
                 Change::Put { value: Bytes::from(value), options }
             }
         };
