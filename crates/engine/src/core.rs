@@ -176,9 +176,21 @@ impl Core {
     pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: Entry) {
         let mut victims = std::mem::take(&mut shard.victims);
         shard.dram.insert(entry, &mut victims);
+        self.evict_all(shard, victims);
+    }
+
+    /// The same where the DRAM tier has nothing of that hash.
+    pub(crate) fn insert_dram_absent(&self, shard: &mut Shard, entry: Entry) {
+        let mut victims = std::mem::take(&mut shard.victims);
+        shard.dram.insert_absent(entry, &mut victims);
+        self.evict_all(shard, victims);
+    }
+
+    fn evict_all(&self, shard: &mut Shard, mut victims: Vec<Entry>) {
         let full = !victims.is_empty();
         for victim in victims.drain(..) {
             self.evict(shard, &victim);
+            shard.keep_memory(victim.data);
         }
         shard.victims = victims;
         if full && let Some(next) = shard.dram.prefetch_victim() {

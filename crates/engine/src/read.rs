@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::api::{Hit, Lookup, MissReason, Tier};
-use crate::core::{Core, join};
+use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceId};
 use crate::dram::{Entry, EntryState};
 use crate::format::record::{self, Record};
@@ -225,6 +225,8 @@ impl FlashRead {
     fn resolve(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
         let at = self.slot.location();
         let seed = record::seed(self.core.hash_seed, self.generation, at.offset());
+        // Looked at again once the record has been checked, which takes as long as fetching it.
+        self.core.shard(self.hash).index.prefetch(self.hash);
         let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
             let moved = self.core.table.generation(at.segment) != self.generation
                 || self.core.shard(self.hash).index.peek(self.hash).is_none_or(|s| s.location() != at);
@@ -272,11 +274,12 @@ impl FlashRead {
             return Verdict::Unknown;
         }
         let bytes = found.key.len() + found.value.len();
-        if here && shard.dram.peek_hash(self.hash).is_none() && shard.dram.wants_copy(bytes) {
+        if here && shard.dram.wants_copy(bytes) && shard.dram.peek_hash(self.hash).is_none() {
+            shard.dram.prefetch_return(self.hash);
             let entry = Entry {
                 hash: self.hash,
                 version: found.meta.version,
-                data: join(found.key, found.value),
+                data: shard.join(found.key, found.value),
                 key_len: found.key.len() as u32,
                 expiry: found.meta.expiry,
                 group: found.meta.group,
@@ -284,7 +287,7 @@ impl FlashRead {
                 ns: found.meta.ns,
                 state: EntryState::Clean(at),
             };
-            self.core.insert_dram(&mut shard, entry);
+            self.core.insert_dram_absent(&mut shard, entry);
         }
         if !here {
             reached!(ReadRaced);

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
+
 use crate::sync::{Mutex, MutexGuard};
 
+use crate::core::join;
 use crate::dram::{DramTier, Entry, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};
 use crate::recovery::KillMap;
 use crate::segment::SegmentTable;
+
+/// Largest object whose memory is kept for the next one.
+const MAX_KEPT: usize = 16 << 10;
 
 /// What a shard's mutex guards.
 pub struct Shard {
@@ -24,6 +30,8 @@ pub struct Shard {
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
     pub victims: Vec<Entry>,
+    /// Memory of an object that was evicted.
+    spare: Option<BytesMut>,
     table: Arc<SegmentTable>,
 }
 
@@ -41,7 +49,16 @@ impl ShardSlot {
         let index = IndexWriter::with_lines(lines);
         let reader = index.reader();
         let (dram, sketch) = (DramTier::new(dram), FrequencySketch::new(sketch));
-        let state = Shard { index, dram, sketch, kills: None, collecting: false, victims: Vec::new(), table };
+        let state = Shard {
+            index,
+            dram,
+            sketch,
+            kills: None,
+            collecting: false,
+            victims: Vec::new(),
+            spare: None,
+            table,
+        };
         Self { index: reader, state: Mutex::new(state) }
     }
 
@@ -70,6 +87,23 @@ impl Shard {
             let kill = kills.entry(hash).or_default();
             *kill = (*kill).max(version);
         }
+    }
+
+    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of just its size: where one copy after the other
+    /// pushes another out, the allocator would be a good part of what that costs.
+    pub fn keep_memory(&mut self, data: Bytes) {
+        self.spare = if data.len() <= MAX_KEPT { data.try_into_mut().ok() } else { None };
+    }
+
+    /// Key and value in one allocation of their size.
+    pub fn join(&mut self, key: &[u8], value: &[u8]) -> Bytes {
+        let Some(mut again) = self.spare.take_if(|spare| spare.len() == key.len() + value.len()) else {
+            return join(key, value);
+        };
+        let (key_part, value_part) = again.split_at_mut(key.len());
+        key_part.copy_from_slice(key);
+        value_part.copy_from_slice(value);
+        again.freeze()
     }
 
     /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`. False when it is itself

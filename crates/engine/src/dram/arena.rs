@@ -107,7 +107,8 @@ impl Arena {
     pub(super) fn prefetch_removal(&self, at: u32) -> u64 {
         let Node { entry, queue, .. } = self.node(at);
         self.prefetch(entry.hash);
-        entry.data.first().into_iter().for_each(prefetch);
+        // Both ends: the allocator looks at what is before and behind.
+        entry.data.first().into_iter().chain(entry.data.last()).for_each(prefetch);
         match self.newer(at, *queue) {
             NIL => {}
             next => prefetch(self.node(next)),

@@ -4,6 +4,7 @@
 //! full bucket the oldest makes room. 8 bytes per remembered object.
 
 use super::arena::Queue;
+use crate::prefetch::prefetch;
 
 const WAYS: usize = 8;
 /// Room is made for a quarter more than is remembered, since buckets fill unevenly.
@@ -15,8 +16,15 @@ const FROM_MAIN: u32 = 1 << 31;
 /// A fingerprint with its origin bit, and the eviction stamp; fingerprint 0 is an empty place.
 type Mark = (u32, u32);
 
+/// The places of a bucket: one cache line.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Bucket([Mark; WAYS]);
+
+const EMPTY: Bucket = Bucket([(0, 0); WAYS]);
+
 pub(super) struct Ghost {
-    buckets: Vec<[Mark; WAYS]>,
+    buckets: Vec<Bucket>,
     /// Evictions from small and from main so far, wrapping.
     now: [u32; 2],
     /// Evictions from the same queue an entry is remembered for.
@@ -32,11 +40,16 @@ pub(super) struct Remembered {
 
 impl Ghost {
     pub(super) fn new() -> Self {
-        Self { buckets: vec![[(0, 0); WAYS]; MIN_BUCKETS], now: [0; 2], limit: 1 }
+        Self { buckets: vec![EMPTY; MIN_BUCKETS], now: [0; 2], limit: 1 }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.len() * size_of::<[Mark; WAYS]>()
+        self.buckets.len() * size_of::<Bucket>()
+    }
+
+    /// Asks for the bucket of a hash ahead of remembering or recalling it.
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&self.buckets[bucket_at(fingerprint(hash), self.buckets.len())]);
     }
 
     /// Sets how many evictions back it remembers; the table follows, in large steps.
@@ -49,8 +62,8 @@ impl Ghost {
     }
 
     fn resize(&mut self, buckets: usize) {
-        let old = std::mem::replace(&mut self.buckets, vec![[(0, 0); WAYS]; buckets]);
-        for mark in old.into_iter().flatten() {
+        let old = std::mem::replace(&mut self.buckets, vec![EMPTY; buckets]);
+        for mark in old.into_iter().flat_map(|bucket| bucket.0) {
             if self.age(&mark).is_some() {
                 self.place(bucket_at(mark.0 & !FROM_MAIN, buckets), mark);
             }
@@ -71,9 +84,9 @@ impl Ghost {
             None => 1,
             Some(age) => u32::MAX - age,
         };
-        let places = self.buckets[bucket].iter().map(worth).enumerate();
+        let places = self.buckets[bucket].0.iter().map(worth).enumerate();
         if let Some((least, _)) = places.min_by_key(|&(_, worth)| worth) {
-            self.buckets[bucket][least] = mark;
+            self.buckets[bucket].0[least] = mark;
         }
     }
 
@@ -91,8 +104,8 @@ impl Ghost {
     pub(super) fn recall(&mut self, hash: u64) -> Option<Remembered> {
         let print = fingerprint(hash);
         let bucket = bucket_at(print, self.buckets.len());
-        let at = self.buckets[bucket].iter().position(|mark| mark.0 & !FROM_MAIN == print)?;
-        let mark = std::mem::take(&mut self.buckets[bucket][at]);
+        let at = self.buckets[bucket].0.iter().position(|mark| mark.0 & !FROM_MAIN == print)?;
+        let mark = std::mem::take(&mut self.buckets[bucket].0[at]);
         let age = self.age(&mark)?;
         let from = [Queue::Small, Queue::Main][origin(&mark)];
         Some(Remembered { from, age })

@@ -96,27 +96,38 @@ impl DramTier {
     /// `victims`, oldest first; among them this one when it alone is beyond the budget.
     pub fn insert(&mut self, entry: Entry, victims: &mut Vec<Entry>) -> Option<Entry> {
         debug_assert!(entry.key_len as usize <= entry.data.len());
-        let hash = entry.hash;
-        let known = self.arena.find(hash);
-        if cost(&entry) + self.fixed_bytes() > self.budget {
-            let replaced = known.map(|at| self.arena.remove(at));
+        let Some(at) = self.arena.find(entry.hash) else {
+            self.insert_absent(entry, victims);
+            return None;
+        };
+        if !self.can_hold(&entry) {
             victims.push(entry);
-            return replaced;
+            return Some(self.arena.remove(at));
         }
-        if let Some(at) = known {
-            // An update counts as a use and keeps the object's place, also among the dirty: one written again and again would
-            // otherwise never be the oldest of those to copy to flash.
-            let node = self.arena.node_mut(at);
-            node.freq = (node.freq + 1).min(MAX_FREQ);
-            let replaced = self.arena.replace(at, entry);
-            self.make_room(0, victims);
-            return Some(replaced);
+        // An update counts as a use and keeps the object's place, also among the dirty: one written again and again would
+        // otherwise never be the oldest of those to copy to flash.
+        let node = self.arena.node_mut(at);
+        node.freq = (node.freq + 1).min(MAX_FREQ);
+        let replaced = self.arena.replace(at, entry);
+        self.make_room(0, victims);
+        Some(replaced)
+    }
+
+    /// Adds an object where none of the same hash is, which the caller has seen just now.
+    pub fn insert_absent(&mut self, entry: Entry, victims: &mut Vec<Entry>) {
+        debug_assert!(self.arena.find(entry.hash).is_none());
+        if !self.can_hold(&entry) {
+            victims.push(entry);
+            return;
         }
         self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
-        let queue = self.queue_for(hash);
+        let queue = self.queue_for(entry.hash);
         self.make_room(cost(&entry), victims);
         self.arena.insert(entry, queue);
-        None
+    }
+
+    fn can_hold(&self, entry: &Entry) -> bool {
+        cost(entry) + self.fixed_bytes() <= self.budget
     }
 
     /// Asks for what finding an object will look at.
@@ -124,10 +135,17 @@ impl DramTier {
         self.arena.prefetch(hash);
     }
 
+    /// Asks for what adding an object will look at.
+    pub fn prefetch_return(&self, hash: u64) {
+        self.ghost.prefetch(hash);
+    }
+
     /// Asks for what evicting the next victim will look at; its hash, if there is one in sight.
     pub fn prefetch_victim(&self) -> Option<u64> {
         let at = self.arena.ends(self.next_queue()).oldest;
-        (at != NIL).then(|| self.arena.prefetch_removal(at))
+        let hash = (at != NIL).then(|| self.arena.prefetch_removal(at))?;
+        self.ghost.prefetch(hash);
+        Some(hash)
     }
 
     /// Whether to take in a copy of an object that was read from flash, with so many bytes of key and value: always while there is
