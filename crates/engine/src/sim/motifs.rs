@@ -14,12 +14,13 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(12) {
+        match r.below(13) {
             0 | 1 => self.journal_goes_round(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
             5 | 6 => self.copies_held_up(r),
             7 => self.footer_held_up(r),
+            8 => self.changed_while_reinserted(r),
             _ => self.overtaken(r),
         }
     }
@@ -114,6 +115,36 @@ impl Maker<'_> {
         let count = 10 + r.below(50);
         self.press_hard(r, count);
         self.crash(r, false);
+    }
+
+    /// What does not stay in DRAM is removed or replaced while a reclaim reads it to write it again.
+    fn changed_while_reinserted(&mut self, r: &mut SimRandom) {
+        let size = Size { dram: 1 << 10, ..Size::random(r) };
+        self.then(What::Resize { size }, r);
+        self.crash(r, false);
+        for _ in 0..1 + r.below(3) {
+            let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
+            for &key in &keys {
+                self.put_large(key, r);
+            }
+            // Until what they are in is about the oldest.
+            let others = 4 + r.below(16);
+            self.press_hard(r, others);
+            self.read_all(&keys, r);
+            for &key in &keys {
+                let (after, turns) = (r.below(6) as u8, 5 + r.below(40) as u32);
+                self.then(What::HoldUp { io: HeldIo::Read, after, turns }, r);
+                let count = 1 + r.below(3);
+                self.press_hard(r, count);
+                if r.chance(0.7) {
+                    self.then(What::Remove { key }, r);
+                } else {
+                    self.put_large(key, r);
+                }
+            }
+            self.then(What::Idle { turns: 10 + r.below(40) as u32 }, r);
+            self.read_all(&keys, r);
+        }
     }
 
     /// A footer that recovery has written anew is overtaken by a checkpoint; the next index has another size.
@@ -241,15 +272,19 @@ impl Maker<'_> {
 
     /// Large objects, with time for their writes.
     fn press_hard(&mut self, r: &mut SimRandom, count: u64) {
-        let most = u64::from(self.setup.segment_kib) << 8;
         for _ in 0..count {
             let key = self.key(r);
-            let len = (most / 2 + r.below(most / 2 - 300)) as u32;
-            self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
+            self.put_large(key, r);
             for _ in 0..r.below(4) {
                 self.then(What::Turn { ms: r.below(50) as u32 }, r);
             }
         }
+    }
+
+    fn put_large(&mut self, key: Key, r: &mut SimRandom) {
+        let most = u64::from(self.setup.segment_kib) << 8;
+        let len = (most / 2 + r.below(most / 2 - 300)) as u32;
+        self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
     }
 
     fn put_up_to(&mut self, key: Key, most: u64, r: &mut SimRandom) {
