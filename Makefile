@@ -44,7 +44,7 @@ soak:
 mutants: tools
 	.venv/bin/python tools/mutants/run.py $(NAME)
 
-# The index and the journal under loom: every interleaving, within bounds.
+# The index, the journal, and what publishes places on flash, under loom: every interleaving, within bounds.
 models:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib --target-dir target/models loom_tests
 

@@ -26,7 +26,8 @@ pub struct Config {
     /// Whether the journal is mapped into memory, which is fastest. Without, it is written with `pwrite`: for processes that a failing
     /// disk must not end with a signal, such as a JVM. Default: mapped.
     pub mapped_journal: bool,
-    /// Bytes per second that may be written to flash, averaged over a day; `None` for no limit.
+    /// Bytes per second of objects that may be written to flash, averaged over an hour and more; `None` for no limit. Metadata, padding and
+    /// what reclaim writes again ([`Config::reinsertion`]) are on top.
     pub write_budget: Option<u64>,
     /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of all
     /// record bytes written. Default 0.15, 0 switches it off.

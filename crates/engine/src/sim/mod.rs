@@ -20,6 +20,8 @@ mod campaign;
 mod changes;
 mod checks;
 pub mod coverage;
+#[cfg(loom)]
+mod loom_tests;
 mod metadata;
 mod motifs;
 mod openings;

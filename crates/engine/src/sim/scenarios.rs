@@ -74,7 +74,7 @@ fn a_stream_that_stands_still_does_not_hold_up_the_journal() {
 }
 
 /// Puts `key` and has it be the first record of a segment on flash, and nowhere else.
-fn put_first_in_segment(world: &mut World, life: &mut Life, key: &[u8], value: &[u8]) {
+pub(super) fn put_first_in_segment(world: &mut World, life: &mut Life, key: &[u8], value: &[u8]) {
     life.core.streams.flush(u64::MAX, true);
     put(life, key, value, 0);
     let hash = life.core.hash(NS as u16, key);
