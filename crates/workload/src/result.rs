@@ -63,6 +63,9 @@ pub struct Load {
     pub table: TableSpec,
     /// Which records are asked for.
     pub distribution: Distribution,
+    /// Fraction of the records that is hot in `hotspot`.
+    #[serde(default = "default_hot_set")]
+    pub hot_set: f64,
     /// Fraction of the operations that read.
     pub read_ratio: f64,
     /// Threads.
@@ -75,6 +78,10 @@ pub struct Load {
     pub rate: Option<f64>,
     /// Seed of the choices.
     pub seed: u64,
+}
+
+fn default_hot_set() -> f64 {
+    crate::ycsb::HOT_SET
 }
 
 /// How it was warmed.

@@ -18,29 +18,35 @@ pub fn write_key(number: u64, key: &mut [u8; KEY_LEN]) {
     }
 }
 
+/// Words of a value after which its pattern of zeros repeats.
+const PERIOD: usize = 5;
+
 /// Fills `value` with the content of `field` of record `number` after write `version`: the version (8 bytes, little endian), then bytes that
-/// no compressor can shrink. `value` must have at least [`MIN_FIELD_LEN`] bytes.
-pub fn fill(number: u64, field: u32, version: u64, value: &mut [u8]) {
+/// no compressor can shrink, but for `zeros` percent of them. `value` must have at least [`MIN_FIELD_LEN`] bytes.
+pub fn fill(number: u64, field: u32, version: u64, zeros: u32, value: &mut [u8]) {
     value[..MIN_FIELD_LEN].copy_from_slice(&version.to_le_bytes());
     let seed = seed(number, field, version);
     for (i, chunk) in value[MIN_FIELD_LEN..].chunks_mut(8).enumerate() {
-        chunk.copy_from_slice(&word(seed, i)[..chunk.len()]);
+        chunk.copy_from_slice(&word(seed, i, zeros)[..chunk.len()]);
     }
 }
 
-/// The version of `value` if it is, in every byte, a content of `field` of record `number`.
-pub fn verify(number: u64, field: u32, value: &[u8]) -> Option<u64> {
+/// The version of `value` if it is, in every byte, a content of `field` of record `number` with so many percent of zeros.
+pub fn verify(number: u64, field: u32, zeros: u32, value: &[u8]) -> Option<u64> {
     let version = u64::from_le_bytes(value.get(..MIN_FIELD_LEN)?.try_into().ok()?);
     let seed = seed(number, field, version);
     let rest = value[MIN_FIELD_LEN..].chunks(8).enumerate();
-    rest.into_iter().all(|(i, chunk)| *chunk == word(seed, i)[..chunk.len()]).then_some(version)
+    rest.into_iter().all(|(i, chunk)| *chunk == word(seed, i, zeros)[..chunk.len()]).then_some(version)
 }
 
 fn seed(number: u64, field: u32, version: u64) -> u64 {
     mix(mix(mix(number).wrapping_add(u64::from(field))).wrapping_add(version))
 }
 
-fn word(seed: u64, i: usize) -> [u8; 8] {
+fn word(seed: u64, i: usize, zeros: u32) -> [u8; 8] {
+    if i % PERIOD * 100 < zeros as usize * PERIOD {
+        return [0; 8];
+    }
     mix(seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))).to_le_bytes()
 }
 
@@ -60,19 +66,30 @@ mod tests {
     #[test]
     fn verification_finds_every_kind_of_wrong_value() {
         let mut value = vec![0; 405];
-        fill(7, 3, 9, &mut value);
-        assert_eq!(verify(7, 3, &value), Some(9));
-        assert_eq!(verify(8, 3, &value), None, "another record's");
-        assert_eq!(verify(7, 2, &value), None, "another field's");
+        fill(7, 3, 9, 0, &mut value);
+        assert_eq!(verify(7, 3, 0, &value), Some(9));
+        assert_eq!(verify(8, 3, 0, &value), None, "another record's");
+        assert_eq!(verify(7, 2, 0, &value), None, "another field's");
         for byte in [0, 8, 200, 404] {
             let mut flipped = value.clone();
             flipped[byte] ^= 1;
-            assert_eq!(verify(7, 3, &flipped), None, "byte {byte} flipped");
+            assert_eq!(verify(7, 3, 0, &flipped), None, "byte {byte} flipped");
         }
         let mut torn = vec![0; 405];
-        fill(7, 3, 10, &mut torn);
+        fill(7, 3, 10, 0, &mut torn);
         torn[200..].copy_from_slice(&value[200..]);
-        assert_eq!(verify(7, 3, &torn), None, "half old, half new");
-        assert_eq!(verify(7, 3, &value[..7]), None, "too short");
+        assert_eq!(verify(7, 3, 0, &torn), None, "half old, half new");
+        assert_eq!(verify(7, 3, 0, &value[..7]), None, "too short");
+    }
+    #[test]
+    fn so_many_percent_are_zeros() {
+        for percent in [0, 20, 40, 100] {
+            let mut value = vec![0; 8 + 8 * 1000];
+            fill(7, 3, 9, percent, &mut value);
+            let zeros = value[8..].chunks(8).filter(|word| **word == [0; 8]).count();
+            assert_eq!(zeros, percent as usize * 10);
+            assert_eq!(verify(7, 3, percent, &value), Some(9));
+            assert_eq!(verify(7, 3, 60, &value), None, "other content than expected");
+        }
     }
 }

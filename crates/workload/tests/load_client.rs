@@ -28,6 +28,7 @@ fn table() -> TableSpec {
         records: RECORDS,
         fields: 3,
         field_size: 100,
+        zeros: 40,
     }
 }
 
@@ -57,6 +58,7 @@ fn options(backend: &FakeBackend, version: Version) -> RunOptions {
         load: Load {
             table: table(),
             distribution: Distribution::Sequential,
+            hot_set: 0.2,
             read_ratio: 1.0,
             threads: 1,
             connections: 2,

@@ -8,7 +8,7 @@ use afterglow_workload::{
         table::TableSpec,
     },
     result::{Load, RunResult},
-    ycsb::Distribution,
+    ycsb::{Distribution, HOT_SET},
 };
 
 use super::{
@@ -42,6 +42,9 @@ struct Shape {
     /// Which records are asked for.
     #[arg(long, value_enum, default_value_t = Distribution::Zipfian)]
     distribution: Distribution,
+    /// Fraction of the records that get 80 % of the requests with `--distribution hotspot`.
+    #[arg(long, default_value_t = HOT_SET, value_parser = fraction)]
+    hot_set: f64,
     /// Fraction of the operations that read; the others update one field.
     #[arg(long, default_value_t = 1.0, value_parser = fraction)]
     read_ratio: f64,
@@ -135,6 +138,7 @@ pub fn run(options: Options) -> Outcome {
         load: Load {
             table,
             distribution: shape.distribution,
+            hot_set: shape.hot_set,
             read_ratio: shape.read_ratio,
             threads: usize::from(shape.threads),
             connections: usize::from(shape.connections) * usize::from(shape.threads),

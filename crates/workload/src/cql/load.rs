@@ -158,8 +158,9 @@ impl Work for Loader<'_> {
         let mut key = [0; KEY_LEN];
         values::write_key(op.number, &mut key);
         envelope[template.place(0)].copy_from_slice(&key);
-        for field in 0..self.options.table.fields {
-            values::fill(op.number, field, 0, &mut envelope[template.place(field as usize + 1)]);
+        let table = &self.options.table;
+        for field in 0..table.fields {
+            values::fill(op.number, field, 0, table.zeros, &mut envelope[template.place(field as usize + 1)]);
         }
         self.in_flight += 1;
         Some(op)

@@ -96,7 +96,8 @@ pub fn run(
     mut progress: impl FnMut(Progress),
 ) -> Result<RunResult, Box<dyn std::error::Error>> {
     let shared = Shared::default();
-    let chooser = KeyChooser::new(options.load.distribution, options.load.table.records);
+    let chooser = KeyChooser::new(options.load.distribution, options.load.table.records)
+        .with_hot_set(options.load.hot_set);
     // Without a warm-up every operation counts, also the first: none may begin before measuring does.
     if matches!(options.warm, Warm::For(duration) if duration.is_zero()) {
         shared.advance(Phase::Measure);
@@ -381,7 +382,8 @@ impl<'a> Reader<'a> {
         let right_key = cells.next() == Some(Some(&key[..]));
         let right_fields = (0..table.fields).zip(cells.by_ref()).filter(|(field, cell)| {
             cell.is_some_and(|c| {
-                c.len() == table.field_size as usize && values::verify(number, *field, c).is_some()
+                c.len() == table.field_size as usize
+                    && values::verify(number, *field, table.zeros, c).is_some()
             })
         });
         let complete = right_fields.count() == table.fields as usize && cells.next().is_none();
@@ -416,7 +418,8 @@ impl Work for Reader<'_> {
             let field = self.rng.below(u64::from(self.options.load.table.fields)) as u32;
             let template = &self.updates[field as usize];
             let envelope = template.append(stream, out);
-            values::fill(number, field, self.next_version, &mut envelope[template.place(0)]);
+            let zeros = self.options.load.table.zeros;
+            values::fill(number, field, self.next_version, zeros, &mut envelope[template.place(0)]);
             envelope[template.place(1)].copy_from_slice(&key);
             self.next_version += 1;
         } else {

@@ -23,6 +23,10 @@ pub struct TableSpec {
     /// Bytes of a field.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(MIN_FIELD_LEN as i64..=1_048_576))]
     pub field_size: u32,
+    /// Percent of a field's bytes that are zeros, for tables that can be compressed; the rest is random.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
+    #[serde(default)]
+    pub zeros: u32,
 }
 
 /// Accepts names that need no quoting: they go into statements as they are.

@@ -270,7 +270,7 @@ impl<'a> Client<'a> {
         let value = match rows.as_slice() {
             [] => None,
             [row] if row.len() == 2 && row[0].as_deref() == Some(name.as_bytes()) => {
-                Some(row[1].as_deref().and_then(|v| values::verify(key, 0, v)).unwrap_or(GARBAGE))
+                Some(row[1].as_deref().and_then(|v| values::verify(key, 0, 0, v)).unwrap_or(GARBAGE))
             }
             _ => Some(GARBAGE),
         };
@@ -287,7 +287,7 @@ impl<'a> Client<'a> {
         let mut values = ValuesBuilder::positional();
         values.push(Value::Bytes(name.as_bytes()));
         if value.is_some() {
-            values::fill(key, 0, number, &mut bytes);
+            values::fill(key, 0, number, 0, &mut bytes);
             values.push(Value::Bytes(&bytes));
         }
         let start = self.now();

@@ -55,6 +55,11 @@ pub enum Distribution {
     Sequential,
 }
 
+/// Fraction of the records that is hot in YCSB's `hotspot`, by default.
+pub const HOT_SET: f64 = 0.2;
+/// Fraction of the requests that these get.
+const HOT_REQUESTS: f64 = 0.8;
+
 /// A key chooser over `0..records`, made as YCSB's CoreWorkload makes it. Clones draw independently and share no state.
 #[derive(Clone, Debug)]
 pub struct KeyChooser {
@@ -83,10 +88,18 @@ impl KeyChooser {
             Distribution::Zipfian => Kind::Scrambled(ScrambledZipfian::new(0, records)),
             Distribution::PlainZipfian => Kind::Zipfian(Zipfian::new(0, records - 1)),
             Distribution::Latest => Kind::Latest(SkewedLatest::new(records - 1)),
-            Distribution::Hotspot => Kind::Hotspot(Hotspot::new(0, records - 1, 0.2, 0.8)),
+            Distribution::Hotspot => Kind::Hotspot(Hotspot::new(0, records - 1, HOT_SET, HOT_REQUESTS)),
             Distribution::Sequential => Kind::Sequential(Sequential::new(0, records - 1)),
         };
         Self { kind, records }
+    }
+
+    /// Another hot set of `hotspot` than YCSB's default: so large a fraction of the records gets 80 % of the requests. Others stay as they are.
+    pub fn with_hot_set(mut self, fraction: f64) -> Self {
+        if let Kind::Hotspot(hotspot) = &mut self.kind {
+            *hotspot = Hotspot::new(0, self.records - 1, fraction, HOT_REQUESTS);
+        }
+        self
     }
 
     /// Starts a sequential chooser at `first`, so that several threads do not walk in step; others stay as they are.
@@ -134,6 +147,14 @@ mod tests {
                 assert!((0..10_000).all(|_| chooser.next(&mut rng) < records), "{distribution:?} {records}");
             }
         }
+    }
+
+    #[test]
+    fn a_hot_set_of_another_size_gets_as_many_requests() {
+        let mut chooser = KeyChooser::new(Distribution::Hotspot, 1000).with_hot_set(0.3);
+        let mut rng = Rng::new(5);
+        let hot = (0..100_000).filter(|_| chooser.next(&mut rng) < 300).count();
+        assert!((79_000..81_000).contains(&hot), "{hot}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{
     },
     report::median,
     result::{Load, RunResult, VOID_ABOVE},
-    ycsb::Distribution,
+    ycsb::{Distribution, HOT_SET},
 };
 
 /// What is measured.
@@ -140,7 +140,7 @@ impl Bench<'_> {
     }
 
     fn table(&self, name: &str, records: u64, field_size: u32) -> TableSpec {
-        TableSpec { keyspace: KEYSPACE.into(), table: name.into(), records, fields: 1, field_size }
+        TableSpec { keyspace: KEYSPACE.into(), table: name.into(), records, fields: 1, field_size, zeros: 0 }
     }
 
     fn connect(&self) -> ConnectOptions {
@@ -198,6 +198,7 @@ impl Bench<'_> {
             load: Load {
                 table: shape.table.clone(),
                 distribution: shape.distribution,
+                hot_set: HOT_SET,
                 read_ratio: 1.0,
                 threads: 1,
                 connections: shape.lanes.0,
