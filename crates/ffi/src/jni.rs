@@ -5,13 +5,15 @@
 //! [`aglow_status`], and leaves its message in the log.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
-use afterglow_engine::{Cache, Config, DeviceConfig, Namespace, PutOptions, PutOutcome};
+use afterglow_engine::{Cache, Config, DeviceConfig, Hit, Namespace, PutOptions, PutOutcome};
 
 use crate::cache::{open, options};
 use crate::error::{Failure, aglow_status, catch};
 use crate::keys::aglow_keys;
 use crate::memory::{bytes, copy_out, free, reference};
+use crate::reads::Reads;
 use crate::{log, stats};
 
 /// Nothing was found.
@@ -21,6 +23,16 @@ const MISS: i64 = -100;
 pub struct Door {
     cache: Cache,
     ns: Namespace,
+    reads: Reads,
+}
+
+/// What a door is opened with.
+struct Settings {
+    config: Config,
+    namespace: String,
+    flags: u32,
+    /// The longest that a read of flash is waited for.
+    timeout: Duration,
 }
 
 /// Outcome of an entry point; failures go to the log.
@@ -53,9 +65,10 @@ unsafe fn input<'a>(at: i64, length: i64, what: &str) -> Result<&'a [u8], Failur
     unsafe { bytes(address(at), len(length)?, what) }
 }
 
-/// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`. Also the name of the namespace and its flags.
-fn parse(text: &str) -> Result<(Config, String, u32), Failure> {
+/// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`.
+fn parse(text: &str) -> Result<Settings, Failure> {
     let (mut config, mut namespace, mut flags) = (Config::new("", Vec::new()), "rows".to_owned(), 0);
+    let mut timeout = Duration::from_millis(250);
     config.mapped_journal = false;
     for line in text.lines() {
         let wrong = || Failure::argument(format!("cannot understand {line:?}"));
@@ -74,11 +87,12 @@ fn parse(text: &str) -> Result<(Config, String, u32), Failure> {
             "segment" => config.segment_size = Some(number()?.try_into().map_err(|_| wrong())?),
             "write_budget" => config.write_budget = Some(number()?),
             "reads" => config.max_blocking_reads = number()?.try_into().map_err(|_| wrong())?,
+            "timeout" => timeout = Duration::from_millis(number()?),
             "flags" => flags = number()?.try_into().map_err(|_| wrong())?,
             _ => return Err(wrong()),
         }
     }
-    Ok((config, namespace, flags))
+    Ok(Settings { config, namespace, flags, timeout })
 }
 
 /// Which form of these entry points this is; the Java side refuses another.
@@ -106,12 +120,13 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
         let text = unsafe { input(config, config_len, "configuration")? };
         let text =
             std::str::from_utf8(text).map_err(|_| Failure::argument("the configuration is not UTF-8"))?;
-        let (config, namespace, flags) = parse(text)?;
+        let Settings { config, namespace, flags, timeout } = parse(text)?;
         let options = options(flags)?;
+        let reads = Reads::new(config.max_blocking_reads, timeout);
         let cache = open(config)?;
         let ns = cache.namespace(&namespace, options);
         let ns = ns.map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))?;
-        Ok(Box::into_raw(Box::new(Door { cache, ns })).expose_provenance() as i64)
+        Ok(Box::into_raw(Box::new(Door { cache, ns, reads })).expose_provenance() as i64)
     });
     opened.unwrap_or_else(|failure| {
         let room = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
@@ -123,7 +138,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
     })
 }
 
-/// Looks a key up, with one read on this thread if need be. The length of the value, which is copied if it fits; or -100 for a miss.
+/// Looks a key up, with one read on this thread if need be, which is waited for no longer than the door's limit. The length of the value, which is copied if it fits; or -100 for a miss.
 ///
 /// # Safety
 /// The handle is a door's, the addresses are those of so many bytes that stay valid during the call.
@@ -140,10 +155,46 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
     enter(|| {
         // SAFETY: the caller's promise.
         let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
-        let Some(hit) = door.ns.get_blocking(key) else { return Ok(MISS) };
+        let Some(hit) = door.reads.get(&door.cache, &door.ns, key) else { return Ok(MISS) };
         // SAFETY: the caller's promise. What does not fit is asked for again with a larger buffer.
         unsafe { copy_out(&hit.value, address(buffer), len(capacity)?) };
         Ok(hit.value.len() as i64)
+    })
+}
+
+/// Looks two keys of one length up, whose bytes follow each other at `keys`; if both are on flash they are read at once. The length of the first
+/// value, which is copied if it fits, or -100 for a miss; that of the second goes to `second_len`.
+///
+/// # Safety
+/// As for `get`; `second_len` is the address of 8 bytes that nobody else uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_getTwo(
+    _: *mut c_void,
+    _: *mut c_void,
+    handle: i64,
+    keys: i64,
+    key_len: i64,
+    buffer: i64,
+    capacity: i64,
+    second: i64,
+    second_capacity: i64,
+    second_len: i64,
+) -> i64 {
+    enter(|| {
+        // SAFETY: the caller's promise.
+        let (door, keys) = unsafe { (door(handle)?, input(keys, 2 * key_len, "keys")?) };
+        let (one, two) = keys.split_at(keys.len() / 2);
+        let [one, two] = door.reads.get_two(&door.cache, &door.ns, [one, two]);
+        let give = |hit: Option<Hit>, to: i64, room: i64| {
+            let Some(hit) = hit else { return Ok(MISS) };
+            // SAFETY: the caller's promise.
+            unsafe { copy_out(&hit.value, address(to), len(room)?) };
+            Ok(hit.value.len() as i64)
+        };
+        let found = give(two, second, second_capacity)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found.to_ne_bytes(), address(second_len), size_of::<i64>()) };
+        give(one, buffer, capacity)
     })
 }
 

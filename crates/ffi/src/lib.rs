@@ -17,6 +17,7 @@ mod keys;
 mod log;
 mod memory;
 mod objects;
+mod reads;
 mod stats;
 
 pub use cache::{

@@ -36,6 +36,13 @@ final class ChunkCache {
      */
     int get(byte[] key, ByteBuffer direct);
 
+    /**
+     * The same for two keys of one length at once.
+     *
+     * @param lengths where the lengths of both go
+     */
+    void getTwo(byte[] key, ByteBuffer direct, byte[] next, ByteBuffer second, int[] lengths);
+
     boolean put(byte[] key, byte[] value, int length, int group);
 
     void removeGroup(int group);
@@ -87,6 +94,8 @@ final class ChunkCache {
   final LongAdder hits = new LongAdder();
 
   final LongAdder queueHits = new LongAdder();
+  final LongAdder aheadHits = new LongAdder();
+  final LongAdder aheadUseless = new LongAdder();
   final LongAdder misses = new LongAdder();
   final LongAdder bypassed = new LongAdder();
   final LongAdder unidentified = new LongAdder();
@@ -137,7 +146,7 @@ final class ChunkCache {
     }
     ChunkKey key = new ChunkKey(identity, position, length);
     popularity.count(key.hash);
-    if (!find(key, length, buffer)) {
+    if (!find(file, key, position, length, buffer)) {
       misses.increment();
       buffer.clear();
       return new Read(key, identity, length, null);
@@ -171,7 +180,16 @@ final class ChunkCache {
     return thread.startsWith("Native-Transport-Requests") || thread.startsWith("ReadStage");
   }
 
-  private boolean find(ChunkKey key, int length, ByteBuffer buffer) {
+  private boolean find(ChunkFile file, ChunkKey key, long position, int length, ByteBuffer buffer) {
+    Ahead ahead = Ahead.ofThread();
+    int place = ahead.step(file.spans, position, length);
+    if (ahead.keeps()) {
+      if (ahead.give(key, buffer)) {
+        aheadHits.increment();
+        return true;
+      }
+      aheadUseless.increment();
+    }
     FillQueue.Waiting waiting = queue.find(key);
     if (waiting != null) {
       buffer.clear();
@@ -180,7 +198,16 @@ final class ChunkCache {
       return true;
     }
     try {
-      return buffer.isDirect() ? get(key, length, buffer) : bounce(key, length, buffer);
+      if (!buffer.isDirect()) {
+        return bounce(key, length, buffer);
+      }
+      long next = position + length;
+      int nextLength = file.spans.goesOn(place) ? file.lengthAt(next) : 0;
+      if (nextLength == 0) {
+        return get(key, length, buffer);
+      }
+      ChunkKey nextKey = new ChunkKey(file.identity, next, nextLength);
+      return getTwo(key, length, buffer, nextKey, nextLength, ahead);
     } catch (Throwable e) {
       errors.increment();
       return false;
@@ -188,7 +215,23 @@ final class ChunkCache {
   }
 
   private boolean get(ChunkKey key, int length, ByteBuffer direct) {
-    int found = store.get(key.bytes, direct);
+    return is(store.get(key.bytes, direct), length, direct);
+  }
+
+  /** Reads the chunk behind it together with a chunk, and keeps it for this thread. */
+  private boolean getTwo(
+      ChunkKey key, int length, ByteBuffer direct, ChunkKey next, int nextLength, Ahead ahead) {
+    ByteBuffer second = ahead.room(nextLength);
+    int[] found = new int[2];
+    store.getTwo(key.bytes, direct, next.bytes, second, found);
+    if (is(found[1], nextLength, second)) {
+      ahead.keep(next, nextLength);
+    }
+    return is(found[0], length, direct);
+  }
+
+  /** Whether so many bytes that were found are a chunk; it is unpacked then. */
+  private static boolean is(int found, int length, ByteBuffer direct) {
     return found == length
         || (found > 0 && found < length && ChunkForm.unpack(direct, found, length));
   }

@@ -28,6 +28,16 @@ final class ChunkCacheStatus implements ChunkCacheStatusMXBean {
   }
 
   @Override
+  public long getAheadHits() {
+    return cache.aheadHits.sum();
+  }
+
+  @Override
+  public long getAheadUseless() {
+    return cache.aheadUseless.sum();
+  }
+
+  @Override
   public long getMisses() {
     return cache.misses.sum();
   }

@@ -13,6 +13,12 @@ public interface ChunkCacheStatusMXBean {
   /** Those of them that still waited to be written. */
   long getQueueHits();
 
+  /** Those of them that were read together with the chunk before. */
+  long getAheadHits();
+
+  /** Chunks read together with the chunk before that the thread did not want next. */
+  long getAheadUseless();
+
   /** Chunks looked up and not found. */
   long getMisses();
 

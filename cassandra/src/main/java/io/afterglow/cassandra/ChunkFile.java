@@ -16,6 +16,8 @@ final class ChunkFile {
   }
 
   final Source source;
+
+  final Spans spans = new Spans();
   private final long length;
   private final int chunkSize;
 

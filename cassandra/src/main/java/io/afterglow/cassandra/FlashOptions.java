@@ -19,6 +19,9 @@ abstract class FlashOptions {
   final long memory;
   final int reads;
 
+  /** The longest that a read of flash is waited for, in milliseconds. */
+  final int timeout;
+
   /** Bytes per second, 0 for no limit. */
   final long writeBudget;
 
@@ -64,6 +67,7 @@ abstract class FlashOptions {
     dir = Paths.get(given.getOrDefault(name("dir"), devices.get(0).path + ".meta"));
     memory = size("memory", bounds.memory, bounds.minMemory);
     reads = number("reads", bounds.reads, 1, 65536);
+    timeout = number("timeout", 250, 10, 60_000);
     writeBudget = OptionValues.size(name("write-budget"), get("write-budget"), 0);
     tables = OptionValues.tables(given, name("tables.allow"), name("tables.deny"));
     nativeDir = OptionValues.nativeDir(given);
@@ -74,7 +78,14 @@ abstract class FlashOptions {
     Set<String> names = new HashSet<>();
     for (String own :
         Arrays.asList(
-            "flash", "dir", "memory", "reads", "write-budget", "tables.allow", "tables.deny")) {
+            "flash",
+            "dir",
+            "memory",
+            "reads",
+            "timeout",
+            "write-budget",
+            "tables.allow",
+            "tables.deny")) {
       names.add(cache + own);
     }
     for (String own : others) {
@@ -122,6 +133,7 @@ abstract class FlashOptions {
     // Only removals of whole tables and SSTables are journalled.
     text.append("journal=").append(1 << 20).append('\n');
     text.append("reads=").append(reads).append('\n');
+    text.append("timeout=").append(timeout).append('\n');
     if (writeBudget > 0) {
       text.append("write_budget=").append(writeBudget).append('\n');
     }

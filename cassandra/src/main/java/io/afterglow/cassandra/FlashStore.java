@@ -2,6 +2,7 @@ package io.afterglow.cassandra;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -74,6 +75,29 @@ final class FlashStore implements ChunkCache.Store {
     k.keep();
     Memory.keep(direct);
     return length == Native.MISS ? -1 : (int) check(length);
+  }
+
+  @Override
+  public void getTwo(byte[] key, ByteBuffer direct, byte[] next, ByteBuffer second, int[] lengths) {
+    Scratch scratch = SCRATCH.get();
+    Memory keys = scratch.keys(key, next);
+    Memory length = scratch.length;
+    long found =
+        Native.getTwo(
+            door,
+            keys.address,
+            key.length,
+            MemoryUtil.getAddress(direct),
+            direct.capacity(),
+            MemoryUtil.getAddress(second),
+            second.capacity(),
+            length.address);
+    keys.keep();
+    Memory.keep(direct);
+    Memory.keep(second);
+    lengths[0] = found == Native.MISS ? -1 : (int) check(found);
+    found = length.buffer.getLong(0);
+    lengths[1] = found == Native.MISS ? -1 : (int) found;
   }
 
   /** Puts a value into a group; false when the engine refused it: then the older one is gone. */
@@ -238,6 +262,19 @@ final class FlashStore implements ChunkCache.Store {
   private static final class Scratch {
     private Memory key = new Memory(1 << 10);
     private Memory value = new Memory(64 << 10);
+    private final Memory length = new Memory(Long.BYTES);
+
+    Scratch() {
+      length.buffer.order(ByteOrder.nativeOrder());
+    }
+
+    /** Two keys, one behind the other. */
+    Memory keys(byte[] first, byte[] second) {
+      key(first);
+      key.buffer.limit(first.length + second.length).position(first.length);
+      key.buffer.put(second);
+      return key;
+    }
 
     Memory key(byte[] bytes) {
       if (bytes.length > key.capacity()) {

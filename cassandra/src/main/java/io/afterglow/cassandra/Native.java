@@ -74,6 +74,17 @@ final class Native {
 
   static native long get(long door, long key, long keyLen, long buffer, long capacity);
 
+  /** The two keys follow each other in memory; the second value's length goes to an address. */
+  static native long getTwo(
+      long door,
+      long keys,
+      long keyLen,
+      long buffer,
+      long capacity,
+      long second,
+      long secondCapacity,
+      long secondLen);
+
   static native long put(long door, long key, long keyLen, long value, long valueLen, int group);
 
   static native long remove(long door, long key, long keyLen);

@@ -50,6 +50,7 @@ class ChunkCacheTest {
     private final Map<ByteBuffer, byte[]> chunks = new HashMap<>();
     private final Map<ByteBuffer, Integer> groups = new HashMap<>();
     private boolean broken;
+    private int together;
 
     @Override
     public int get(byte[] key, ByteBuffer direct) {
@@ -67,6 +68,14 @@ class ChunkCacheTest {
         all.put(value);
       }
       return value.length;
+    }
+
+    @Override
+    public void getTwo(
+        byte[] key, ByteBuffer direct, byte[] next, ByteBuffer second, int[] lengths) {
+      together++;
+      lengths[0] = get(key, direct);
+      lengths[1] = get(next, second);
     }
 
     @Override
@@ -186,6 +195,55 @@ class ChunkCacheTest {
     cache.fill();
     assertTrue(read(cache, 2 * CHUNK, ByteBuffer.allocate(CHUNK)));
     assertTrue(read(cache, 2 * CHUNK));
+  }
+
+  /** All chunks of the file are kept, and rows of two chunks are read so often. */
+  private ChunkCache ofRowsOverTwoChunks(int rows) throws Exception {
+    ChunkCache cache = identified("admit", "1");
+    for (int position = 0; position < data.length; position += CHUNK) {
+      assertFalse(read(cache, position));
+      cache.fill();
+    }
+    for (int n = 0; n < rows; n++) {
+      assertTrue(read(cache, 0));
+      assertTrue(read(cache, CHUNK));
+    }
+    return cache;
+  }
+
+  @Test
+  void aRowThatLiesAcrossTheEndOfAChunkIsReadAtOnce() throws Exception {
+    ChunkCache cache = ofRowsOverTwoChunks(Spans.LEAST);
+    store.together = 0;
+    long before = cache.aheadHits.sum();
+    assertTrue(read(cache, 0));
+    assertEquals(1, store.together);
+    assertTrue(read(cache, CHUNK));
+    assertEquals(1, store.together, "the third chunk is not wanted after the second");
+    assertEquals(before + 1, cache.aheadHits.sum());
+    assertEquals(0, cache.aheadUseless.sum());
+
+    assertTrue(read(cache, 0));
+    assertTrue(read(cache, 2 * CHUNK), "another one than was kept");
+    assertEquals(1, cache.aheadUseless.sum());
+    assertTrue(read(cache, CHUNK), "what was kept is gone, and read again");
+    assertEquals(before + 1, cache.aheadHits.sum());
+  }
+
+  @Test
+  void whereRowsEndInTheirChunkMoreThanOnceInTenNothingIsReadAhead() throws Exception {
+    ChunkCache cache = ofRowsOverTwoChunks(Spans.LEAST);
+    for (int n = 0; n < Spans.LEAST / 8; n++) {
+      assertTrue(read(cache, 0));
+    }
+    long useless = cache.aheadUseless.sum();
+    assertTrue(useless > 0);
+    store.together = 0;
+    for (int n = 0; n < 100; n++) {
+      assertTrue(read(cache, 0));
+    }
+    assertEquals(0, store.together);
+    assertTrue(cache.aheadUseless.sum() <= useless + 1);
   }
 
   @ParameterizedTest

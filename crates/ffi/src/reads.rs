@@ -1,0 +1,321 @@
+//! Reads of flash that are waited for no longer than a limit: a device that hangs must not hold the threads of whoever embeds us.
+//!
+//! One or two reads go through a ring that their thread keeps, with one system call, as `pread` would take. When the time is
+//! over, ring and buffers are left to the kernel, the thread goes on with a miss, and until the device has answered what was
+//! given up it is not asked again. Where io_uring is refused it is `pread`, which no limit can end.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use afterglow_engine::disk::AlignedBuf;
+use afterglow_engine::{Cache, DeviceId, FlashRead, Hit, Lookup, Namespace};
+use io_uring::{IoUring, opcode, types};
+
+/// Reads at once, at most.
+const AT_ONCE: usize = 2;
+
+/// A read that a lookup asks for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    device: DeviceId,
+    offset: u64,
+    len: u32,
+}
+
+/// What devices were asked and have not answered: the kernel may still write into the buffers.
+struct GivenUp {
+    devices: Vec<DeviceId>,
+    ring: IoUring,
+    /// Answers that are missing.
+    missing: usize,
+    bufs: ManuallyDrop<Vec<AlignedBuf>>,
+}
+
+/// The reads of one cache.
+pub(crate) struct Reads {
+    limit: Duration,
+    most: u32,
+    in_flight: AtomicU32,
+    given_up: Mutex<Vec<GivenUp>>,
+    /// How many these are, to be seen without the lock.
+    unanswered: AtomicUsize,
+}
+
+thread_local! {
+    static RING: RefCell<Option<IoUring>> = const { RefCell::new(None) };
+}
+
+/// io_uring is refused here; asked once a process.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+impl Reads {
+    /// At most `most` at once, each for no longer than `limit`.
+    pub(crate) fn new(most: u32, limit: Duration) -> Self {
+        let (in_flight, unanswered) = (AtomicU32::new(0), AtomicUsize::new(0));
+        Self { limit, most, in_flight, given_up: Mutex::default(), unanswered }
+    }
+
+    /// Looks a key up.
+    pub(crate) fn get(&self, cache: &Cache, ns: &Namespace, key: &[u8]) -> Option<Hit> {
+        self.follow(cache, ns.get(key))
+    }
+
+    /// Looks two keys up; if both are on flash they are read at once.
+    pub(crate) fn get_two(&self, cache: &Cache, ns: &Namespace, keys: [&[u8]; 2]) -> [Option<Hit>; 2] {
+        match keys.map(|key| ns.get(key)) {
+            [Lookup::Flash(one), Lookup::Flash(two)] => {
+                let wanted = [&one, &two].map(wanted);
+                let outcomes = self.admitted(&wanted, || read_all(self, cache, &wanted));
+                let Some(outcomes) = outcomes else {
+                    return [one, two].map(|read| self.follow(cache, read.busy()));
+                };
+                let mut outcomes = outcomes.into_iter();
+                [one, two].map(|read| {
+                    let outcome = outcomes.next().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+                    self.follow(cache, read.finish(outcome))
+                })
+            }
+            lookups => lookups.map(|lookup| self.follow(cache, lookup)),
+        }
+    }
+
+    /// Reads for a lookup until it has ended.
+    fn follow(&self, cache: &Cache, mut lookup: Lookup) -> Option<Hit> {
+        loop {
+            lookup = match lookup {
+                Lookup::Hit(hit) => return Some(hit),
+                Lookup::Miss(_) => return None,
+                Lookup::Flash(read) => {
+                    let wanted = [wanted(&read)];
+                    match self
+                        .admitted(&wanted, || read_all(self, cache, &wanted))
+                        .and_then(|mut all| all.pop())
+                    {
+                        Some(outcome) => read.finish(outcome),
+                        None => read.busy(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs reads unless too many run already, or a device of theirs is silent.
+    fn admitted<T>(&self, wanted: &[Wanted], read: impl FnOnce() -> T) -> Option<T> {
+        if self.is_silent(wanted) {
+            return None;
+        }
+        let allowed = self.in_flight.fetch_add(1, Ordering::Relaxed) < self.most;
+        let outcome = allowed.then(read);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Whether a read of one of the devices was given up and is not answered yet.
+    fn is_silent(&self, wanted: &[Wanted]) -> bool {
+        if self.unanswered.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut given_up = self.lock();
+        let before = given_up.len();
+        given_up.retain_mut(|reads| {
+            reads.missing -= reads.ring.completion().count().min(reads.missing);
+            if reads.missing == 0 {
+                // SAFETY: the kernel has finished with the buffers, and the entry goes now.
+                unsafe { ManuallyDrop::drop(&mut reads.bufs) };
+            }
+            reads.missing > 0
+        });
+        self.unanswered.store(given_up.len(), Ordering::Relaxed);
+        if before > 0 && given_up.is_empty() {
+            tracing::info!("flash answers again");
+        }
+        given_up.iter().any(|reads| wanted.iter().any(|wanted| reads.devices.contains(&wanted.device)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<GivenUp>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_up(&self, wanted: &[Wanted], ring: IoUring, missing: usize, bufs: Vec<AlignedBuf>) {
+        let mut given_up = self.lock();
+        if given_up.is_empty() {
+            tracing::warn!(limit = ?self.limit, "a read of flash is not answered: until it is, flash is not read");
+        }
+        let devices = wanted.iter().map(|wanted| wanted.device).collect();
+        given_up.push(GivenUp { devices, ring, missing, bufs: ManuallyDrop::new(bufs) });
+        self.unanswered.store(given_up.len(), Ordering::Relaxed);
+    }
+
+    /// Reads on this thread's ring, all at once: all outcomes, or none when the time was over.
+    fn read(&self, wanted: &[Wanted], fds: &[RawFd]) -> io::Result<Vec<io::Result<AlignedBuf>>> {
+        let mut ring = match RING.with_borrow_mut(Option::take) {
+            Some(ring) => ring,
+            None => IoUring::new(AT_ONCE as u32)?,
+        };
+        let mut bufs: Vec<_> =
+            wanted.iter().map(|wanted| AlignedBuf::for_read(wanted.len as usize)).collect();
+        for (n, (wanted, fd)) in wanted.iter().zip(fds).enumerate() {
+            let read =
+                opcode::Read::new(types::Fd(*fd), bufs[n].as_mut_ptr(), wanted.len).offset(wanted.offset);
+            // SAFETY: until its completion is seen a buffer is kept: here, or in `given_up`, where nothing drops it before.
+            unsafe { ring.submission().push(&read.build().user_data(n as u64)) }
+                .expect("a ring that is taken has no reads in flight, and a place for each");
+        }
+        let mut results = [0; AT_ONCE];
+        let missing = wait(&mut ring, self.limit, wanted.len(), &mut results);
+        if missing > 0 {
+            self.give_up(wanted, ring, missing, bufs);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        RING.with_borrow_mut(|kept| *kept = Some(ring));
+        let outcome = |(buf, result): (AlignedBuf, i32)| match result {
+            n if n < 0 => Err(io::Error::from_raw_os_error(-n)),
+            n if n as usize == buf.len() => Ok(buf),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        Ok(bufs.into_iter().zip(results).map(outcome).collect())
+    }
+}
+
+fn wanted(read: &FlashRead) -> Wanted {
+    Wanted { device: read.device(), offset: read.offset(), len: read.len() }
+}
+
+/// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was over.
+fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
+    let fds: Option<Vec<RawFd>> = wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
+    match fds.filter(|_| usable()) {
+        Some(fds) => reads.read(wanted, &fds).unwrap_or_else(|e| vec![Err(e)]),
+        None => {
+            let devices = cache.devices();
+            wanted.iter().map(|wanted| devices.read_at(wanted.device, wanted.offset, wanted.len)).collect()
+        }
+    }
+}
+
+/// Whether this thread has a ring, or can have one.
+fn usable() -> bool {
+    if RING.with_borrow(Option::is_some) {
+        return true;
+    }
+    if REFUSED.load(Ordering::Relaxed) {
+        return false;
+    }
+    match IoUring::new(AT_ONCE as u32) {
+        Ok(ring) => {
+            RING.with_borrow_mut(|kept| *kept = Some(ring));
+            true
+        }
+        Err(reason) => {
+            if !REFUSED.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%reason, "io_uring is refused here: a device that hangs holds up the threads that read it");
+            }
+            false
+        }
+    }
+}
+
+/// Hands what was pushed to the kernel and waits for `count` completions, whose results go to the places their reads name; how many are missing
+/// when the time is over, or when the kernel does not take them.
+fn wait(ring: &mut IoUring, limit: Duration, count: usize, results: &mut [i32]) -> usize {
+    let (end, mut missing) = (Instant::now() + limit, count);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let time = types::Timespec::from(left);
+        // What it returns says nothing of the reads: it may have been interrupted, or they may be over at once.
+        let _ = ring.submitter().submit_with_args(missing, &types::SubmitArgs::new().timespec(&time));
+        for completion in ring.completion() {
+            results[completion.user_data() as usize] = completion.result();
+            missing -= 1;
+        }
+        if missing == 0 || left.is_zero() {
+            return missing;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Write, pipe};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(20);
+
+    fn of(device: u8, len: u32) -> Wanted {
+        Wanted { device: DeviceId(device.into()), offset: 0, len }
+    }
+
+    fn await_answer(reads: &Reads) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while reads.is_silent(&[of(0, 512)]) {
+            assert!(Instant::now() < patience, "the kernel never ended the read");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A pipe in which nothing is, is a device that hangs.
+    #[test]
+    fn a_device_that_hangs_is_asked_once_and_again_when_it_has_answered() {
+        if !usable() {
+            return eprintln!("io_uring is refused here, not tested");
+        }
+        let reads = Reads::new(64, LIMIT);
+        let (device, mut other_end) = pipe().expect("a pipe");
+        let ask = || reads.admitted(&[of(0, 512)], || reads.read(&[of(0, 512)], &[device.as_raw_fd()]));
+        let outcome = ask().expect("nothing is known of the device yet");
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(ask().is_none(), "it is not asked again");
+        assert!(reads.admitted(&[of(1, 512)], || ()).is_some(), "others are");
+        assert_eq!(reads.lock().len(), 1);
+
+        // The late answer goes to the read that was given up.
+        other_end.write_all(&[1; 512]).expect("room in the pipe");
+        await_answer(&reads);
+        other_end.write_all(&[2; 512]).expect("room in the pipe");
+        let mut answers = ask().expect("it has answered").expect("a read");
+        assert_eq!(
+            answers.pop().expect("one").expect("a read")[..],
+            [2; 512],
+            "and this one has its own answer"
+        );
+    }
+
+    #[test]
+    fn of_two_reads_both_are_waited_for() {
+        if !usable() {
+            return eprintln!("io_uring is refused here, not tested");
+        }
+        let reads = Reads::new(64, LIMIT);
+        let pipes = [pipe().expect("a pipe"), pipe().expect("a pipe")];
+        let fds = pipes.each_ref().map(|(device, _)| device.as_raw_fd());
+        let both = [of(0, 512), of(1, 1024)];
+        let fill = |n: usize, len: usize| (&pipes[n].1).write_all(&vec![n as u8 + 1; len]).expect("room");
+        fill(0, 512);
+        fill(1, 1024);
+        let answers: Vec<_> =
+            reads.read(&both, &fds).expect("reads").into_iter().map(Result::unwrap).collect();
+        assert_eq!(answers[0][..], [1; 512]);
+        assert_eq!(answers[1][..], [2; 1024]);
+
+        fill(1, 1024);
+        assert_eq!(reads.read(&both, &fds).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(reads.lock()[0].missing, 1, "one has answered");
+        fill(0, 512);
+        await_answer(&reads);
+    }
+
+    #[test]
+    fn what_comes_on_top_of_the_limit_is_not_read() {
+        let reads = Reads::new(1, LIMIT);
+        let inner = reads.admitted(&[of(0, 512)], || reads.admitted(&[of(0, 512)], || ()).is_some());
+        assert_eq!(inner, Some(false));
+        assert!(reads.admitted(&[of(0, 512)], || ()).is_some(), "there is room again");
+    }
+}
