@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cql bench-engine cassandra-jar row-race row-kill chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -75,6 +75,10 @@ row-race: tools build
 row-kill: tools build
 	.venv/bin/python -m afterglow_e2e.rowkill --rounds $(or $(ROUNDS),50)
 
+# A node with both caches misses writes and is repaired by another: rows that were cached before must not be served.
+row-repair: tools build
+	.venv/bin/python -m afterglow_e2e.repaircheck
+
 # Chunk reads compared with their SSTables while those come and go: READS of them, in ROUNDS with a kill -9 in between.
 chunk-verify: tools build
 	.venv/bin/python -m afterglow_e2e.chunkverify --reads $(or $(READS),200000) --rounds $(or $(ROUNDS),4) --cassandra $(or $(CASSANDRA),5.0.5) $(if $(COMPRESS),--compress)
@@ -97,3 +101,7 @@ bench-engine: release
 # What the CQL door adds in front of a stock Cassandra, how soon hits are answered, how many a core answers; report in target/bench.
 bench-cql: tools release
 	tools/bench-cql
+
+# Stock Cassandra against Cassandra with our caches inside, data several times larger than memory; as root. BENCH_FLAGS="--short", or --help for its parts.
+bench-cassandra: tools release cassandra-jar
+	AFTERGLOW_JAR=$(CURDIR)/cassandra/target/afterglow-cassandra.jar .venv/bin/python -m inside $(BENCH_FLAGS)

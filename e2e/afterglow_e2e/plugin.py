@@ -1,6 +1,7 @@
 """The jar for stock Cassandra, and nodes that run with it. As a program it makes all of that ready."""
 
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -37,6 +38,17 @@ def build():
     return JAR
 
 
+def generation(folder):
+    """The number of the newest SSTable in a folder."""
+    return max(int(re.search(r"-(\d+)-big-Data", file.name)[1]) for file in folder.glob("*-Data.db"))
+
+
+def place(files, folder, number):
+    """Copies the files of one SSTable under another number, over what is there: as who restores a snapshot does."""
+    for file in files:
+        shutil.copy(file, folder / re.sub(r"-\d+-big-", f"-{number}-big-", file.name))
+
+
 class PluginNode(Cassandra):
     """A stock Cassandra with the jar, in a folder that goes with it."""
 
@@ -47,6 +59,11 @@ class PluginNode(Cassandra):
     def launch(self):
         self._forget_jmx()
         return super().launch()
+
+    def files_of(self, keyspace, table):
+        """The folder of a table's SSTables."""
+        (folder,) = (self.folder / "data" / "data" / keyspace).glob(f"{table}-*")
+        return folder
 
     def stop(self):
         self._forget_jmx()

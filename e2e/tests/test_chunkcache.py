@@ -1,10 +1,12 @@
 """The chunk cache inside a stock Cassandra: chunks of SSTables are served from flash, and never a wrong one."""
 
+import shutil
+
 import pytest
 
 from afterglow_e2e.chunkload import create, saved, settled, write, wrong
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.plugin import ChunkCacheNode
+from afterglow_e2e.plugin import ChunkCacheNode, generation, place
 
 pytestmark = pytest.mark.timeout(600)
 KEYS = range(600)
@@ -76,6 +78,40 @@ def test_chunks_are_served_after_kill_9_and_equal_the_tables(node):
         assert figures["Compared"] == figures["Hits"] > 2 * len(KEYS)
         assert figures["Different"] == 0
         assert wrong(session, "kept", KEYS) == []
+
+
+def test_a_restored_snapshot_is_read_as_it_is(node):
+    """Its files come back under the names of those that are cached: while the node is down, and by `refresh`."""
+    before = fill(node, "restored", 64)
+    assert before["Different"] == 0
+    folder = node.files_of("chunks", "restored")
+    node.nodetool("snapshot", "-t", "first", "chunks")
+    with connect(node, timeout=60) as session:
+        write(session, "restored", KEYS, version=1)
+        node.ask("flush", "chunks", "restored")
+        node.ask("compact", "chunks", "restored")
+        for _ in range(3):
+            assert wrong(session, "restored", KEYS, version=1) == []
+    saved(node)
+    snapshot = list((folder / "snapshots" / "first").glob("*-big-*"))
+    number = generation(folder)
+    node.drain()
+    for file in folder.glob("*-big-*"):
+        file.unlink()
+    place(snapshot, folder, number)
+    # What was written after the snapshot is not to come back from there.
+    shutil.rmtree(node.folder / "data" / "commitlog")
+    node.start()
+    node.await_chunks()
+    with connect(node, timeout=60) as session:
+        for _ in range(3):
+            assert wrong(session, "restored", KEYS) == []
+        session.execute("TRUNCATE chunks.restored")
+        assert wrong(session, "restored", range(20)) == list(range(20))
+        place(snapshot, folder, number)
+        node.nodetool("refresh", "chunks", "restored")
+        for _ in range(3):
+            assert wrong(session, "restored", KEYS) == []
 
 
 def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):

@@ -1,13 +1,12 @@
 """The row cache inside a stock Cassandra: rows are served from flash, and never an older one than was written."""
 
 import itertools
-import re
 import shutil
 
 import pytest
 
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.plugin import RowCacheNode
+from afterglow_e2e.plugin import RowCacheNode, generation, place
 from afterglow_e2e.rowkill import campaign
 from afterglow_e2e.rowrace import CACHED, REPLICATION, prepare, race
 
@@ -137,10 +136,10 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
     keyspace, name = table.split(".")
     fill(session, table, range(5), value="old")
     node.nodetool("flush", keyspace, name)
-    (folder,) = (node.folder / "data" / "data" / keyspace).glob(f"{name}-*")
+    folder = node.files_of(keyspace, name)
     fill(session, table, range(5), value="new")
     node.nodetool("flush", keyspace, name)
-    newest = max(int(re.search(r"-(\d+)-big-Data", f.name)[1]) for f in folder.glob("*-Data.db"))
+    newest = generation(folder)
     aside = node.folder / "aside" / name
     aside.mkdir(parents=True)
     for file in folder.glob(f"*-{newest}-big-*"):
@@ -153,9 +152,7 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
     # Their rows are a little older than those that are there, but for a sixth row that is missing.
     session.execute(f"DELETE FROM {table} WHERE p = 1")
     read(session, table, 1)
-    for file in aside.iterdir():
-        target = file.name.replace(f"-{newest}-", f"-{newest + 1000}-")
-        shutil.copy(file, folder / target)
+    place(aside.iterdir(), folder, newest + 1000)
     node.nodetool("refresh", keyspace, name)
     assert hits_of(session, *[(table, p) for p in range(5)]) == 0, "rows read before the files came are not served"
     assert [read(session, table, p) for p in (0, 2, 3, 4)] == [before[p] for p in (0, 2, 3, 4)]
@@ -181,8 +178,7 @@ def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
     node.drain()
     assert node.said("stopped cleanly")
     # What happens to files while a node is down: here the newest SSTable of one table is taken away.
-    (folder,) = (node.folder / "data" / "data" / "k").glob("changed-*")
-    for file in folder.glob("*-big-*"):
+    for file in node.files_of("k", "changed").glob("*-big-*"):
         file.unlink()
     node.start()
     with connect(node) as session:

@@ -1,14 +1,26 @@
 """The same jar in the older Cassandras, on Java 11, with both caches at once."""
 
+import struct
+import zipfile
+
 import pytest
 
 from afterglow_e2e.chunkload import create, settled, write, wrong
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.plugin import OLDER, RowCacheNode
+from afterglow_e2e.plugin import OLDER, RowCacheNode, build
 from afterglow_e2e.rowrace import prepare, race
 
 KEYS = range(300)
+JAVA_8 = 52
 VERIFIED = {"afterglow.chunkcache.verify": "true"}
+
+
+def test_everything_in_the_jar_is_for_java_8():
+    with zipfile.ZipFile(build()) as jar:
+        classes = [name for name in jar.namelist() if name.endswith(".class")]
+        forms = {name: struct.unpack(">IHH", jar.read(name)[:8]) for name in classes}
+    assert "io/afterglow/cassandra/ChunkCacheAgent.class" in forms
+    assert {name: form for name, form in forms.items() if form != (0xCAFEBABE, 0, JAVA_8)} == {}
 
 
 @pytest.mark.timeout(400)
