@@ -9,9 +9,9 @@ MIB = 1 << 20
 DATA = 3 * GIB
 # With this share of zeros LZ4 leaves some 6/10 of a record.
 ZEROS = 40
-MEMORY = 896 * MIB
-HEAP = 512 * MIB
-DIRECT = 128 * MIB
+MEMORY = 1280 * MIB
+HEAP = 640 * MIB
+DIRECT = 160 * MIB
 # Of the requests 80 % go to this share of the records.
 HOT_SET = 0.3
 
