@@ -42,6 +42,14 @@ impl Ask {
         self.envelope.header.version
     }
 
+    /// Level of a QUERY.
+    pub fn consistency(&self) -> Option<Consistency> {
+        match message::parse(&self.envelope.header, &self.envelope.body).unwrap().1 {
+            Request::Query(query) => Some(query.params.consistency),
+            _ => None,
+        }
+    }
+
     /// Answers; may be called at any time, from any thread, for requests of a connection in any order.
     pub fn reply(&self, opcode: Opcode, body: &[u8]) {
         let header = Header::new(self.version(), self.envelope.header.stream, opcode);

@@ -477,22 +477,33 @@ fn versions_beyond_the_database_are_refused_in_its_words() {
 }
 
 #[test]
-fn a_level_that_the_database_does_not_know_is_refused_also_where_we_would_answer() {
-    for (highest, known) in [(Version::V4, false), (Version::V5, true)] {
-        let fake = Fake::start(highest, echo);
+fn node_local_is_refused_in_the_databases_words_also_where_we_would_answer() {
+    let dangerous = "NODE_LOCAL consistency level is highly dangerous";
+    let unknown = "Unknown code 11 for a consistency level";
+    let of_versions = [
+        (Version::V4, true, Some((ErrorCode::Protocol, unknown))),
+        (Version::V5, false, Some((ErrorCode::Invalid, dangerous))),
+        (Version::V5, true, None),
+    ];
+    for (highest, allowed, refusal) in of_versions {
+        let fake = Fake::start(highest, move |ask| {
+            let refuses = !allowed && ask.consistency() == Some(Consistency::NodeLocal);
+            if refuses {
+                ask.error(&ErrorBody::new(ErrorCode::Invalid, dangerous));
+            }
+            refuses || echo(ask)
+        });
         let proxy = Proxy::before(fake.address);
         let mut client = proxy.client(Version::V4);
-        for text in ["SELECT key FROM system.local", "SELECT v FROM ks.t"] {
+        for text in ["SELECT cluster_name FROM system.local", "SELECT v FROM ks.t"] {
             let mut body = Vec::new();
-            Query { text, params: QueryParams::new(Consistency::NodeLocal) }.encode(Version::V4, &mut body);
+            let params = QueryParams::new(Consistency::NodeLocal);
+            Query { text, params }.encode(Version::V4, &mut body);
             client.send(1, Opcode::Query, &body);
             let answer = client.receive();
-            match known {
-                true => assert_eq!(answer.header.opcode, Opcode::Result, "{text}"),
-                false => {
-                    let words = "Unknown code 11 for a consistency level";
-                    assert_eq!(error_of(&answer), (ErrorCode::Protocol, words.into()), "{text}");
-                }
+            match &refusal {
+                None => assert_eq!(answer.header.opcode, Opcode::Result, "{text}"),
+                Some((code, words)) => assert_eq!(error_of(&answer), (*code, (*words).into()), "{text}"),
             }
         }
     }

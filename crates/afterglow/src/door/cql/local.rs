@@ -92,7 +92,7 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
 }
 
 /// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
-pub async fn answer(request: Request, question: SystemQuery) {
+pub async fn answer(mut request: Request, question: SystemQuery) {
     let door = request.client().here.door.clone();
     // Always of one node: drivers take another's row for another database.
     let first = Candidates { nodes: door.topology.current().first().into_iter().collect(), preferred: 1 };
@@ -108,6 +108,16 @@ pub async fn answer(request: Request, question: SystemQuery) {
     if !tables.has(question.table()) {
         // The database has no such table either, and says so in its own words.
         return request.pass(Path::Pass);
+    }
+    if consistency(&request) == Some(Consistency::NodeLocal) {
+        // Whether a server takes it is for its operator to say.
+        match request.call().await {
+            Ok(answer) if answer.header.opcode == Opcode::Error => {
+                return request.relay_plain(&answer, Path::Pass);
+            }
+            Ok(_) => {}
+            Err(error) => return request.fail(&error),
+        }
     }
     respond(request, &question, &tables);
 }
