@@ -23,6 +23,8 @@ ALLOWED = {
     "warnings of refusals": "a server warns of a count over a system table even if it then refuses the level",
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
     "traces of system tables": "Afterglow answers for the system tables of its own and traces nothing",
+    "rows that a projection hides": "Cassandra finds no row where what is asked for has expired, marker and all, and "
+    "another column that an older SSTable has lives on; with that column asked for it does, and Afterglow always",
     "cells in paging states": "a paging state may name a list's cell by its id, which has the coordinator's clock",
 }
 
@@ -196,6 +198,10 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     rest = [body.replace(state, b"") for body, state in zip(bodies, states, strict=True)]
     if all(states) and len(states[0]) == len(states[1]) and rest[0] == rest[1]:
         return "cells in paging states"
+    if statement.table is not None and statement.table.expires:
+        (_, none), (columns, one) = without_metadata(bodies[0]), without_metadata(bodies[1])
+        if none == bytes(4) and one == b"\0\0\0\1" + b"\xff" * 4 * columns:
+            return "rows that a projection hides"
     told = right.new_metadata_id and not left.new_metadata_id
     if told and without_metadata(bodies[0]) == without_metadata(bodies[1]):
         return "columns told anew"
