@@ -320,6 +320,8 @@ class Runner:
         """Whether both sides have an id for the statement now."""
         known = all(statement.text in side.prepared for side in self.sides)
         if known and (version < 5 or all(side.prepared[statement.text][1] for side in self.sides)):
+            for side in self.sides:
+                side.prepared.move_to_end(statement.text)  # what was used last is forgotten last
             return True
 
         def request(side):
@@ -333,6 +335,7 @@ class Runner:
             return False
         for side, part in zip(self.sides, parts, strict=True):
             side.prepared[statement.text] = part.prepared_id, part.metadata_id
+            side.prepared.move_to_end(statement.text)
             if len(side.prepared) > 2000:
                 side.prepared.popitem(last=False)
         return True
