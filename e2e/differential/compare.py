@@ -160,12 +160,12 @@ def warnings(parts, keyspace):
     return [HEX_ID.sub(b"id", hidden(warning, keyspace)) for warning in parts.warnings]
 
 
-# What is left of the longer lives that statements give, in four bytes.
-LIFE = re.compile(rb"\x00\x00[\xb5-\xc3][\x00-\xff]|\x00\x01[\x78-\x86][\x00-\xff]")
+# What is left of the longer lives that statements give, in a cell of four bytes.
+LIFE = re.compile(rb"\x00\x00\x00\x04\x00(?:\x00[\xb5-\xc3]|\x01[\x78-\x86])[\x00-\xff]")
 # The id of a prepared statement as a warning has it.
 HEX_ID = re.compile(rb"[0-9a-f]{32}")
-# The present in microseconds, in eight bytes or in digits.
-NOW = re.compile(rb"\x00\x06[\x00-\xff]{6}|1[78]\d{14}")
+# The present in microseconds, in a cell of eight bytes or in digits.
+NOW = re.compile(rb"\x00\x00\x00\x08\x00\x06[\x00-\xff]{6}|1[78]\d{14}")
 
 
 def allowed(statement, direct, through, keyspaces, skip_metadata):
