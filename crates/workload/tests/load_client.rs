@@ -71,6 +71,7 @@ fn options(backend: &FakeBackend, version: Version) -> RunOptions {
         consistency: Consistency::One,
         reconnect: false,
         poisson: false,
+        polls: false,
         warm: Warm::For(Duration::ZERO),
         duration: Duration::from_secs(60),
         operations: Some(2 * RECORDS),

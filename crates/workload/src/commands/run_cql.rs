@@ -63,6 +63,9 @@ struct Shape {
     /// Open loop with the random distances of independent users instead of equal ones.
     #[arg(long, requires = "rate")]
     poisson: bool,
+    /// Never sleep: each thread takes a core, and latencies leave out how long it would take to wake up.
+    #[arg(long)]
+    poll: bool,
     /// Warm-up before measuring, always in a closed loop: a duration, or `flat`: until throughput is level (ten seconds within 5 %).
     #[arg(long, default_value = "flat", value_parser = warm)]
     warmup: Warm,
@@ -151,6 +154,7 @@ pub fn run(options: Options) -> Outcome {
         consistency: target.consistency,
         reconnect: shape.reconnect,
         poisson: shape.poisson,
+        polls: shape.poll,
         warm: match shape.warmup {
             Warm::UntilFlat(_) => Warm::UntilFlat(shape.warmup_max),
             fixed => fixed,

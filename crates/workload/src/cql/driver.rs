@@ -6,7 +6,7 @@
 //!   latency from the intended start <-- work: was it right? <-- header <-- read  <-- epoll
 //! ```
 //!
-//! All waiting is in `epoll`. A lost connection loses what was in flight on it (counted), and is made anew if that was asked for.
+//! All waiting is in `epoll`, or, where asked for, in asking it again and again. A lost connection loses what was in flight on it (counted), and is made anew if that was asked for.
 
 use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
@@ -123,6 +123,9 @@ pub struct DriverOptions {
     pub reconnect: bool,
     /// Operations a second of this thread in the measured phase; `None` is a closed loop.
     pub rate: Option<Rate>,
+    /// Look for answers and for the time again and again instead of sleeping. Takes a whole core, and leaves out of latencies how long
+    /// this thread takes to wake up.
+    pub polls: bool,
     /// How long to wait for answers in the end.
     pub drain: Duration,
 }
@@ -341,6 +344,7 @@ impl<'a, W: Work> Driver<'a, W> {
     fn wait(&mut self) -> Result<(), CqlError> {
         let now = self.now();
         let wait = match self.pacer.due_at() {
+            _ if self.options.polls => Duration::ZERO,
             Some(due) if due <= now => Duration::ZERO.max(self.poll_if_room()),
             Some(due) => {
                 self.set_timer(due, now)?;

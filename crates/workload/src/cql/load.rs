@@ -111,6 +111,7 @@ impl<'a> Loader<'a> {
             in_flight: options.in_flight,
             reconnect: true,
             rate: None,
+            polls: false,
             drain: Duration::from_secs(1),
         };
         let outcome = Driver::connect(driver, shared, loader).and_then(Driver::run);

@@ -42,6 +42,8 @@ pub struct RunOptions {
     pub reconnect: bool,
     /// Random distances between the operations of an open loop.
     pub poisson: bool,
+    /// Clients never sleep, see [`DriverOptions::polls`].
+    pub polls: bool,
     /// How to warm up.
     pub warm: Warm,
     /// How long to measure.
@@ -349,6 +351,7 @@ impl<'a> Reader<'a> {
             in_flight: load.in_flight,
             reconnect: options.reconnect,
             rate,
+            polls: options.polls,
             drain: Duration::from_secs(10),
         };
         let outcome = Driver::connect(driver, shared, reader).and_then(Driver::run);
