@@ -78,7 +78,10 @@ fn memcache(parts: &str) -> (serde_json::Value, String) {
     let dir = tempfile::tempdir().unwrap();
     let (at, html) = (dir.path().to_str().unwrap(), dir.path().join("report.html"));
     let sizes = ["--size", "8MiB", "--memory", "64MiB", "--dram-memory", "128MiB", "--value", "1KiB"];
+    // Sets are measured until they are on flash, which a quick run waits seconds for: one size is enough.
     let few = [
+        "--dram-value",
+        "100B",
         "--sweep-value",
         "100B",
         "--sweep-connections",
@@ -110,17 +113,22 @@ fn judge(report: &serde_json::Value, holds: &str, checks: &[&str], sections: &[&
 }
 
 #[test]
-fn the_memcache_door_is_measured_on_flash_and_under_sets() {
-    let (report, _) = memcache("flash,sets");
+fn the_memcache_door_is_measured_on_flash() {
+    let (report, _) = memcache("flash");
     let checks = ["filling, 1024 B: sets/s until on flash", "flash, 1024 B, one outstanding: CPU us per get"];
-    let sections = ["sets sustained", "reads beside sets"];
-    judge(&report, "flash, 1024 B, 16 outstanding: hit ratio", &checks, &sections);
+    judge(&report, "flash, 1024 B, 16 outstanding: hit ratio", &checks, &["filling, 1024 B"]);
+}
+
+#[test]
+fn the_memcache_door_is_measured_under_sets() {
+    let (report, _) = memcache("sets");
+    judge(&report, "sets sustained: refused", &[], &["sets sustained", "reads beside sets"]);
 }
 
 #[test]
 fn the_memcache_door_is_measured_in_memory_and_what_is_missing_is_said() {
     let (report, _) = memcache("dram");
-    let sections = ["DRAM, 1024 B, sets of new keys"];
+    let sections = ["DRAM, 100 B, sets of new keys"];
     judge(&report, "DRAM, 100 B, 16-key gets: hit ratio", &[], &sections);
     let checks = report["checks"].as_array().unwrap();
     let peers = checks.iter().any(|c| c["name"].as_str().unwrap().ends_with("CPU per get to memcached"));

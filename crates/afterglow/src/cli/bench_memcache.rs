@@ -32,6 +32,9 @@ pub(super) struct Memcache {
     /// Memory of Afterglow and memcached where everything is in DRAM
     #[arg(long, value_name = "SIZE", default_value = "3GiB")]
     dram_memory: Size,
+    /// Sizes of values where everything is in DRAM
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100B,1KiB,4KiB")]
+    dram_value: Vec<Size>,
     /// Sizes of values on flash
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1KiB,4KiB")]
     value: Vec<Size>,
@@ -69,7 +72,7 @@ pub(super) struct Memcache {
 pub(super) fn options(o: &Memcache) -> Result<memcache::Options, Failure> {
     let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.get() as usize).collect::<Vec<_>>();
     let numbers = |numbers: &[u16]| numbers.iter().map(|&n| n.into()).collect::<Vec<usize>>();
-    for size in o.value.iter().chain(&o.sweep_value) {
+    for size in o.value.iter().chain(&o.dram_value).chain(&o.sweep_value) {
         if !(1..=1 << 20).contains(&size.get()) {
             return Err(Failure::usage(format!("error: a value of {size}: choose one of 1B to 1MiB")));
         }
@@ -82,6 +85,7 @@ pub(super) fn options(o: &Memcache) -> Result<memcache::Options, Failure> {
         size: o.size.get(),
         memory: o.memory.get(),
         dram_memory: o.dram_memory.get(),
+        dram_values: bytes(&o.dram_value),
         values: bytes(&o.value),
         extstore_threads: numbers(&o.extstore_threads),
         extstore_fill: o.extstore_fill,

@@ -12,8 +12,9 @@ use super::{
 };
 use crate::memcache::{Kind, Load, Objects};
 
-/// Values, and how many objects of them when there is memory for all.
-const SIZES: [(usize, u64); 3] = [(100, 1_000_000), (1024, 500_000), (4096, 200_000)];
+/// Objects of a size when there is memory for all: fewer of larger ones.
+const MOST: u64 = 1_000_000;
+const MOST_BYTES: u64 = 800 << 20;
 /// Times memcached's CPU: 5 % over the median of pairs is no higher.
 const NO_HIGHER: f64 = 1.05;
 /// With sixteen outstanding, where memcached makes one send of every answer.
@@ -24,6 +25,11 @@ const PART: u64 = 8;
 /// Objects of a size, given the memory for it.
 fn count(most: u64, memory: u64, value: usize) -> u64 {
     most.min(memory / PART / (value as u64 + 150))
+}
+
+/// Sizes of values, each with keys of its own.
+fn sizes(bench: &Bench<'_>) -> Vec<(usize, u64)> {
+    bench.options.dram_values.iter().copied().zip((0..).map(|n| n << 40)).collect()
 }
 
 /// The whole part.
@@ -40,9 +46,9 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Ok(servers)
     };
     let servers = start(&data)?;
-    for (i, (value, most)) in SIZES.into_iter().enumerate() {
-        let (objects, from) = (Objects::new(value), (i as u64) << 40);
-        let ids = from..from + count(most, memory, value);
+    for (value, from) in sizes(bench) {
+        let objects = Objects::new(value);
+        let ids = from..from + count(MOST.min(MOST_BYTES / value as u64), memory, value);
         for server in &servers {
             fill(bench, server, &objects, ids.clone(), None)?;
             bench.calm(server)?;
@@ -65,8 +71,8 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     drop(servers);
     bench.scratch.clear()?;
     let servers = start(&data)?;
-    for (i, (value, _)) in SIZES.into_iter().enumerate() {
-        sets(bench, &servers, value, (i as u64 + 8) << 40)?;
+    for (value, from) in sizes(bench) {
+        sets(bench, &servers, value, (1 << 50) + from)?;
     }
     Ok(())
 }

@@ -46,6 +46,8 @@ pub struct Options {
     pub memory: u64,
     /// Memory of both servers where everything is in DRAM.
     pub dram_memory: u64,
+    /// Sizes of values where everything is in DRAM.
+    pub dram_values: Vec<usize>,
     /// Sizes of values on flash.
     pub values: Vec<usize>,
     /// Threads of extstore; the first is the peer, others are measured with one request outstanding.
