@@ -88,11 +88,14 @@ fn sequential(target: &Target, length: Duration) -> Result<Run, BenchError> {
     let worker = |n: usize| {
         let (mut rng, mut data) = (Rng::new(n as u64), AlignedBuf::zeroed(WRITE));
         data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
-        while begin.elapsed() < length {
+        // At least once: on a busy machine a thread may begin when the time is over.
+        loop {
             let at = next.fetch_add(1, Ordering::Relaxed) % writes;
             file.write_all_at(&data, at * WRITE as u64)?;
+            if begin.elapsed() >= length {
+                return std::io::Result::Ok(());
+            }
         }
-        std::io::Result::Ok(())
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || worker(n))).collect();
