@@ -120,7 +120,9 @@ class RawClient:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if startup:
             answer = self.request(STARTUP, struct.pack(">H", 1) + string("CQL_VERSION") + string("3.0.0"))
-            assert answer.opcode == READY, answer
+            if answer.opcode != READY:
+                self.close()
+                raise ConnectionRefusedError(f"STARTUP was answered {answer}")
             self.segmented = version & 127 >= 5
 
     def request(self, opcode, body=b"", flags=0):
