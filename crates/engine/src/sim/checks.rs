@@ -165,7 +165,8 @@ impl Run {
                 newest == Some(at.version) && (kind == Crash::Process || durable)
             };
             let kept = kind == Crash::Process || options.immutable || options.durability == 2;
-            let moved = kind == Crash::Process && run.is_moving(life, key);
+            // Once the clean stop is over nothing is on its way: what a read that outlived it has brought into memory stays there.
+            let moved = kind == Crash::Process && !life.driver.is_closed() && run.is_moving(life, key);
             !options.clean_stop && kept && (at.is_some_and(safe) || moved)
         })
     }
