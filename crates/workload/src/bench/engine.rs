@@ -10,7 +10,7 @@ use std::{
 };
 
 use afterglow_engine::{
-    Cache, Lookup, Namespace, Stats, Tier,
+    Cache, FlashRead, Lookup, Namespace, Stats, Tier,
     disk::{AlignedBuf, DeviceId},
 };
 
@@ -21,7 +21,7 @@ use super::{
     pin::Pinned,
     progress,
     report::{Check, Report, Run, Section, Series},
-    ring::ReadRing,
+    ring::{Finished, ReadRing},
     store::{self, Scratch, Shape, is_value, key},
 };
 use crate::{latency::Latency, rng::Rng};
@@ -231,37 +231,42 @@ impl Subject {
     fn by_ring(&self, depth: usize, length: Duration, seed: u64) -> io::Result<Run> {
         let fd = self.cache.device_fd(DeviceId(0)).ok_or_else(|| io::Error::other("no descriptor"))?;
         let mut ring = ReadRing::new(depth)?;
-        let (mut rng, mut latency, mut done) = (Rng::new(seed), Latency::new(), Vec::new());
+        let (mut rng, mut latency) = (Rng::new(seed), Latency::new());
+        type Asked = (FlashRead, u64, Instant);
+        let (mut done, mut again) = (Vec::<Finished<Asked>>::new(), Vec::<Asked>::new());
         let mut hits = 0;
         let meter = Meter::start();
         loop {
             let going = meter.elapsed() < length;
-            while going && ring.has_room() {
-                let id = rng.below(self.objects);
-                if let Lookup::Flash(read) = self.ns.get(&key(id)) {
-                    let (offset, buf) = (read.offset(), AlignedBuf::for_read(read.len() as usize));
-                    ring.read(fd, offset, buf, (read, id, Instant::now()));
-                }
+            while ring.has_room() && (going || !again.is_empty()) {
+                let asked = again.pop().or_else(|| {
+                    let id = rng.below(self.objects);
+                    match self.ns.get(&key(id)) {
+                        Lookup::Flash(read) => Some((read, id, Instant::now())),
+                        _ => None,
+                    }
+                });
+                let Some(asked) = asked else { continue };
+                let (offset, buf) = (asked.0.offset(), AlignedBuf::for_read(asked.0.len() as usize));
+                ring.read(fd, offset, buf, asked);
             }
-            if ring.in_flight() == 0 {
-                return Ok(meter.stop(hits, &latency));
-            }
-            ring.wait(&mut done)?;
-            for ended in done.drain(..) {
-                let (read, id, begin) = ended.tag;
-                match read.finish(ended.result) {
+            // The device has its next reads to do before what it brought is looked at.
+            ring.submit()?;
+            for Finished { tag: (read, id, begin), result } in done.drain(..) {
+                match read.finish(result) {
                     Lookup::Hit(hit) => {
                         self.verify(id, &hit.value)?;
                         latency.record(begin.elapsed().as_nanos() as u64);
                         hits += 1;
                     }
                     Lookup::Miss(_) => {}
-                    Lookup::Flash(again) => {
-                        let (offset, buf) = (again.offset(), AlignedBuf::for_read(again.len() as usize));
-                        ring.read(fd, offset, buf, (again, id, begin));
-                    }
+                    Lookup::Flash(read) => again.push((read, id, begin)),
                 }
             }
+            if ring.in_flight() == 0 && again.is_empty() && !going {
+                return Ok(meter.stop(hits, &latency));
+            }
+            ring.wait(&mut done)?;
         }
     }
 

@@ -46,7 +46,7 @@ impl<T> ReadRing<T> {
         self.active.len() - self.free.len()
     }
 
-    /// Prepares a read of all of `buf` at `offset`; [`ReadRing::wait`] hands it to the kernel.
+    /// Prepares a read of all of `buf` at `offset`; [`ReadRing::submit`] and [`ReadRing::wait`] hand it to the kernel.
     ///
     /// # Panics
     /// Without room.
@@ -61,6 +61,14 @@ impl<T> ReadRing<T> {
         // moving the `AlignedBuf` does not move it. A descriptor closed meanwhile fails the read and touches nothing.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the queue has an entry for every place");
+    }
+
+    /// Hands what was prepared to the kernel. What ends meanwhile waits for [`ReadRing::wait`].
+    pub fn submit(&mut self) -> io::Result<()> {
+        match self.ring.submit() {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Submits what was prepared, sleeps until at least one read has ended, and appends those that have, but few at a time: while the
