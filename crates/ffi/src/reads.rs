@@ -151,12 +151,14 @@ impl Reads {
         self.unanswered.store(given_up.len(), Ordering::Relaxed);
     }
 
-    /// Reads on this thread's ring, all at once: all outcomes, or none when the time was over.
-    fn read(&self, wanted: &[Wanted], fds: &[RawFd]) -> io::Result<Vec<io::Result<AlignedBuf>>> {
-        let mut ring = match RING.with_borrow_mut(Option::take) {
-            Some(ring) => ring,
-            None => IoUring::new(AT_ONCE as u32)?,
-        };
+    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the thread's again afterwards, unless it
+    /// was given up.
+    fn read(
+        &self,
+        mut ring: IoUring,
+        wanted: &[Wanted],
+        fds: &[RawFd],
+    ) -> io::Result<Vec<io::Result<AlignedBuf>>> {
         let mut bufs: Vec<_> =
             wanted.iter().map(|wanted| AlignedBuf::for_read(wanted.len as usize)).collect();
         for (n, (wanted, fd)) in wanted.iter().zip(fds).enumerate() {
@@ -189,8 +191,8 @@ fn wanted(read: &FlashRead) -> Wanted {
 /// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was over.
 fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
     let fds: Option<Vec<RawFd>> = wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
-    match fds.filter(|_| usable()) {
-        Some(fds) => reads.read(wanted, &fds).unwrap_or_else(|e| vec![Err(e)]),
+    match fds.and_then(|fds| Some((ring()?, fds))) {
+        Some((ring, fds)) => reads.read(ring, wanted, &fds).unwrap_or_else(|e| vec![Err(e)]),
         None => {
             let devices = cache.devices();
             wanted.iter().map(|wanted| devices.read_at(wanted.device, wanted.offset, wanted.len)).collect()
@@ -198,26 +200,21 @@ fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<A
     }
 }
 
-/// Whether this thread has a ring, or can have one.
-fn usable() -> bool {
-    if RING.with_borrow(Option::is_some) {
-        return true;
+/// The ring of this thread, or a new one; `None` where io_uring is refused.
+fn ring() -> Option<IoUring> {
+    if let Some(ring) = RING.with_borrow_mut(Option::take) {
+        return Some(ring);
     }
     if REFUSED.load(Ordering::Relaxed) {
-        return false;
+        return None;
     }
-    match IoUring::new(AT_ONCE as u32) {
-        Ok(ring) => {
-            RING.with_borrow_mut(|kept| *kept = Some(ring));
-            true
-        }
-        Err(reason) => {
+    IoUring::new(AT_ONCE as u32)
+        .inspect_err(|reason| {
             if !REFUSED.swap(true, Ordering::Relaxed) {
                 tracing::warn!(%reason, "io_uring is refused here: a device that hangs holds up the threads that read it");
             }
-            false
-        }
-    }
+        })
+        .ok()
 }
 
 /// Hands what was pushed to the kernel and waits for `count` completions, whose results go to the places their reads name; how many are missing
@@ -266,13 +263,15 @@ mod tests {
     /// A pipe in which nothing is, is a device that hangs.
     #[test]
     fn a_device_that_hangs_is_asked_once_and_again_when_it_has_answered() {
-        if !usable() {
+        if ring().is_none() {
             return eprintln!("io_uring is refused here, not tested");
         }
         let mut reads = Reads::new(64, LIMIT);
         let (device, mut other_end) = pipe().expect("a pipe");
         let ask = |reads: &Reads| {
-            reads.admitted(&[of(0, 512)], || reads.read(&[of(0, 512)], &[device.as_raw_fd()]))
+            reads.admitted(&[of(0, 512)], || {
+                reads.read(ring().expect("a ring"), &[of(0, 512)], &[device.as_raw_fd()])
+            })
         };
         let outcome = ask(&reads).expect("nothing is known of the device yet");
         assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -295,7 +294,7 @@ mod tests {
 
     #[test]
     fn of_two_reads_both_are_waited_for() {
-        if !usable() {
+        if ring().is_none() {
             return eprintln!("io_uring is refused here, not tested");
         }
         let mut reads = Reads::new(64, PATIENT);
@@ -305,14 +304,21 @@ mod tests {
         let fill = |n: usize, len: usize| (&pipes[n].1).write_all(&vec![n as u8 + 1; len]).expect("room");
         fill(0, 512);
         fill(1, 1024);
-        let answers: Vec<_> =
-            reads.read(&both, &fds).expect("reads").into_iter().map(Result::unwrap).collect();
+        let answers: Vec<_> = reads
+            .read(ring().expect("a ring"), &both, &fds)
+            .expect("reads")
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(answers[0][..], [1; 512]);
         assert_eq!(answers[1][..], [2; 1024]);
 
         fill(1, 1024);
         reads.limit = LIMIT;
-        assert_eq!(reads.read(&both, &fds).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            reads.read(ring().expect("a ring"), &both, &fds).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert_eq!(reads.lock().len(), 1, "given up together");
         fill(0, 512);
         await_answer(&reads);
