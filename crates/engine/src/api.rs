@@ -162,6 +162,9 @@ pub enum Lookup {
     Flash(FlashRead),
 }
 
+/// Bits of a put's token below those that choose the partition.
+pub const PARTITION_SHIFT: u32 = 44;
+
 /// What a put carries besides key and value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PutOptions {
@@ -169,7 +172,7 @@ pub struct PutOptions {
     pub expiry: u32,
     /// Objects of one group die together by [`Namespace::remove_group`](crate::Namespace::remove_group); 0 is no group.
     pub group: u32,
-    /// Its top 20 bits choose the partition epoch, in namespaces that have them.
+    /// Its top 20 bits, from [`PARTITION_SHIFT`] on, choose the partition epoch, in namespaces that have them.
     pub token: u64,
 }
 

@@ -46,7 +46,10 @@ mod sim;
 #[cfg(test)]
 mod testing;
 
-pub use api::{DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PutOptions, PutOutcome, RefuseReason, Tier};
+pub use api::{
+    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PutOptions, PutOutcome, RefuseReason,
+    Tier,
+};
 pub use cache::{Cache, Namespace};
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 pub use disk::{DeviceConfig, DeviceId, IoEngine};

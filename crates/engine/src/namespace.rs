@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use crate::sync::RwLock;
 
+use crate::api::PARTITION_SHIFT;
 use crate::config::NamespaceOptions;
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::record::Meta;
@@ -29,7 +30,7 @@ pub const MAX_GROUPS: usize = 1 << 16;
 /// The partition epoch a token falls into.
 #[must_use]
 pub fn epoch_slot(token: u64) -> u32 {
-    (token >> 44) as u32
+    (token >> PARTITION_SHIFT) as u32
 }
 
 /// A namespace of an open cache.

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use afterglow_engine::format::superblock;
+
 use super::{
     KillError, KillOptions, KillReport, Kind, Lie, Place, Round,
     clock::Lived,
@@ -29,8 +31,6 @@ const CHECKPOINT_LIMIT: Duration = Duration::from_secs(20);
 const LOAD_LIMIT: Duration = Duration::from_secs(20);
 /// A round in which this process was not let run for longer says nothing about warmth.
 const STALLED: Duration = Duration::from_secs(2);
-/// Bytes at the beginning of a device that say whose it is (docs/format.md).
-const SUPERBLOCK: u64 = 8192;
 /// A key beside all others, to see whether reads are answered.
 const NOBODY: u64 = 1 << 40;
 
@@ -195,7 +195,7 @@ impl<'a> Stage<'a> {
                 let whole = self.site.flash_size;
                 let from = [0, self.rng.below(whole), whole / 2][self.rng.below(3) as usize] / 4096 * 4096;
                 // A device that has forgotten whose it is must be refused at the next start, and that ends a campaign.
-                let from = from.max(SUPERBLOCK);
+                let from = from.max(superblock::RESERVED);
                 device.cut(from)?;
                 round.note.push(format!("lost from {} MiB on for {} ms", from >> 20, some_time.as_millis()));
                 self.pass(some_time, life, counters)?;

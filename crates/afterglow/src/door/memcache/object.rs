@@ -5,7 +5,7 @@
 //! The cas token is the engine's version, which survives eviction, flash and restart. Only what changes an object without
 //! changing its token (a touch, say, which memcached does in place) has to keep the token beside it.
 
-use afterglow_engine::{Hit, PutOptions};
+use afterglow_engine::{Hit, PARTITION_SHIFT, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};
 
 /// Set in every object of this form: what was kept in another is not read.
@@ -15,8 +15,6 @@ const STALE: u32 = 4;
 const TOKEN_SENT: u32 = 8;
 const BINARY_KEY: u32 = 16;
 const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
-/// A partition is what a token has in its highest 20 bits.
-const PARTITION_SHIFT: u32 = 44;
 
 /// Appends what is kept of an object to `out`, and says what is kept beside it.
 pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
@@ -73,7 +71,10 @@ mod tests {
     fn kept(new: &NewItem<'_>) -> Hit {
         let mut value = Vec::new();
         let options = encode(new, &mut value);
-        Hit { expiry: options.expiry, ..hit(&value, options.group, (options.token >> 44) as u32) }
+        Hit {
+            expiry: options.expiry,
+            ..hit(&value, options.group, (options.token >> PARTITION_SHIFT) as u32)
+        }
     }
 
     #[test]
