@@ -278,8 +278,9 @@ impl Driver {
         let last = (first + BLOCK_LINES).min(header.lines);
         let slot = &self.core.shards[shard as usize];
         let lines: Vec<[u64; 8]> = {
-            // Under the lock no slot is between two lines of this block.
-            let _guard = slot.lock();
+            // Under the lock no slot is between two lines of this block, and from now on none comes into it from a later one.
+            let mut shard = slot.lock();
+            shard.index.set_captured(last as usize);
             slot.index.line_words(first as usize..last as usize).collect()
         };
         let mut data = AlignedBuf::zeroed(stride(header.lines) as usize);
@@ -319,6 +320,7 @@ impl Driver {
         if run.failed {
             self.core.totals.checkpoint_failures.inc();
             self.checkpoint.run = None;
+            self.core.shards.iter().for_each(|slot| slot.lock().index.set_captured(0));
             self.checkpoint.ended = Some(now);
             return;
         }

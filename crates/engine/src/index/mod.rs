@@ -59,6 +59,8 @@ pub struct IndexWriter {
     index: Arc<Index>,
     /// Where the next eviction starts to look, so that no slot position is favoured.
     hand: usize,
+    /// See [`IndexWriter::set_captured`].
+    captured: usize,
 }
 
 impl Index {
@@ -126,9 +128,9 @@ impl Index {
         self.table.lines_of(hash)
     }
 
-    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; slots moved meanwhile between a line
-    /// already read and one not yet read appear twice or not at all, which [`IndexWriter::load_line`] and the journal
-    /// tolerate.
+    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; a slot moved meanwhile from a line already read
+    /// to one not yet read appears twice, which [`IndexWriter::load_line`] tolerates; of the other way round see
+    /// [`IndexWriter::set_captured`].
     ///
     /// # Panics
     /// When `lines` is not within the index.
@@ -151,7 +153,7 @@ impl IndexWriter {
     /// When `lines` is 0.
     #[must_use]
     pub fn with_lines(lines: usize) -> Self {
-        Self { index: Arc::new(Index { table: Table::new(lines) }), hand: 0 }
+        Self { index: Arc::new(Index { table: Table::new(lines) }), hand: 0, captured: 0 }
     }
 
     /// A handle for lookups.
@@ -171,7 +173,8 @@ impl IndexWriter {
         }
         let new = Slot::new(hash, location, class, 0);
         let lines = table.lines_of(hash);
-        if let Some(place) = table.free_place(lines).or_else(|| table.make_room(&lines, MOVES - 1)) {
+        let room = || table.make_room(&lines, MOVES - 1, self.captured);
+        if let Some(place) = table.free_place(lines).or_else(room) {
             table.set(place, Some(new));
             return Inserted::default();
         }
@@ -232,7 +235,7 @@ impl IndexWriter {
                 continue;
             }
             let free = table.free_in(lines[0]).or_else(|| table.free_in(lines[1]));
-            if let Some(place) = free.or_else(|| table.make_room(&lines, MOVES - 1)) {
+            if let Some(place) = free.or_else(|| table.make_room(&lines, MOVES - 1, 0)) {
                 table.set(place, Some(slot));
                 done.loaded += 1;
             } else {
@@ -241,6 +244,12 @@ impl IndexWriter {
             }
         }
         done
+    }
+
+    /// A checkpoint has captured the lines before `lines`, and captures the others later: until then no slot is moved from those
+    /// to these, where it would be in neither capture. 0, or the number of lines, while nothing is being captured.
+    pub fn set_captured(&mut self, lines: usize) {
+        self.captured = lines;
     }
 
     /// Empties the index.

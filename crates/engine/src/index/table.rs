@@ -136,14 +136,18 @@ impl Table {
 
     /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If none of those has room and
     /// `depth` allows, room is made there first: in the end `depth + 1` slots have moved, after looking at 8 times more lines
-    /// per step of depth.
-    pub(super) fn make_room(&self, lines: &[usize], depth: usize) -> Option<Place> {
+    /// per step of depth. No slot moves from line `captured` or a later one to an earlier one.
+    pub(super) fn make_room(&self, lines: &[usize], depth: usize, captured: usize) -> Option<Place> {
         let places = || lines.iter().flat_map(|&line| Self::places(line));
-        let other = |from: Place| Some(self.pair(from.line, self.load(from)?.tag())[1]);
+        let other = |from: Place| {
+            let to = self.pair(from.line, self.load(from)?.tag())[1];
+            (from.line < captured || to >= captured).then_some(to)
+        };
         let near = places().find_map(|from| Some((from, self.free_in(other(from)?)?)));
         let (from, to) = match near {
             None if depth == 0 => return None,
-            None => places().find_map(|from| Some((from, self.make_room(&[other(from)?], depth - 1)?)))?,
+            None => places()
+                .find_map(|from| Some((from, self.make_room(&[other(from)?], depth - 1, captured)?)))?,
             Some(found) => found,
         };
         self.move_slot(from, to);

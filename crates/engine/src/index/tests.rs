@@ -139,6 +139,30 @@ proptest! {
     }
 }
 
+/// A checkpoint takes the lines bit by bit while keys go on coming and push others to their other lines.
+#[test]
+fn no_slot_slips_through_between_two_captures() {
+    let (lines, step) = (4000, 50);
+    let mut writer = IndexWriter::with_lines(lines);
+    let before = (writer.slots() * 9 / 10) as u64;
+    (0..before).for_each(|key| drop(writer.insert(hash(key), location(key), CLASS)));
+    let (mut captured, mut next) = (std::collections::HashSet::new(), before);
+    for from in (0..lines).step_by(step) {
+        captured.extend(
+            writer.line_words(from..from + step).flatten().filter_map(Slot::from_word).map(Slot::location),
+        );
+        writer.set_captured(from + step);
+        for key in next..next + 20 {
+            writer.insert(hash(key), location(key), CLASS);
+        }
+        next += 20;
+    }
+    let slipped = (0..before)
+        .filter(|&key| writer.peek(hash(key)).is_some_and(|slot| slot.location() == location(key)))
+        .filter(|&key| !captured.contains(&location(key)));
+    assert_eq!(slipped.count(), 0);
+}
+
 /// The memory target: at most 8.9 bytes per object at 90 % fill. Eviction must not start before that.
 #[test]
 fn the_table_fills_to_nine_tenths_without_evicting() {

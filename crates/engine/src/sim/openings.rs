@@ -144,3 +144,38 @@ fn a_journal_that_went_round_since_the_only_readable_checkpoint_is_not_believed(
     let life = crash(&mut world, life, Crash::Process);
     assert_eq!(get(&life, b"key"), None, "a removed object is back");
 }
+
+/// A checkpoint of several blocks takes its time, in which new objects push the slots of others to their other lines.
+#[test]
+fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
+    let mut world = World::sized(32 << 20, 128 << 10, 1 << 20, 1 << 20);
+    (world.config.index_memory, world.config.shards) = (Some(512 << 10), 1);
+    let mut life = world.open_as_configured().expect("opens");
+    let key = |n: u32| format!("key-{n}");
+    let full = life.core.stats().index_slots as u32 / 10 * 9;
+    for n in 0..full {
+        put(&life, key(n).as_bytes(), &[1; 60], 0);
+        if n % 64 == 0 {
+            pass(&mut world, &mut life, 1);
+        }
+    }
+    pass(&mut world, &mut life, 300);
+    let before = life.core.stats().totals.checkpoints;
+    life.core.rooms.want();
+    let mut next = full;
+    while life.core.stats().totals.checkpoints == before {
+        (next..next + 300).for_each(|n| put(&life, key(n).as_bytes(), &[1; 60], 0));
+        next += 300;
+        pass(&mut world, &mut life, 1);
+    }
+    let there = |world: &World, life: &Life, n: u32| {
+        life.on_flash(&world.machine, NS as u8, key(n).as_bytes()).is_some()
+    };
+    let old: Vec<u32> = (0..full).filter(|&n| there(&world, &life, n)).collect();
+    assert!(old.len() as u32 > full / 10 * 9, "no test: {:?}", life.core.stats());
+    world.crash(life, Crash::Process);
+    let mut life = world.open_as_configured().expect("opens");
+    world.load(&mut life);
+    let lost = old.iter().filter(|&&n| !there(&world, &life, n)).count();
+    assert_eq!(lost, 0, "of {} objects", old.len());
+}
