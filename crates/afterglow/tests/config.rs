@@ -24,6 +24,7 @@ fn a_fault_in_the_file_has_its_line_and_column_and_says_what_to_write() {
     // Each stands on line 3, behind the two lines of a good door.
     for (line, place, hint) in [
         ("flash-size = \"4G\"", "a.toml:3:14", "`4GiB` (powers of 1024)"),
+        ("write-budget = \"0B\"", "a.toml:3:16", "`none` for no limit"),
         ("  memory = 268435456", "a.toml:3:12", "write it as in `memory = \"4GiB\"`"),
         ("memory = \"1MiB\"", "a.toml:3:10", "at least 32MiB"),
         ("flash_size = \"4GiB\"", "a.toml:3:1", "unknown key `flash_size`: did you mean `flash-size`?"),

@@ -26,8 +26,9 @@ pub struct Config {
     /// Whether the journal is mapped into memory, which is fastest. Without, it is written with `pwrite`: for processes that a failing
     /// disk must not end with a signal, such as a JVM. Default: mapped.
     pub mapped_journal: bool,
-    /// Bytes per second of objects that may be written to flash, averaged over an hour and more; `None` for no limit. Metadata, padding and
-    /// what reclaim writes again ([`Config::reinsertion`]) are on top.
+    /// Bytes per second that may be written, averaged over an hour and more; `None` for no limit. All that is written counts: objects, also
+    /// those that a reclaim writes again ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it; only a
+    /// clean stop, which writes the DRAM tier out, and metadata, which has to be written, may go beyond it for a while.
     pub write_budget: Option<u64>,
     /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of all
     /// record bytes written. Default 0.15, 0 switches it off.

@@ -3,7 +3,7 @@
 //! Every change of a key happens under its shard's mutex, in this order: take the version, write the journal entry, clear
 //! the old slot, change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal.
 
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::sync::Arc;
 
@@ -11,9 +11,11 @@ use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
 
 use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, Tier};
+use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::disk::DeviceSet;
 use crate::dram::{Entry, EntryState};
+use crate::format::journal::ENTRY;
 use crate::format::key_hash;
 use crate::format::record::{self, Meta};
 use crate::format::state::State;
@@ -90,8 +92,9 @@ pub struct Core {
     pub(crate) free_target: u32,
     /// Popularity of what reclaim drops.
     pub(crate) victims: VictimPopularity,
-    /// Bytes that may be written now; only with a write budget.
-    pub(crate) budget: Option<AtomicI64>,
+    pub(crate) budget: Option<WriteBudget>,
+    /// Where the journal began when the cache was opened.
+    pub(crate) journal_began: u64,
     pub(crate) blocking_reads: AtomicU32,
     pub(crate) max_blocking_reads: u32,
     /// Offsets of the two checkpoint areas on device 0, and their length.
@@ -241,9 +244,6 @@ impl Core {
         let object = Object { hash: entry.hash, meta: meta_of(entry), key, value };
         let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
         let at = self.append(stream, &object, awaited)?;
-        if let Some(budget) = &self.budget {
-            budget.fetch_sub(len.into(), Ordering::Relaxed);
-        }
         self.publish(shard, entry.hash, at, len);
         Ok(at)
     }
@@ -281,13 +281,23 @@ impl Core {
         if admission == Admission::Forced {
             return Ok(());
         }
-        if self.budget.as_ref().is_some_and(|b| b.load(Ordering::Relaxed) < i64::from(len)) {
+        if !self.is_within_budget(len) {
             return Err(DropReason::WriteBudget);
         }
         if admission != Admission::Asked || self.table.free_count() > self.free_target {
             return Ok(());
         }
         if self.victims.admits(shard.sketch.estimate(hash)) { Ok(()) } else { Err(DropReason::NotAdmitted) }
+    }
+
+    /// Whether the write budget, if there is one, allows `len` bytes more.
+    pub(crate) fn is_within_budget(&self, len: u32) -> bool {
+        self.budget.as_ref().is_none_or(|budget| budget.allows(self.written(), len))
+    }
+
+    /// Bytes written since opening, or sure to be: records with their padding, metadata, and the journal.
+    pub(crate) fn written(&self) -> u64 {
+        self.totals.written() + (self.journal.head() - self.journal_began) * ENTRY
     }
 
     /// Changes the state file; the change holds only if it became durable.

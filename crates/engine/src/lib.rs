@@ -11,6 +11,7 @@
 mod reached;
 
 mod api;
+mod budget;
 mod cache;
 pub mod clock;
 mod config;

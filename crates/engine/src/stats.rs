@@ -102,6 +102,11 @@ impl EngineCounters {
         self.dropped[reason as usize].get()
     }
 
+    /// Bytes written to segments and checkpoints, or about to be.
+    pub(crate) fn written(&self) -> u64 {
+        self.record_bytes.get() + self.metadata_bytes.get() + self.padding_bytes.get()
+    }
+
     pub(crate) fn snapshot(&self) -> EngineTotals {
         EngineTotals {
             dropped: all(&self.dropped),

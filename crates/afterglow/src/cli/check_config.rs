@@ -5,11 +5,7 @@ use std::{fmt::Write, path::Path};
 use clap::ArgMatches;
 
 use super::{Failure, flag, inputs, print};
-use crate::config::{
-    Config, Loaded, Place, TablePolicy,
-    keys::{Group, KEYS},
-    load,
-};
+use crate::config::{Config, Loaded, Place, TablePolicy, key::Group, keys::KEYS, load};
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     if flag(arguments, "example") {

@@ -5,7 +5,8 @@ use clap::{Arg, ArgAction, Command};
 use crate::{
     config::{
         Config,
-        keys::{KEYS, Key, Shape},
+        key::{Key, Shape},
+        keys::KEYS,
     },
     version,
 };

@@ -149,6 +149,12 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
     if config.flash.is_empty() && config.flash_size < MIN_FLASH {
         wrong("flash-size", format!("{} is too little flash: at least {MIN_FLASH}", config.flash_size));
     }
+    if config.write_budget.is_some_and(|budget| budget.get() == 0) {
+        wrong(
+            "write-budget",
+            "with 0 bytes a second nothing could be cached: write `none` for no limit".into(),
+        );
+    }
     let mut seen = HashSet::new();
     for flash in &config.flash {
         if let Some(size) = flash.size.filter(|size| *size < MIN_FLASH) {

@@ -6,7 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     fault::{Fault, FilePlace, Place},
-    keys::{self, Key, Shape},
+    key::{Key, Shape},
+    keys,
 };
 
 /// A value, where it stands, and where each member of a list stands.

@@ -11,7 +11,8 @@ use super::{
     check::check,
     fault::{Fault, Faults, Place},
     file,
-    keys::{self, KEYS, Key, Shape},
+    key::{Key, Shape},
+    keys::{self, KEYS},
 };
 
 /// Where the memcache door listens when no door is named at all.

@@ -11,6 +11,7 @@ mod duration;
 mod fault;
 mod file;
 mod flash;
+pub mod key;
 pub mod keys;
 mod load;
 mod policy;
@@ -67,6 +68,8 @@ pub struct Config {
     pub flash: Vec<FlashSpec>,
     /// All the memory the cache may use: index, DRAM tier, write buffers.
     pub memory: Size,
+    /// Bytes a second that may be written, on average; `None` for no limit.
+    pub write_budget: Option<Size>,
     /// How flash is read and written.
     pub io: IoChoice,
     /// Who else writes to which table, and so what may be cached for how long.
@@ -110,6 +113,7 @@ impl Default for Config {
             flash_size: Size::gib(1),
             flash: Vec::new(),
             memory: Size::mib(256),
+            write_budget: None,
             io: IoChoice::Auto,
             table_policy: TablePolicies::default(),
             restart_grace: Span::new(Duration::from_secs(60)),

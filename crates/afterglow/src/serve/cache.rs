@@ -84,6 +84,7 @@ fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config
     let mut engine = afterglow_engine::Config::new(data_dir, devices);
     let buffers = if config.has_memcache() { config.buffers().get() } else { 0 };
     engine.memory = config.memory.get() - buffers;
+    engine.write_budget = config.write_budget.map(Size::get);
     engine.io = match config.io {
         IoChoice::Auto => IoEngine::Auto,
         IoChoice::Uring => IoEngine::Uring,

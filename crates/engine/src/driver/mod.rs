@@ -68,8 +68,6 @@ pub struct Driver {
     copy_below: u64,
     clock_warned: bool,
     index_warned: bool,
-    last_budget: u64,
-    write_budget: Option<u64>,
     reinsertion: f64,
     reclaim: Option<reclaim::Reclaim>,
     load: Option<load::Load>,
@@ -86,7 +84,6 @@ impl Driver {
         checkpoint: Checkpoints,
     ) -> Self {
         let load = plan.map(|plan| load::Load::new(&core, plan));
-        let now = core.clock.millis();
         Self {
             core,
             in_flight: HashMap::new(),
@@ -99,8 +96,6 @@ impl Driver {
             copy_below: 0,
             clock_warned: false,
             index_warned: false,
-            last_budget: now,
-            write_budget: config.write_budget,
             reinsertion: config.reinsertion,
             reclaim: None,
             load,
@@ -117,7 +112,9 @@ impl Driver {
         self.look_at_index();
         self.reserve_versions();
         self.core.journal.retry_poison();
-        self.refill_budget(now);
+        if let Some(budget) = &self.core.budget {
+            budget.refill(now, self.core.written());
+        }
         self.step_copies(now);
         self.step_through(now, out);
         self.step_reclaim(out);
@@ -227,20 +224,6 @@ impl Driver {
         let Some(limit) = versions.wants_reservation() else { return };
         if self.core.update_state(|state| state.version_limit = limit).is_ok() {
             versions.reserved(limit);
-        }
-    }
-
-    /// The budget is an average: what is not used is kept for up to an hour.
-    fn refill_budget(&mut self, now: u64) {
-        if let (Some(rate), Some(budget)) = (self.write_budget, &self.core.budget) {
-            let earned = rate * now.saturating_sub(self.last_budget) / 1000;
-            if earned > 0 {
-                self.last_budget = now;
-                let most = (rate * 3600) as i64;
-                let _ = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| {
-                    Some(b.saturating_add(earned as i64).min(most))
-                });
-            }
         }
     }
 }

@@ -170,7 +170,8 @@ impl Driver {
             let written = core.totals.record_bytes.get() as f64 * self.reinsertion;
             let kept = core.totals.reinserted_bytes.get()
                 + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();
-            if slot.freq() > 0 && (kept as f64) < written && is_alive(core, &entry) {
+            let allowed = (kept as f64) < written && core.is_within_budget(entry.len.get());
+            if slot.freq() > 0 && allowed && is_alive(core, &entry) {
                 reclaim.keep.push_back(entry);
             } else if shard.clear_if(hash, at) {
                 core.totals.dropped(DropReason::Reclaimed, 1);

@@ -1,6 +1,6 @@
 //! The steps of opening.
 
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use crate::sync::{Mutex, RwLock};
 
 use super::exact::{self, Reader};
 use super::{LoadPlan, kills};
+use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 use crate::core::Core;
@@ -489,7 +490,8 @@ fn build(
         spoiled: AtomicBool::new(false),
         free_target: geometry::free_target(table.len()),
         victims: VictimPopularity::default(),
-        budget: config.write_budget.map(|b| AtomicI64::new((b * 3600) as i64)),
+        budget: config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis())),
+        journal_began: journal.head(),
         blocking_reads: AtomicU32::new(0),
         max_blocking_reads: config.max_blocking_reads,
         areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],

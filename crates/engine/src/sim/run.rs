@@ -100,6 +100,8 @@ pub(super) struct Run {
     needed: [u64; 2],
     /// The monotonic clock when this life began.
     pub began: u64,
+    /// All bytes written in this life and those of records, when last looked at.
+    pub written: (u64, u64),
     /// Highest time the cache has certainly seen.
     pub time: u64,
     pub wall: u64,
@@ -132,6 +134,7 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         to_keep: None,
         needed: [0; 2],
         began: 0,
+        written: (0, 0),
         time: EPOCH,
         wall: EPOCH,
         serial: 0,
@@ -263,6 +266,7 @@ impl Run {
 
     pub(super) fn turn(&mut self, life: &mut Life) {
         self.world.turn(life);
+        self.within_write_budget(life);
         self.take_acks(life);
         if !self.world.machine.is_down() && !life.driver.is_closed() {
             // A step looks at the clock and remembers; a closed cache has nobody left to do so.
@@ -534,6 +538,7 @@ impl Run {
         self.to_keep = None;
         self.done = [Done::default(); 4];
         self.began = crate::clock::Clock::millis(&*self.world.clock);
+        self.written = (0, 0);
         if life.core.uuid != self.uuid {
             // A new, empty cache.
             assert!(self.foul, "the cache was made anew");
