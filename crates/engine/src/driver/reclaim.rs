@@ -253,7 +253,9 @@ impl Driver {
             }
             !superseded
         });
-        let moved = current.and_then(|r| {
+        // Others may have written since it was set aside.
+        let allowed = current.filter(|_| core.is_within_budget(entry.len.get()));
+        let moved = allowed.and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
             core.append(StreamId::Reinserted, &object, None).ok()
         });
