@@ -112,16 +112,3 @@ def test_a_restored_snapshot_is_read_as_it_is(node):
         node.nodetool("refresh", "chunks", "restored")
         for _ in range(3):
             assert wrong(session, "restored", KEYS) == []
-
-
-def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):
-    right = dict(node.properties)
-    node.properties["afterglow.chunkcache.queue"] = "long"
-    try:
-        node.restart()
-        text = "Afterglow chunk cache: the node runs without it: afterglow.chunkcache.queue: long is not a size"
-        node.child.wait_for("the complaint", lambda: node.said(text) > 0, 180)
-        with connect(node, timeout=60) as session:
-            assert wrong(session, "kept", range(20)) == []
-    finally:
-        node.properties = right

@@ -202,18 +202,3 @@ def test_rows_are_right_however_a_node_ends_under_load():
     wrong, compared = campaign(2, ends=("stop", "kill while stopping"))
     assert not wrong
     assert compared > 0
-
-
-def test_what_is_wrong_is_said_and_the_node_runs_without_the_cache(node):
-    right = dict(node.properties)
-    node.properties["afterglow.rowcache.memory"] = "lots"
-    try:
-        node.restart()
-        assert node.said("the node runs without it: afterglow.rowcache.memory: lots is not a size")
-        with connect(node) as session:
-            session.execute(f"CREATE TABLE k.plain (p int PRIMARY KEY, v int) WITH {CACHED}")
-            session.execute("INSERT INTO k.plain (p, v) VALUES (1, 2)")
-            for _ in range(3):
-                assert session.execute("SELECT v FROM k.plain WHERE p = 1").one().v == 2
-    finally:
-        node.properties = right

@@ -52,10 +52,8 @@ public final class ChunkCacheAgent {
     static void run() {
       try {
         open(new ChunkOptions(OptionValues.read()));
-      } catch (ConfigException e) {
-        logger.error("Afterglow chunk cache: the node runs without it: {}", e.getMessage());
       } catch (Throwable e) {
-        logger.error("Afterglow chunk cache: the node runs without it: {}", e.getMessage(), e);
+        Off.because(e, logger, "chunk cache", "ChunkCache");
       }
     }
 
@@ -63,7 +61,7 @@ public final class ChunkCacheAgent {
       Set<String> hooked = check();
       Native.load(options.nativeDir);
       EngineLog.start();
-      java.nio.file.Files.createDirectories(options.dir);
+      options.makeDir();
       FlashStore store = FlashStore.open(options.engine());
       CassandraFiles files = new CassandraFiles(options.tables, () -> close(store));
       ChunkCache cache = new ChunkCache(store, files, options);

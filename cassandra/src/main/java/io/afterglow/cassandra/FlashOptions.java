@@ -1,5 +1,7 @@
 package io.afterglow.cassandra;
 
+import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.Arrays;
@@ -64,7 +66,12 @@ abstract class FlashOptions {
           name("flash") + " is missing: set it to PATH:SIZE, such as " + bounds.example);
     }
     devices = OptionValues.devices(name("flash"), flash, bounds.minFlash);
-    dir = Paths.get(given.getOrDefault(name("dir"), devices.get(0).path + ".meta"));
+    String first = devices.get(0).path;
+    if (get("dir") == null && first.startsWith("/dev/")) {
+      throw new ConfigException(
+          name("dir") + " is missing: " + first + " is a device, set it to a folder on a drive");
+    }
+    dir = Paths.get(given.getOrDefault(name("dir"), first + ".meta"));
     memory = size("memory", bounds.memory, bounds.minMemory);
     reads = number("reads", bounds.reads, 1, 65536);
     timeout = number("timeout", 250, 10, 60_000);
@@ -113,6 +120,35 @@ abstract class FlashOptions {
 
   final boolean flag(String own) throws ConfigException {
     return OptionValues.flag(name(own), get(own));
+  }
+
+  /**
+   * Makes the folder of journal and lock. Those that the files of flash are to be in must be there:
+   * a missing one is most likely a drive that is not mounted.
+   */
+  final void makeDir() throws ConfigException {
+    for (OptionValues.Device device : devices) {
+      Path folder = Paths.get(device.path).getParent();
+      if (!Files.isDirectory(folder)) {
+        throw new ConfigException(
+            name("flash")
+                + ": there is no folder "
+                + folder
+                + ": make it, or mount the drive that belongs there");
+      }
+    }
+    try {
+      Files.createDirectories(dir);
+    } catch (IOException e) {
+      throw new ConfigException(
+          "cannot make the folder "
+              + dir
+              + " ("
+              + e
+              + "): it must be one that the user of Cassandra may write to, or set "
+              + name("dir")
+              + " to another");
+    }
   }
 
   /** Bytes of flash. */

@@ -1,7 +1,6 @@
 package io.afterglow.cassandra;
 
 import java.lang.management.ManagementFactory;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -26,10 +25,8 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
   public ICache<RowCacheKey, IRowCacheEntry> create() {
     try {
       return open();
-    } catch (ConfigException e) {
-      logger.error("Afterglow row cache: the node runs without it: {}", e.getMessage());
     } catch (Throwable e) {
-      logger.error("Afterglow row cache: the node runs without it: {}", e.getMessage(), e);
+      Off.because(e, logger, "row cache", "RowCache");
     }
     return new NoCache();
   }
@@ -38,7 +35,7 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
     Options options = new Options(OptionValues.read(), CassandraNode.rowCacheSize());
     Native.load(options.nativeDir);
     EngineLog.start();
-    Files.createDirectories(options.dir);
+    options.makeDir();
     CleanMarker marker = CleanMarker.take(options.dir);
     FlashStore store = FlashStore.open(options.engine());
     CassandraNode node = new CassandraNode(options);

@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
 import javax.management.InstanceNotFoundException;
 import javax.management.MBeanAttributeInfo;
 import javax.management.MBeanServerConnection;
@@ -59,21 +61,40 @@ public final class Main {
 
   /** Prints the figures of each cache there is; one must be there, and all must work. */
   private static void verify(String address) throws Exception {
-    JMXServiceURL url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://" + address + "/jmxrmi");
-    try (JMXConnector connector = JMXConnectorFactory.connect(url)) {
+    try (JMXConnector connector = connect(address)) {
       MBeanServerConnection server = connector.getMBeanServerConnection();
-      boolean rows = verify(server, "RowCache", "the row cache");
-      if (!verify(server, "ChunkCache", "the chunk cache") && !rows) {
+      List<String> states = new ArrayList<>();
+      boolean rows = verify(server, "RowCache", "the row cache", states);
+      if (!verify(server, "ChunkCache", "the chunk cache", states) && !rows) {
         throw new ConfigException(
             "the Cassandra at "
                 + address
-                + " runs without a cache of ours: its log has a line that begins with \"Afterglow row"
-                + " cache\" or \"Afterglow chunk cache\" if one was configured");
+                + " runs without a cache of ours: none was configured where it looks, or it was not"
+                + " restarted");
+      }
+      if (!states.isEmpty()) {
+        throw new ConfigException(String.join("\nerror: ", states));
       }
     }
   }
 
-  private static boolean verify(MBeanServerConnection server, String type, String what)
+  private static JMXConnector connect(String address) throws IOException, ConfigException {
+    JMXServiceURL url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://" + address + "/jmxrmi");
+    try {
+      return JMXConnectorFactory.connect(url);
+    } catch (IOException | SecurityException e) {
+      throw new ConfigException(
+          "no JMX at "
+              + address
+              + ": is the node up, is that its JMX port, does it let one in without a password? ("
+              + e.getMessage()
+              + ")");
+    }
+  }
+
+  /** Prints the figures of a cache; false if there is none. One that does not work is added. */
+  private static boolean verify(
+      MBeanServerConnection server, String type, String what, List<String> states)
       throws Exception {
     ObjectName name = new ObjectName("io.afterglow:type=" + type);
     String state = "";
@@ -88,10 +109,11 @@ public final class Main {
     } catch (InstanceNotFoundException e) {
       return false;
     }
-    if (!state.startsWith("on")) {
-      throw new ConfigException(what + " is " + state + ": the log of the node says why");
+    if (state.startsWith("on")) {
+      System.out.println(what + " works");
+    } else {
+      states.add(what + " is " + state + (state.contains(":") ? "" : ": the log says why"));
     }
-    System.out.println(what + " works");
     return true;
   }
 }

@@ -5,8 +5,11 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
@@ -63,6 +66,45 @@ class OptionsTest {
             ConfigException.class,
             () -> options("afterglow.rowcache.flash", "/f:1GiB", name, value));
     assertTrue(e.getMessage().contains(name) && e.getMessage().contains(why), e.getMessage());
+  }
+
+  @Test
+  void aFolderThatIsMissingIsNotMade(@TempDir Path there) throws Exception {
+    String missing = there.resolve("not-mounted").resolve("rows").toString();
+    ConfigException e =
+        assertThrows(
+            ConfigException.class,
+            () -> options("afterglow.rowcache.flash", missing + ":1GiB").makeDir());
+    assertTrue(e.getMessage().contains("there is no folder " + there), e.getMessage());
+    assertFalse(Files.exists(there.resolve("not-mounted")));
+    options("afterglow.rowcache.flash", there.resolve("rows") + ":1GiB").makeDir();
+    assertTrue(Files.isDirectory(there.resolve("rows.meta")));
+  }
+
+  @Test
+  void aFolderThatCannotBeMadeIsNamed(@TempDir Path there) throws Exception {
+    Path file = Files.createFile(there.resolve("file"));
+    ConfigException e =
+        assertThrows(
+            ConfigException.class,
+            () ->
+                options(
+                        "afterglow.rowcache.flash",
+                        there.resolve("rows") + ":1GiB",
+                        "afterglow.rowcache.dir",
+                        file.resolve("journal").toString())
+                    .makeDir());
+    assertTrue(e.getMessage().contains("cannot make the folder " + file), e.getMessage());
+    assertTrue(e.getMessage().contains("set afterglow.rowcache.dir"), e.getMessage());
+  }
+
+  @Test
+  void aDeviceHasNoPlaceForTheJournal() throws ConfigException {
+    ConfigException e =
+        assertThrows(
+            ConfigException.class, () -> options("afterglow.rowcache.flash", "/dev/sdz:1GiB"));
+    assertTrue(e.getMessage().contains("afterglow.rowcache.dir is missing"), e.getMessage());
+    options("afterglow.rowcache.flash", "/dev/sdz:1GiB", "afterglow.rowcache.dir", "/flash/meta");
   }
 
   @Test
