@@ -52,7 +52,9 @@ def options():
         "--disk-operations", type=int, default=plan.NETWORK.operations, help="its reads (%(default)s/s)"
     )
     parser.add_argument("--dir", type=Path, help="where the disks' images are, kept for the next time")
-    parser.add_argument("--prepare", action="store_true", help="load the data into --dir, measure nothing")
+    parser.add_argument(
+        "--prepare", action="store_true", help="load the data into --dir and fill the caches, measure nothing"
+    )
     parser.add_argument("--short", action="store_true", help="little data, seconds instead of minutes: not for figures")
     parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="tables of earlier results, nothing run")
     given = parser.parse_args()
@@ -75,10 +77,10 @@ def run(given):
         bench = Bench(undo, folder.resolve(), OUT, given)
         cases = plan.chosen(given.parts, given.shapes, given.mixes, given.caches)
         if given.prepare:
-            for shape in dict.fromkeys(case.shape for case in cases):
-                bench.prepare(plan.SHAPES[shape])
+            for loads in plan.by_node(cases):
+                bench.fill(loads[0])
             return []
-        return [bench.run(case) for case in cases]
+        return bench.run(cases)
 
 
 def main():

@@ -1,5 +1,6 @@
-"""Runs the cases: prepares the data once for each shape, boots a node for each case, warms it, measures it."""
+"""Runs the cases: loads the data once for each shape, boots each node once, warms it, measures all its loads."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -44,6 +45,8 @@ class Bench:
         template = Template(disk)
         if template.exists():
             return disk, template
+        # One that was interrupted begins anew.
+        disk.empty()
         self.say(f"loading {shape.records(self.options.scale):,} records of {shape.name}")
         # Alone it may have more memory.
         with Node(template.used, heap=2 * plan.GIB) as node:
@@ -68,50 +71,72 @@ class Bench:
             end = self.log.read_text(errors="replace")[-2000:]
             raise Failure(f"the load client ended with status {done.returncode}; the end of {self.log}:\n{end}")
 
-    def run(self, case):
-        """The result of one case, as it is written to its file."""
+    def run(self, cases):
+        """The results of the cases, each of which is also written to its file."""
+        results = {}
+        for loads in plan.by_node(cases):
+            first = loads[0]
+            with self.node(first) as started:
+                for case in loads:
+                    started.warm(case)
+                    results[case] = self.result(case, started)
+        return [results[case] for case in cases]
+
+    def fill(self, case):
+        """Warms a node's cache and stops the node: the next run begins with both."""
+        with self.node(case, keep=True) as started:
+            started.warm(case)
+            started.node.drain(seconds=300)
+            started.kept.touch()
+
+    @contextlib.contextmanager
+    def node(self, case, keep=False):
+        """The node of a case, running, with what was kept of it."""
         shape = plan.SHAPES[case.shape]
         disk, template = self.prepare(shape)
+        kept = disk.path / case.node / "kept"
+        filled = kept.exists()
+        flash = self.disk(f"flash-{case.node}" if keep or filled else "flash", 1.3 * self.data() + plan.GIB)
+        if filled:
+            # What it is after this run nobody knows.
+            kept.unlink()
+        else:
+            flash.empty()
+            template.fresh(case.node)
         # No smaller than the engine makes one.
         size = max(int(case.flash * self.data()) >> 20 << 20, 256 * plan.MIB)
-        flash = self.disk("flash", 1.3 * self.data() + plan.GIB)
-        flash.empty()
         group = Group(self.undo, "afterglow-bench", int(plan.MEMORY * case.memory))
-        folder = template.fresh()
         forget(template.loaded)
-        self.say(f"{case.scenario}: {case.label}")
-        with Node(folder, case.cache, (flash.path / "cache", size), group) as node:
+        self.say(f"{case.node}, {'filled before' if filled else 'cold'}")
+        with Node(kept.parent, case.cache, (flash.path / "cache", size), group) as node:
             node.await_cache()
-            node.cache_rows(shape, case.cache in ("rows", "default rows"))
-            result = self.measure(case, shape, node, disk, flash, group)
-        name = "-".join(f"{case.scenario} {case.label}".replace("%", "").replace(",", "").replace(":", "").split())
-        (self.out / f"{name}.json").write_text(json.dumps(result, indent=1))
+            if not filled:
+                node.cache_rows(shape, case.cache in ("rows", "default rows"))
+            yield Started(self, node, disk, flash, group, kept)
         group.remove()
-        return result
 
-    def measure(self, case, shape, node, disk, flash, group):
+    def result(self, case, started):
+        """What is measured of a case on its node, which is warm."""
         options, file = self.options, self.out / "run.json"
-        load = ["--hosts", node.contact, "--distribution", "hotspot", "--hot-set", plan.HOT_SET]
-        load += ["--connections", CONNECTIONS, "--in-flight", shape.in_flight, "--pid", f"cassandra={node.pid}"]
-        load += ["--read-ratio", plan.MIXES[case.mix], "--label", case.label, "--scenario", case.scenario, "--quiet"]
-        # The same load for all, at the disk's full speed: a cache has then what it would have after hours.
-        self.workload("run-cql", shape, *load, "--warmup", f"{options.warm}s", "--duration", "1s")
-        if case.throttled:
-            group.throttle(disk, plan.Speed(options.disk_bytes, options.disk_operations))
-        rate = self.rate(case)
-        load += ["--rate", rate] if rate else []
-        before = self.counters(node, disk, flash)
-        self.workload(
-            "run-cql",
-            shape,
-            *(*load, "--seed", 2, "--warmup", "0s", "--duration", f"{options.seconds}s", "--json", file),
+        self.say(f"{case.scenario}: {case.label}")
+        started.group.throttle(
+            started.disk, plan.Speed(options.disk_bytes, options.disk_operations) if case.throttled else None
         )
-        after = self.counters(node, disk, flash)
+        rate = self.rate(case)
+        before = started.counters()
+        started.workload(
+            case,
+            *(["--rate", rate] if rate else []),
+            *("--seed", 2, "--warmup", "0s", "--duration", f"{options.seconds}s", "--json", file),
+        )
+        after = started.counters()
         result = json.loads(file.read_text())
         result["inside"] = {name: after[name] - before.get(name, 0) for name in after}
         result["case"] = {"throttled": case.throttled, "memory": case.memory * plan.MEMORY, "part": case.part}
         if case.cache == "none" and case.rate is None:
             self.most[case.part, case.shape, case.mix] = result["per_second"]
+        name = "-".join(f"{case.scenario} {case.label}".replace("%", "").replace(",", "").replace(":", "").split())
+        (self.out / f"{name}.json").write_text(json.dumps(result, indent=1))
         return result
 
     def rate(self, case):
@@ -122,6 +147,32 @@ class Bench:
             raise Failure(f"{case.scenario}: needs stock's most, which the same run measures: choose its cache too")
         return int(most * case.rate)
 
-    @staticmethod
-    def counters(node, disk, flash):
-        return {"data_read": disk.bytes_read(), "flash_read": flash.bytes_read(), **node.cache_figures()}
+
+class Started:
+    """A running node, and the load that it is warm for."""
+
+    def __init__(self, bench, node, disk, flash, group, kept):
+        self.bench, self.node, self.disk, self.flash, self.group, self.kept = bench, node, disk, flash, group, kept
+        self.mix = None
+
+    def warm(self, case):
+        """The same load for all, at the disk's full speed: a cache has then what it would have after hours."""
+        if self.mix == case.mix:
+            return
+        # A cache that is full for one mix has little to learn for the other.
+        seconds = self.bench.options.warm if self.mix is None else max(self.bench.options.warm // 3, 1)
+        self.mix = case.mix
+        self.group.throttle(self.disk)
+        self.workload(case, "--warmup", f"{seconds}s", "--duration", "1s")
+
+    def workload(self, case, *arguments):
+        """The load client with the load of a case, to its end."""
+        shape = plan.SHAPES[case.shape]
+        load = ["--hosts", self.node.contact, "--distribution", "hotspot", "--hot-set", plan.HOT_SET]
+        load += ["--connections", CONNECTIONS, "--in-flight", shape.in_flight, "--pid", f"cassandra={self.node.pid}"]
+        load += ["--read-ratio", plan.MIXES[case.mix], "--label", case.label, "--scenario", case.scenario, "--quiet"]
+        self.bench.workload("run-cql", shape, *load, *arguments)
+
+    def counters(self):
+        read = {"data_read": self.disk.bytes_read(), "flash_read": self.flash.bytes_read()}
+        return read | self.node.cache_figures()

@@ -68,14 +68,16 @@ class Group:
         else:
             (self.folders[0] / "memory.max").write_text(str(memory))
 
-    def throttle(self, disk, speed):
-        """From now on reads of the disk are no faster."""
+    def throttle(self, disk, speed=None):
+        """From now on reads of the disk are no faster; without a speed as fast as it can."""
         device = disk.number
         if self.version == 1:
-            (self.folders[1] / "blkio.throttle.read_bps_device").write_text(f"{device} {speed.bytes}")
-            (self.folders[1] / "blkio.throttle.read_iops_device").write_text(f"{device} {speed.operations}")
+            most = (speed.bytes, speed.operations) if speed else (0, 0)
+            (self.folders[1] / "blkio.throttle.read_bps_device").write_text(f"{device} {most[0]}")
+            (self.folders[1] / "blkio.throttle.read_iops_device").write_text(f"{device} {most[1]}")
         else:
-            (self.folders[0] / "io.max").write_text(f"{device} rbps={speed.bytes} riops={speed.operations}")
+            most = (speed.bytes, speed.operations) if speed else ("max", "max")
+            (self.folders[0] / "io.max").write_text(f"{device} rbps={most[0]} riops={most[1]}")
 
     def remove(self):
         for folder in self.folders:

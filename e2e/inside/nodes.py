@@ -96,11 +96,12 @@ class Template:
         shutil.copytree(self.used / "data" / "data", self.loaded / "data", copy_function=os.link)
         (self.loaded / "complete").touch()
 
-    def fresh(self):
+    def fresh(self, name="node"):
         """The folder for a node with these files."""
-        shutil.rmtree(self.used, ignore_errors=True)
-        shutil.copytree(self.loaded / "data", self.used / "data" / "data", copy_function=os.link)
-        return self.used
+        folder = self.loaded.with_name(name)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.loaded / "data", folder / "data" / "data", copy_function=os.link)
+        return folder
 
     def size(self, shape):
         """Bytes of a table on disk."""

@@ -71,6 +71,11 @@ class Case:
     rate: float | None = None  # of what stock does at most; None is as fast as it goes
 
     @property
+    def node(self):
+        """Cases with the same are loads of one node."""
+        return f"{self.shape}-{self.cache}-{self.memory:g}-{self.flash:g}"
+
+    @property
     def scenario(self):
         """Cases of the same scenario are compared."""
         rate = f", {self.rate:.0%} of stock's most" if self.rate else ""
@@ -89,7 +94,7 @@ def _pairs(part, shape, mix, caches, **options):
 
 
 def cases():
-    """All of them by part; the order is that in which they run."""
+    """All of them by part; in each the stock node is the first."""
     both = ("none", "chunks", "rows")
     parts = {"network": [], "equal": [], "memory": [], "sizes": [], "rates": [], "plain": []}
     for part, throttled in (("network", True), ("equal", False)):
@@ -116,3 +121,11 @@ def chosen(parts, shapes=None, mixes=None, caches=None):
         for case in picked
         if case.shape in (shapes or SHAPES) and case.mix in (mixes or MIXES) and case.cache in (caches or (case.cache,))
     ]
+
+
+def by_node(cases):
+    """The cases of each node; reads come before what changes its tables."""
+    nodes = {}
+    for case in cases:
+        nodes.setdefault(case.node, []).append(case)
+    return [sorted(loads, key=lambda case: case.mix != "reads") for loads in nodes.values()]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +77,35 @@ def test_every_part_has_a_stock_node_to_compare_with():
             assert len(set(labels)) == len(labels), scenario
             assert sum(label.startswith("stock") for label in labels) == 1, scenario
         assert plan.chosen([part]) == cases
+
+
+def test_a_node_is_started_once_for_all_its_loads():
+    cases = plan.chosen(list(plan.cases()))
+    nodes = plan.by_node(cases)
+    assert sorted(map(repr, cases)) == sorted(repr(case) for loads in nodes for case in loads)
+    assert len({loads[0].node for loads in nodes}) == len(nodes)
+    for loads in nodes:
+        like = {(case.shape, case.cache, case.memory, case.flash) for case in loads}
+        assert len(like) == 1, "what one node is must be the same for all its loads"
+        mixes = [case.mix for case in loads]
+        assert mixes == sorted(mixes, key="mixed".__eq__), "updates come last: all others read the tables as loaded"
+
+
+def test_limits_in_control_groups_of_version_2(tmp_path):
+    """What is written where; no more, where the kernel has its limits in version 1."""
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    assert machine.controllers(tmp_path) == 2
+    (tmp_path / "bench").mkdir()
+    undo, disk = SimpleNamespace(note=lambda *_: None), SimpleNamespace(number="7:3")
+    group = machine.Group(undo, "bench", 1 << 30, root=tmp_path)
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory +io"
+    assert (tmp_path / "bench" / "memory.max").read_text() == "1073741824"
+    group.throttle(disk, plan.Speed(1000, 10))
+    assert (tmp_path / "bench" / "io.max").read_text() == "7:3 rbps=1000 riops=10"
+    group.throttle(disk)
+    assert (tmp_path / "bench" / "io.max").read_text() == "7:3 rbps=max riops=max"
+    told = subprocess.run(group.enter(["sh", "-c", "echo $$"]), capture_output=True, text=True, check=True).stdout
+    assert (tmp_path / "bench" / "cgroup.procs").read_text() == told, "it is in the group before it begins"
 
 
 @pytest.mark.skipif(bool(machine.missing()), reason="; ".join(machine.missing()))
