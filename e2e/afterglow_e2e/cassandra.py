@@ -66,6 +66,7 @@ NAMES_OF_40 = {
     "row_cache_size": "row_cache_size_in_mb",
     "prepared_statements_cache_size": "prepared_statements_cache_size_mb",
     "read_request_timeout": "read_request_timeout_in_ms",
+    "range_request_timeout": "range_request_timeout_in_ms",
     "write_request_timeout": "write_request_timeout_in_ms",
     "materialized_views_enabled": "enable_materialized_views",
     "user_defined_functions_enabled": "enable_user_defined_functions",

@@ -18,7 +18,13 @@ from .work import work
 
 RELEASES = {"5.0": "5.0.5", "4.1": "4.1.9", "3.11": "3.11.19"}
 # Random statements are mostly new ones; with the default a server forgets them as they come.
-SETTINGS = {"prepared_statements_cache_size": "200MiB"}
+# A timeout is a difference that says nothing, and comes with the defaults where the machine does much else.
+SETTINGS = {
+    "prepared_statements_cache_size": "200MiB",
+    "read_request_timeout": "30000ms",
+    "range_request_timeout": "30000ms",
+    "write_request_timeout": "30000ms",
+}
 
 
 def campaign(direct, instance, options):

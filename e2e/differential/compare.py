@@ -160,6 +160,14 @@ def warnings(parts, keyspace):
     return [HEX_ID.sub(b"id", hidden(warning, keyspace)) for warning in parts.warnings]
 
 
+def found_by_one(direct, through):
+    """Whether the direct side found no row and the other one."""
+    if any(Parts(answer).kind != ROWS for answer in (direct, through)):
+        return False
+    (_, none), (_, one) = (without_metadata(Parts(answer).message) for answer in (direct, through))
+    return none == bytes(4) and one[:4] == b"\0\0\0\1"
+
+
 # What is left of the longer lives that statements give, in a cell of four bytes.
 LIFE = re.compile(rb"\x00\x00\x00\x04\x00(?:\x00[\xb5-\xc3]|\x01[\x78-\x86])[\x00-\xff]")
 # The id of a prepared statement as a warning has it.
@@ -198,10 +206,6 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     rest = [body.replace(state, b"") for body, state in zip(bodies, states, strict=True)]
     if all(states) and len(states[0]) == len(states[1]) and rest[0] == rest[1]:
         return "cells in paging states"
-    if statement.table is not None and statement.table.expires:
-        (_, none), (columns, one) = without_metadata(bodies[0]), without_metadata(bodies[1])
-        if none == bytes(4) and one == b"\0\0\0\1" + b"\xff" * 4 * columns:
-            return "rows that a projection hides"
     told = right.new_metadata_id and not left.new_metadata_id
     if told and without_metadata(bodies[0]) == without_metadata(bodies[1]):
         return "columns told anew"

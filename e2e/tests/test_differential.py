@@ -3,7 +3,8 @@
 import itertools
 
 import pytest
-from differential.runner import Runner
+from differential.grammar import Statement
+from differential.runner import Options, Runner
 
 from afterglow_e2e.afterglow import describe
 
@@ -49,3 +50,26 @@ def test_a_lie_is_found(runner):
         if runner.differences:
             return
     pytest.fail("no lie was found")
+
+
+def test_a_row_that_a_projection_hides_is_one_that_the_database_has(runner):
+    """What a cache would show of a deleted row is no such row."""
+    table = next(table for table in runner.grammar.tables if table.expires)
+    asked = Statement("select row, columns", table, read=True)
+    asked.text = f"SELECT c FROM KSNAME.{table.name} WHERE k = ? AND c = 1"
+    options = Options(runner.random, 4, asked, None)
+    options.values = [bytes(4)]
+
+    def both(text):
+        for side in runner.sides:
+            assert side.clients[4].query(side.text(text)).error is None
+
+    def ask(key):
+        return runner.through.clients[4].query(runner.through.text(asked.text), key)
+
+    both(f"INSERT INTO KSNAME.{table.name} (k, c, w) VALUES (0, 1, 'w')")
+    answers = ask(b"\0\0\0\1"), ask(bytes(4))
+    assert runner.hides(asked, options, answers)
+    assert not runner.hides(asked, options, (answers[1], answers[0]))
+    both(f"DELETE FROM KSNAME.{table.name} WHERE k = 0 AND c = 1")
+    assert not runner.hides(asked, options, answers)
