@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
+from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.process import Failure, free_port, poll, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
@@ -37,7 +37,7 @@ def cluster(stack, count):
     if count > 1:
         with connect(nodes[0]) as direct:
             peers = "SELECT tokens FROM system.peers"
-            poll("the nodes to know each other", lambda: len(list(direct.execute(peers))) == count - 1, 90)
+            poll("the nodes to know each other", lambda: len(list(direct.execute(peers))) == count - 1, BOOT_SECONDS)
     return nodes, relay, f"{near}:{port}"
 
 

@@ -7,10 +7,12 @@ from cassandra import ConsistencyLevel
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
+from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import poll
 
+# Three nodes start one after the other within the first test.
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 KEYS = range(12)
 
 
@@ -28,7 +30,9 @@ def cluster():
         with connect(nodes[0]) as direct:
             peers = "SELECT host_id, tokens FROM system.peers_v2"
             poll(
-                "the nodes to know each other", lambda: sum(bool(row.tokens) for row in direct.execute(peers)) == 2, 60
+                "the nodes to know each other",
+                lambda: sum(bool(row.tokens) for row in direct.execute(peers)) == 2,
+                BOOT_SECONDS,
             )
             for name, factor in (("one", 1), ("three", 3)):
                 replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
@@ -57,7 +61,7 @@ def test_statements_go_to_the_node_that_has_the_row(cluster):
             seen = [touched(session, insert, (k, "v")) for k in KEYS] + [touched(session, select, (k,)) for k in KEYS]
             return all(len(nodes) == 1 for nodes in seen) and {nodes[0] for nodes in seen}
 
-        assert poll("each statement to stay on one node", alone, 60) == {node.address for node in nodes}
+        assert poll("each statement to stay on one node", alone, BOOT_SECONDS) == {node.address for node in nodes}
 
 
 def test_a_node_may_die_and_come_back(cluster):
@@ -75,7 +79,7 @@ def test_a_node_may_die_and_come_back(cluster):
             with contextlib.suppress(Exception):
                 # What was just being sent there is lost; nothing after it is.
                 session.execute(insert, (99, after))
-            poll("a write without the dead node", lambda text=after: written(session, insert, text), 60)
+            poll("a write without the dead node", lambda text=after: written(session, insert, text), BOOT_SECONDS)
             for k in KEYS:
                 session.execute(insert, (k, after))
                 assert session.execute(select, (k,)).one() == (after,)
@@ -83,7 +87,7 @@ def test_a_node_may_die_and_come_back(cluster):
             poll(
                 "the node to be used again",
                 lambda address=victim.address: any(touched(session, select, (k,))[0] == address for k in KEYS),
-                60,
+                BOOT_SECONDS,
             )
 
 
