@@ -1,16 +1,25 @@
 """A few thousand random statements, answered alike by the database and by Afterglow; `make differential` has more."""
 
 import itertools
+import re
 
 import pytest
+from differential.compare import ALLOWED
 from differential.grammar import Statement
 from differential.runner import Options, Runner
 
 from afterglow_e2e.afterglow import describe
+from afterglow_e2e.process import ROOT
 
 SEED = "short"
 STATEMENTS = 2000
 NUMBERS = itertools.count()
+
+
+def test_what_is_allowed_is_written_down():
+    text = (ROOT / "docs" / "cql.md").read_text()
+    tables = re.findall(r"\| difference \| \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
+    assert {row.split(" | ")[0].removeprefix("| ") for table in tables for row in table.splitlines()} == set(ALLOWED)
 
 
 @pytest.fixture
