@@ -212,4 +212,51 @@ mod tests {
         has("GRANT SELECT ON t TO x", &["no rows"]);
         has("USE s", &["keyspace to s"]);
     }
+
+    /// The table of which tables and columns are cached, in docs/cql.md.
+    #[test]
+    fn each_kind_of_table_is_cached_or_it_is_said_why_not() {
+        let cached = "cached: one row of s.t";
+        for (columns, options, words) in [
+            ("v int", "", cached),
+            ("v frozen<list<int>>, w tuple<int, text>, x vector<float, 3>, y frozen<address>", "", cached),
+            ("v map<text, int>, w set<int>, x list<int>, y address", "", cached),
+            ("v decimal, w duration, x inet, y counter_of_mine", "", cached),
+            ("v int", "WITH default_time_to_live = 60", "kept at most 60 s"),
+            ("v counter", "", "counters are written more than read"),
+            ("v int MASKED WITH DEFAULT", "", "it has a masked column"),
+            ("v 'org.example.Own'", "", "a class of the server"),
+            ("v int", "WITH COMPACT STORAGE", "compact storage"),
+        ] {
+            let script = format!("CREATE TABLE s.t (k int PRIMARY KEY, {columns}) {options};");
+            explained(&script, "SELECT * FROM t WHERE k = 1", words);
+        }
+        for (key, words) in [
+            ("a decimal, b int, PRIMARY KEY (a, b)", cached),
+            ("a int, b decimal, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+            ("a frozen<set<int>>, b int, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+            ("a int, b frozen<address>, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+            ("a int, b vector<float, 2>, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+            ("a int, b duration, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+        ] {
+            let script = format!("CREATE TABLE s.t ({key});");
+            explained(&script, "SELECT * FROM t WHERE a = ? AND b = ?", words);
+        }
+        let views = "CREATE TABLE s.u (k int PRIMARY KEY, v int); CREATE INDEX ON s.u (v);
+            CREATE MATERIALIZED VIEW s.t AS SELECT * FROM s.u WHERE k IS NOT NULL AND v IS NOT NULL PRIMARY KEY (v, k);";
+        explained(
+            views,
+            "SELECT * FROM t WHERE v = 1 AND k = 2",
+            "materialized view changes some time after",
+        );
+        explained(views, "SELECT * FROM u WHERE k = 1", "cached: one row of s.u");
+        explained(views, "SELECT * FROM u WHERE v = 1", "only reads of one row");
+        explained("", "SELECT * FROM system_views.clients", "passed through");
+    }
+
+    fn explained(script: &str, statement: &str, words: &str) {
+        let schema = Defined(defined_tables(script, None).unwrap_or_else(|e| panic!("{script}: {e}")));
+        let said = analyse(&parse(statement), &schema, Some("s")).explain(&schema);
+        assert!(said.contains(words), "{script} {statement}: {said}");
+    }
 }
