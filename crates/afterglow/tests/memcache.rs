@@ -1,9 +1,9 @@
-//! The memcache door as clients meet it: what is acknowledged survives `kill -9`, and nobody takes the server's memory.
+//! The memcache door as clients meet it: what is acknowledged survives `kill -9`, and nobody takes the server's memory or time.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -27,6 +27,10 @@ impl Drop for Server {
 
 impl Server {
     fn start(data_dir: &Path, more: &[&str]) -> Server {
+        Server::start_with(data_dir, more, &[])
+    }
+
+    fn start_with(data_dir: &Path, more: &[&str], variables: &[(&str, &Path)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
@@ -36,6 +40,7 @@ impl Server {
         command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "off", "--reactors", "1"]);
         command.args(["--memory", "64MiB", "--flash-size", "512MiB", "--log-level", "warn"]);
         command.arg("--data-dir").arg(data_dir).args(more).stdout(Stdio::piped());
+        command.envs(variables.iter().copied());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -90,6 +95,14 @@ impl Client {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// Whether no answer has come.
+    fn has_nothing(&mut self) -> bool {
+        self.0.get_ref().set_nonblocking(true).unwrap();
+        let nothing = matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.0.get_ref().set_nonblocking(false).unwrap();
+        nothing
     }
 
     fn set(&mut self, key: &str, value: &[u8]) -> String {
@@ -219,4 +232,68 @@ fn clients_that_send_half_a_value_hold_up_nobody_and_cost_a_bounded_memory() {
     }
     assert_eq!(other.get("key8"), None, "it never came");
     assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
+}
+
+/// A disk that takes as long for a flush as a test wants.
+struct Disk {
+    library: PathBuf,
+    stalled: PathBuf,
+}
+
+impl Disk {
+    fn new(dir: &Path) -> Disk {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/stalled.c");
+        let disk = Disk { library: dir.join("stalled.so"), stalled: dir.join("stalled") };
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).arg(&disk.library).arg(source).arg("-ldl");
+        assert!(cc.status().expect("a C compiler").success());
+        disk
+    }
+
+    /// While `act` runs no flush comes back.
+    fn stall<T>(&self, act: impl FnOnce() -> T) -> T {
+        std::fs::write(&self.stalled, "").unwrap();
+        let result = act();
+        std::fs::remove_file(&self.stalled).unwrap();
+        result
+    }
+}
+
+#[test]
+fn a_flush_that_one_client_waits_for_holds_up_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::new(dir.path());
+    let options = ["--memcache-durability", "synced"];
+    let preload = [("LD_PRELOAD", &*disk.library), ("STALLED", &*disk.stalled)];
+    let server = Server::start_with(&dir.path().join("data"), &options, &preload);
+    let (mut waits, mut other) = (server.connect(), server.connect());
+    let too_large = format!("set gone 0 0 {}\r\n{}\r\n", 2 << 20, "x".repeat(2 << 20));
+    for (removal, answer) in [
+        ("delete gone\r\n", "DELETED"),
+        (&too_large, "SERVER_ERROR object too large for cache"),
+        ("flush_all\r\n", "OK"),
+    ] {
+        assert_eq!(waits.set("gone", b"1"), "STORED");
+        assert_eq!(other.set("here", b"2"), "STORED");
+        disk.stall(|| {
+            waits.send(removal.as_bytes());
+            while other.get("gone").is_some() {}
+            if answer != "OK" {
+                assert_eq!(other.get("here").as_deref(), Some(&b"2"[..]), "{answer}");
+            }
+            assert!(waits.has_nothing(), "{answer} before it is on disk");
+        });
+        assert_eq!(waits.line(), answer);
+    }
+    // Also the schedule of one to come.
+    assert_eq!(other.set("here", b"3"), "STORED");
+    disk.stall(|| {
+        waits.send(b"get here\r\nflush_all 1000\r\nget here\r\n");
+        assert_eq!((waits.line(), waits.line()), ("VALUE here 0 1".into(), "3".into()));
+        assert_eq!(waits.line(), "END");
+        assert_eq!(other.get("here").as_deref(), Some(&b"3"[..]));
+        assert!(waits.has_nothing(), "scheduled before it is on disk");
+    });
+    assert_eq!(waits.line(), "OK");
+    assert_eq!(waits.line(), "VALUE here 0 1");
 }

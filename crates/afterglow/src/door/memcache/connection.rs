@@ -166,7 +166,7 @@ impl<S: Stream> Connection<S> {
     fn execute(&mut self) -> Step {
         let began = Instant::now();
         let mut done = 0;
-        self.session.here.door.store.flush_if_due();
+        self.session.flush_if_due();
         let step = loop {
             match self.decoder.next(&self.input[self.start..]) {
                 Decoded::More(least) => break Step::Read(least),

@@ -15,8 +15,18 @@ pub struct FlushSchedule {
     path: PathBuf,
     /// The second; 0 for none.
     due: AtomicU64,
-    /// Held while a flush is scheduled or carried out.
+    /// Held while a flush is carried out, so that nobody goes on before it is.
     turn: Mutex<()>,
+    /// Held while the file is changed, for as long as the disk takes.
+    file: Mutex<()>,
+}
+
+/// A flush that is carried out.
+pub struct Flushed<T> {
+    /// What carrying it out gave.
+    pub outcome: T,
+    /// It, or one in whose place it came, was scheduled: [`FlushSchedule::forget`] is still to be called.
+    pub scheduled: bool,
 }
 
 impl FlushSchedule {
@@ -35,7 +45,7 @@ impl FlushSchedule {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
-        Ok(FlushSchedule { path, due: AtomicU64::new(due), turn: Mutex::new(()) })
+        Ok(FlushSchedule { path, due: AtomicU64::new(due), turn: Mutex::default(), file: Mutex::default() })
     }
 
     /// When the next flush is due.
@@ -43,43 +53,50 @@ impl FlushSchedule {
         Some(self.due.load(Ordering::Acquire)).filter(|due| *due != 0)
     }
 
-    /// Has everything flushed in second `due`, in the place of what was scheduled before. Holds after a restart too.
+    /// Has everything flushed in second `due`, in the place of what was scheduled before. Holds after a restart too. Blocks for
+    /// the disk.
     ///
     /// # Errors
     /// When the file cannot be written: nothing is scheduled anew then.
     pub fn schedule(&self, due: u64) -> io::Result<()> {
-        let _turn = self.turn.lock();
+        let _file = self.file.lock();
         self.write(due)?;
         self.due.store(due, Ordering::Release);
         Ok(())
     }
 
-    /// Flushes now, and forgets what was scheduled.
-    pub fn now(&self, flush: impl FnOnce()) {
+    /// Flushes now, in the place of what was scheduled.
+    pub fn now<T>(&self, flush: impl FnOnce() -> T) -> Flushed<T> {
         let _turn = self.turn.lock();
-        self.carry_out(flush);
+        let outcome = flush();
+        Flushed { outcome, scheduled: self.due.swap(0, Ordering::AcqRel) != 0 }
     }
 
     /// Flushes if one is due at second `now`.
-    pub fn if_due(&self, now: u64, flush: impl FnOnce()) {
-        let is_due = || self.due().is_some_and(|due| due <= now);
-        if !is_due() {
-            return;
-        }
+    pub fn if_due<T>(&self, now: u64, flush: impl FnOnce() -> T) -> Option<Flushed<T>> {
+        let due = || self.due().filter(|due| *due <= now);
+        due()?;
         let _turn = self.turn.lock();
-        if is_due() {
-            self.carry_out(flush);
-        }
+        let due = due()?;
+        let outcome = flush();
+        // Only after it: others look no further than this. What was scheduled meanwhile stays.
+        let _ = self.due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
+        Some(Flushed { outcome, scheduled: true })
     }
 
-    fn carry_out(&self, flush: impl FnOnce()) {
-        flush();
-        if self.due.swap(0, Ordering::AcqRel) == 0 {
+    /// Takes a flush that lasts from the file, unless another is scheduled by now. Blocks for the disk. Before the flush lasts this would
+    /// be too early: after a loss of power nothing would say that there was one.
+    pub fn forget(&self) {
+        let _file = self.file.lock();
+        if self.due().is_some() {
             return;
         }
         // If this fails the next start flushes once more: hits are lost, nothing else.
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, "the schedule of flush_all cannot be removed: the next start flushes again");
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "the schedule of flush_all cannot be removed: the next start flushes again");
+            }
+            _ => {}
         }
     }
 
@@ -117,14 +134,22 @@ mod tests {
         let second = open();
         assert_eq!((second.due(), flushed(&second, 59)), (Some(60), 0));
         assert_eq!((flushed(&second, 60), flushed(&second, 61)), (1, 0));
+        assert_eq!((second.due(), open().due()), (None, Some(60)), "it may not last yet");
+        second.forget();
         assert_eq!(open().due(), None);
         second.schedule(70).unwrap();
-        second.now(|| ());
+        assert!(second.now(|| ()).scheduled && !second.now(|| ()).scheduled);
+        second.forget();
         assert_eq!(
             (second.due(), open().due()),
             (None, None),
             "a flush at once takes the place of a later one"
         );
+        second.schedule(80).unwrap();
+        assert!(second.now(|| ()).scheduled);
+        second.schedule(90).unwrap();
+        second.forget();
+        assert_eq!(open().due(), Some(90), "scheduled after the one that is forgotten");
         fs::write(dir.path().join(FILE), "soon").unwrap();
         assert!(FlushSchedule::open(dir.path()).is_err());
     }

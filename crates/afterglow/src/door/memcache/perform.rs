@@ -1,7 +1,9 @@
 //! Carrying requests out: at once where the cache knows, in a task of its own where flash has to be read, answered in order
 //! either way.
 
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
@@ -10,7 +12,9 @@ use afterglow_memcache::{
     absolute,
 };
 
+use super::Door;
 use super::answers::{Answers, Slot};
+use super::flush::Flushed;
 use super::here::Here;
 use super::store::{Store, Told, mode};
 use super::{stats, tls};
@@ -65,19 +69,7 @@ impl Session {
         match request {
             Request::Retrieve { keys, get, reply } => return self.retrieve(keys, get, &reply),
             Request::Operation(operation) => return self.operation(operation),
-            Request::TooLarge { key, remove, reply } => {
-                if self.answers.conflicts(&key, true) {
-                    return Performed::Blocked;
-                }
-                if remove {
-                    if let Some(room) = self.store().objects.room() {
-                        return Performed::Full(room);
-                    }
-                    self.store().remove(&key);
-                }
-                self.here.counts.store_too_large.inc();
-                self.answers.push(|out| reply.outcome(&key, &Outcome::TooLarge, None, 0, out));
-            }
+            Request::TooLarge { key, remove, reply } => return self.too_large(&key, remove, reply),
             Request::Answer { bytes, close } => {
                 self.answers.push(|out| out.extend_from_slice(&bytes));
                 if close {
@@ -107,6 +99,40 @@ impl Session {
         Performed::Done
     }
 
+    /// A store that is refused; what it was to take the place of goes.
+    fn too_large(&mut self, key: &[u8], remove: bool, reply: Reply<'_>) -> Performed {
+        if self.answers.conflicts(key, true) {
+            return Performed::Blocked;
+        }
+        if remove && let Some(room) = self.store().objects.room() {
+            return Performed::Full(room);
+        }
+        self.here.counts.store_too_large.inc();
+        let answer = |key: &[u8], reply: &Reply<'_>, out: &mut Vec<u8>| {
+            reply.outcome(key, &Outcome::TooLarge, None, 0, out);
+        };
+        match remove.then(|| self.store().remove(key)) {
+            Some(Ack::Later(pending)) => {
+                let slot = self.answers.reserve(key, true, 0);
+                let (key, reply) = (Box::<[u8]>::from(key), reply.into_owned());
+                compio::runtime::spawn(async move {
+                    pending.await;
+                    slot.answer(|out| answer(&key, &reply, out));
+                })
+                .detach();
+            }
+            Some(Ack::Done(_)) | None => self.answers.push(|out| answer(key, &reply, out)),
+        }
+        Performed::Done
+    }
+
+    /// Drops everything if that is due; whoever comes next sees none of it.
+    pub fn flush_if_due(&self) {
+        if let Some(flushed) = self.store().flush_if_due() {
+            compio::runtime::spawn(flush_to_disk(self.here.door.clone(), Ok(flushed))).detach();
+        }
+    }
+
     fn flush(&mut self, delay: i64, reply: &Reply<'_>) -> Performed {
         if !self.answers.is_complete() {
             return Performed::Blocked;
@@ -115,13 +141,21 @@ impl Session {
             return Performed::Full(room);
         }
         self.here.counts.cmd_flush.inc();
-        match self.store().flush(delay) {
-            Ok(()) => self.answers.push(|out| reply.done(out)),
-            Err(error) => {
-                tracing::error!(%error, "a flush_all cannot be scheduled");
-                self.answers.push(|out| reply.outcome(&[], &Outcome::Failed, None, 0, out));
-            }
-        }
+        let flushed = self.store().flush(delay);
+        // No object has this key.
+        let slot = self.answers.reserve(&[], true, 0);
+        let (door, reply) = (self.here.door.clone(), reply.clone().into_owned());
+        compio::runtime::spawn(async move {
+            let outcome = flush_to_disk(door, flushed).await;
+            slot.answer(|out| match outcome {
+                Ok(()) => reply.done(out),
+                Err(error) => {
+                    tracing::error!(%error, "a flush_all cannot be scheduled");
+                    reply.outcome(&[], &Outcome::Failed, None, 0, out);
+                }
+            });
+        })
+        .detach();
         Performed::Done
     }
 
@@ -272,6 +306,34 @@ impl Session {
         compio::runtime::spawn(change(here, shared, modify, slot, received)).detach();
         Performed::Done
     }
+}
+
+/// Waits until a flush, or the second in which there is to be one, is where it survives what the namespace's durability says.
+async fn flush_to_disk(door: Arc<Door>, flushed: Result<Flushed<Ack<u64>>, u64>) -> io::Result<()> {
+    let due = match flushed {
+        Ok(Flushed { outcome, scheduled }) => {
+            if let Ack::Later(pending) = outcome {
+                pending.await;
+            }
+            if !scheduled {
+                return Ok(());
+            }
+            None
+        }
+        Err(due) => Some(due),
+    };
+    // The file is a matter of the disk: not on this thread, which has others to serve.
+    let change = move || {
+        let schedule = door.store.schedule();
+        match due {
+            Some(due) => schedule.schedule(due),
+            None => {
+                schedule.forget();
+                Ok(())
+            }
+        }
+    };
+    compio::runtime::spawn_blocking(change).await?
 }
 
 /// Answers a store that did not look at what was there.

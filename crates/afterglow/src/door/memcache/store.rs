@@ -8,7 +8,7 @@ use afterglow_engine::{Ack, Change, Changed, Hit, Modified, Namespace, PutOutcom
 use afterglow_memcache::{self as memcache, Action, Item, Mode, NewCas, Outcome, Reply, absolute, decide};
 use bytes::Bytes;
 
-use super::flush::FlushSchedule;
+use super::flush::{FlushSchedule, Flushed};
 use super::object;
 use super::recency::Recency;
 
@@ -42,7 +42,10 @@ impl Store {
             total_items: AtomicU64::new(0),
             objects,
         };
-        store.flush_if_due();
+        if let Some(flushed) = store.flush_if_due() {
+            flushed.outcome.wait();
+            store.flush.forget();
+        }
         Ok(store)
     }
 
@@ -57,25 +60,23 @@ impl Store {
     }
 
     /// Drops everything if that was asked for and is due. To be called before anything that a client could see.
-    pub fn flush_if_due(&self) {
-        if self.flush.due().is_some() {
-            self.flush.if_due(self.now(), || drop_all(&self.objects));
+    pub fn flush_if_due(&self) -> Option<Flushed<Ack<u64>>> {
+        self.flush.due()?;
+        self.flush.if_due(self.now(), || self.objects.submit_clear())
+    }
+
+    /// Drops everything now, or says in which second a client wants that.
+    pub fn flush(&self, delay: i64) -> Result<Flushed<Ack<u64>>, u64> {
+        let now = self.now();
+        match absolute(delay, now) {
+            due if delay > 0 && u64::from(due) > now => Err(due.into()),
+            _ => Ok(self.flush.now(|| self.objects.submit_clear())),
         }
     }
 
-    /// Drops everything now, or when a client wants it.
-    ///
-    /// # Errors
-    /// When it cannot be scheduled.
-    pub fn flush(&self, delay: i64) -> io::Result<()> {
-        let now = self.now();
-        match absolute(delay, now) {
-            due if delay > 0 && u64::from(due) > now => self.flush.schedule(due.into()),
-            _ => {
-                self.flush.now(|| drop_all(&self.objects));
-                Ok(())
-            }
-        }
+    /// When everything is to be dropped.
+    pub fn schedule(&self) -> &FlushSchedule {
+        &self.flush
     }
 
     /// The object in a hit.
@@ -146,8 +147,8 @@ impl Store {
     }
 
     /// Removes an object without looking.
-    pub fn remove(&self, key: &[u8]) {
-        self.objects.remove(key);
+    pub fn remove(&self, key: &[u8]) -> Ack<u64> {
+        self.objects.submit_remove(key)
     }
 
     /// What a read-modify-write does to what it finds; runs under a lock of the cache.
@@ -209,8 +210,4 @@ pub fn mode(action: &Action<'_>) -> Option<Mode> {
         Action::Store(store) => Some(store.mode),
         _ => None,
     }
-}
-
-fn drop_all(objects: &Namespace) {
-    objects.clear();
 }
