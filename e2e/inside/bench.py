@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -105,7 +106,7 @@ class Bench:
             template.fresh(case.node)
         # No smaller than the engine makes one.
         size = max(int(case.flash * self.data()) >> 20 << 20, 256 * plan.MIB)
-        group = Group(self.undo, "afterglow-bench", int(plan.MEMORY * case.memory))
+        group = Group(self.undo, f"afterglow-bench-{os.getpid()}", int(plan.MEMORY * case.memory))
         forget(template.loaded)
         self.say(f"{case.node}, {'filled before' if filled else 'cold'}")
         with Node(kept.parent, case.cache, (flash.path / "cache", size), group) as node:

@@ -1,6 +1,7 @@
 """The row cache inside a stock Cassandra: rows are served from flash, and never an older one than was written."""
 
 import itertools
+import re
 import shutil
 
 import pytest
@@ -120,6 +121,10 @@ def test_nodetool_empties_it_and_switches_it_off_and_on(node, session, table):
     fill(session, table, range(5))
     everything = [(table, p) for p in range(5)]
     hits_of(session, *everything)
+    (info,) = re.findall(r"Row Cache *: entries (\d+), size (.+), capacity (.+), (\d+) hits", node.nodetool("info"))
+    assert int(info[0]) >= 5
+    assert info[2] == "256 MiB", "that of the flash"
+    assert int(info[3]) == hits(session)
     node.nodetool("invalidaterowcache")
     assert hits_of(session, *everything) == 0
     assert hits_of(session, *everything) == 5
