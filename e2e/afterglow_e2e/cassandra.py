@@ -191,6 +191,7 @@ class Cassandra:
         agents=(),
         properties=None,
         version=VERSION,
+        boot_seconds=BOOT_SECONDS,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
@@ -202,7 +203,7 @@ class Cassandra:
         # Plug-ins on its class path, others as agents, and system properties (-Dname=value).
         self.jars, self.agents, self.properties = list(jars), list(agents), properties or {}
         self.jmx_port = free_port()
-        self.version = version
+        self.version, self.boot_seconds = version, boot_seconds
         self.joins = seed is not None
         # A node of the cluster that this other node is in, or of one of its own.
         self.storage_port = free_port(self.address)
@@ -312,13 +313,15 @@ class Cassandra:
         self.child = Child(f"Cassandra at {self.contact}", self.command(), self.log, detached=self.detached)
         return self
 
-    def await_ready(self, seconds=BOOT_SECONDS):
-        self.child.wait_for("its native port to answer", lambda: answers_cql(self.address, self.port), seconds)
+    def await_ready(self):
+        self.child.wait_for(
+            "its native port to answer", lambda: answers_cql(self.address, self.port), self.boot_seconds
+        )
         return self
 
-    def start(self, seconds=BOOT_SECONDS):
+    def start(self):
         try:
-            return self.launch().await_ready(seconds)
+            return self.launch().await_ready()
         except BaseException:
             if self.child:
                 self.child.kill()
@@ -336,10 +339,10 @@ class Cassandra:
     def kill(self):
         self.child.kill()
 
-    def restart(self, seconds=BOOT_SECONDS):
+    def restart(self):
         """Kill -9 and start again on the same data, address and ports."""
         self.child.kill()
-        return self.start(seconds)
+        return self.start()
 
     def drain(self, seconds=120):
         """The orderly end: SIGTERM, all of its memory written to disk. Data and ports stay for another start."""

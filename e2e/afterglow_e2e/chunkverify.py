@@ -15,7 +15,7 @@ import threading
 from .cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, VERSION
 from .chunkload import create
 from .drivers import connect
-from .plugin import ChunkCacheNode
+from .plugin import CAMPAIGN_BOOT_SECONDS, ChunkCacheNode
 from .process import Failure, poll
 
 # Names, and kilobytes of a chunk; 0 is not compressed.
@@ -134,7 +134,8 @@ def campaign(reads, rounds, version=VERSION, compress=False, say=lambda line: No
     # All readers read chunks only where nothing is mapped into memory.
     settings = {**KEEPS_WHAT_IT_ACKNOWLEDGED, "disk_access_mode": "standard"}
     wrong, compared = [], 0
-    with ChunkCacheNode("64MiB", version=version, properties=properties, settings=settings) as node:
+    patience = {"boot_seconds": CAMPAIGN_BOOT_SECONDS}
+    with ChunkCacheNode("64MiB", version=version, properties=properties, settings=settings, **patience) as node:
         with connect(node, timeout=60) as session:
             acknowledged = prepare(session)
         for number in range(rounds):

@@ -16,6 +16,8 @@ OLDER = ["4.1.10", "4.0.19"]
 PROVIDER = "io.afterglow.cassandra.FlashRowCacheProvider"
 # Races are about order, not about speed: a busy machine must not end them.
 PATIENT = {"write_request_timeout": "30000ms", "read_request_timeout": "30000ms"}
+# Nor a campaign of an hour, where a node may start fifty times.
+CAMPAIGN_BOOT_SECONDS = 900
 
 
 def build():

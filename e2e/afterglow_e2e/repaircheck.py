@@ -13,7 +13,7 @@ from cassandra import ConsistencyLevel
 from .cassandra import Cassandra
 from .chunkload import value
 from .drivers import connect
-from .plugin import PATIENT, RowCacheNode
+from .plugin import CAMPAIGN_BOOT_SECONDS, PATIENT, RowCacheNode
 from .process import Failure, poll
 from .rowrace import CACHED
 
@@ -52,10 +52,9 @@ def rows_cached(node):
 def check(say=lambda line: None):
     """Keys that were stale after the repair."""
     verified = {"afterglow.chunkcache.verify": "true", "afterglow.chunkcache.admit": "1"}
-    with Cassandra(heap="512M", address="127.0.0.31", settings=SETTINGS) as stock:
-        ours = RowCacheNode(
-            heap="512M", address="127.0.0.32", seed=stock, chunks="64MiB", properties=verified, settings=SETTINGS
-        )
+    each = {"heap": "512M", "settings": SETTINGS, "boot_seconds": CAMPAIGN_BOOT_SECONDS}
+    with Cassandra(address="127.0.0.31", **each) as stock:
+        ours = RowCacheNode(address="127.0.0.32", seed=stock, chunks="64MiB", properties=verified, **each)
         with ours:
             await_state(stock, ours, "UN")
             with connect(stock, timeout=60, consistency=ConsistencyLevel.ALL) as session:

@@ -14,7 +14,7 @@ import threading
 import time
 
 from .drivers import connect
-from .plugin import RowCacheNode
+from .plugin import CAMPAIGN_BOOT_SECONDS, RowCacheNode
 from .process import Failure
 from .rowrace import CACHED, REPLICATION
 
@@ -75,7 +75,7 @@ def everything(session):
 def campaign(rounds, seed=1, ends=ENDS, say=lambda line: None):
     """Reads that were stale or wrong, as text; and how many rows were compared."""
     draw, wrong, compared = random.Random(seed), [], 0
-    with RowCacheNode() as node:
+    with RowCacheNode(boot_seconds=CAMPAIGN_BOOT_SECONDS) as node:
         with connect(node, timeout=60) as session:
             session.execute(f"CREATE KEYSPACE rk WITH replication = {REPLICATION}")
             session.execute(f"CREATE TABLE rk.t (p int, c int, v bigint, PRIMARY KEY (p, c)) WITH {CACHED}")

@@ -12,7 +12,7 @@ import sys
 
 from .cassandra import Cassandra
 from .drivers import connect
-from .plugin import PATIENT, RowCacheNode
+from .plugin import CAMPAIGN_BOOT_SECONDS, PATIENT, RowCacheNode
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 CACHED = "caching = {'keys': 'ALL', 'rows_per_partition': 'ALL'}"
@@ -63,9 +63,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--stock", action="store_true", help="the same with Cassandra's default row cache beside")
     options = parser.parse_args()
-    nodes = {"Afterglow": RowCacheNode()}
+    nodes = {"Afterglow": RowCacheNode(boot_seconds=CAMPAIGN_BOOT_SECONDS)}
     if options.stock:
-        nodes["Cassandra's default"] = Cassandra(settings={"row_cache_size": "64MiB", **PATIENT})
+        settings = {"row_cache_size": "64MiB", **PATIENT}
+        nodes["Cassandra's default"] = Cassandra(settings=settings, boot_seconds=CAMPAIGN_BOOT_SECONDS)
     left = {}
     for name, node in nodes.items():
         with node, connect(node, timeout=60) as session:
