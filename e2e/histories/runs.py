@@ -32,15 +32,21 @@ class Run:
 
     def create(self):
         """The tables, made anew through Afterglow: what an earlier run left is of no concern."""
+        poll("the tables to be made anew", self.made, BACK, every=0.5)
 
-        def send(text):
-            with RawClient(self.instance.address, self.instance.port, timeout=30) as client:
-                answer = client.query(text, consistency=ONE)
-            if answer.error:
-                raise Failure(f"{text}: {answer.error}")
-
-        for text in schema(self.keyspace, self.factor):
-            send(text)
+    def made(self):
+        """Whether all of them were; what was made halfway is dropped first when asked again."""
+        try:
+            for text in schema(self.keyspace, self.factor):
+                # A busy machine can take longer over a schema than clients wait for a row.
+                with RawClient(self.instance.address, self.instance.port, timeout=60) as client:
+                    answer = client.query(text, consistency=ONE)
+                if answer.error:
+                    raise Failure(f"{text}: {answer.error}")
+            return True
+        except (OSError, Failure) as reason:
+            print(f"no tables yet: {reason!r}", file=sys.stderr)
+            return False
 
     def go(self, seconds, folder, profile):
         """(fine, words): whether the history can be explained, and what there was of it."""
