@@ -148,6 +148,18 @@ pub fn by_ring(
     length: Duration,
     seed: u64,
 ) -> io::Result<Run> {
+    by_busy_ring(target, pattern, depth, length, seed, Duration::ZERO)
+}
+
+/// The same by a reader whose core is busy with each read, once it has ended, for so long.
+pub fn by_busy_ring(
+    target: &Target,
+    pattern: &Pattern,
+    depth: usize,
+    length: Duration,
+    seed: u64,
+    busy: Duration,
+) -> io::Result<Run> {
     let mut ring = ReadRing::new(depth)?;
     let (mut rng, mut latency, mut done) = (Rng::new(seed), Latency::new(), Vec::new());
     let most = pattern.lengths.iter().copied().max().unwrap_or(0) as usize;
@@ -170,6 +182,12 @@ pub fn by_ring(
             buffers.push(read.result?);
             latency.record(now.duration_since(read.tag).as_nanos() as u64);
             operations += 1;
+            if !busy.is_zero() {
+                let begin = Instant::now();
+                while begin.elapsed() < busy {
+                    std::hint::spin_loop();
+                }
+            }
         }
     }
     Ok(meter.stop(operations, &latency))

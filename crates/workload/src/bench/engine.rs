@@ -118,6 +118,14 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
         share,
         SUBMITTED,
     ));
+    let busy = Subject::as_busy(&section.series, &target, &pattern, options)?;
+    let rate = |series: &Series| series.median(|run| run.per_second);
+    report.figure(
+        format!("{value} B, {} in flight: share of a reader as busy", options.depth),
+        rate(&section.series[1]) / rate(&busy),
+        "",
+    );
+    section.series.push(busy);
     report.sections.push(section);
 
     let note = "The same by blocking threads, on all cores: `pread` of the same lengths into a buffer of each thread's own, and get_blocking.";
@@ -268,6 +276,23 @@ impl Subject {
             }
             ring.wait(&mut done)?;
         }
+    }
+
+    /// What any reader could reach whose core is busy with each read for as long as a get takes more CPU than its read: the rest of what
+    /// gets miss of the limit. `series` are the limit and the gets.
+    fn as_busy(
+        series: &[Series],
+        target: &Target,
+        pattern: &Pattern,
+        options: &Options,
+    ) -> Result<Series, BenchError> {
+        let cpu = |series: &Series| series.median(|run| run.cpu_us_per_operation);
+        let busy = Duration::from_secs_f64((cpu(&series[1]) - cpu(&series[0])).max(0.0) / 1e6);
+        let length = Duration::from_secs_f64(options.seconds);
+        let run = |n| one_core(|| device::by_busy_ring(target, pattern, options.depth, length, n, busy));
+        let runs: io::Result<Vec<Run>> = (0..options.runs as u64).map(run).collect();
+        let name = format!("limit, busy for {:.1} us with each", busy.as_secs_f64() * 1e6);
+        Ok(Series { name, runs: runs.map_err(BenchError::io("measure a reader that is as busy"))? })
     }
 
     /// Gets in the blocking form.
