@@ -30,6 +30,7 @@ mod plan;
 mod run;
 mod scenarios;
 mod shrink;
+mod warnings;
 mod world;
 
 use std::path::Path;

@@ -1,0 +1,86 @@
+//! What the log tells the one who runs a cache.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use super::world::{Life, World};
+use crate::api::{DropReason, PutOptions};
+
+/// Collects warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string takes everything");
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().expect("no panic under it").push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Warnings {
+    fn of_the_index(&self) -> Vec<String> {
+        let all = self.0.lock().expect("no panic under it");
+        all.iter().filter(|line| line.contains("the index is full")).cloned().collect()
+    }
+}
+
+fn put(world: &mut World, life: &mut Life, n: u64) {
+    // Refused ones go nowhere: the next is as good.
+    let _ = life.namespaces[0].put(&n.to_le_bytes(), &[7; 100], PutOptions::default());
+    if n.is_multiple_of(16) {
+        world.clock.pass(100);
+        world.turn(life);
+    }
+}
+
+#[test]
+fn an_index_too_small_for_what_flash_could_hold_is_told_once() {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut world = World::sized(16 << 20, 256 << 10, 8 << 20, 1 << 20);
+        (world.config.index_memory, world.config.shards) = (Some(64 << 10), 1);
+        let mut life = world.open_as_configured().expect("opens");
+        let slots = life.core.shards[0].index.slots() as u64;
+        let lost = |life: &Life| life.core.totals.dropped_for(DropReason::IndexFull);
+        let mut n = 0;
+        // Lines fill unevenly: the first few slots that are given to others are no news.
+        while lost(&life) <= slots / 200 {
+            assert!(n < 8 * slots, "the index was never full: {:?}", life.core.stats());
+            put(&mut world, &mut life, n);
+            n += 1;
+        }
+        assert_eq!(warnings.of_the_index(), [""; 0], "{} of {slots} slots", lost(&life));
+        for _ in 0..4 * slots {
+            put(&mut world, &mut life, n);
+            n += 1;
+        }
+        let told = warnings.of_the_index();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("configure more memory"), "{told:?}");
+    });
+}
