@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE = 20
+# Seconds. On a machine that is busy a large process takes its time to die.
+PATIENCE = 120
 
 
 class Undo:

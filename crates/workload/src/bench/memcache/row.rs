@@ -27,6 +27,13 @@ pub struct Form {
     pub keys: usize,
 }
 
+impl Form {
+    /// Seed of a run. Each form asks for keys of its own: those that another has read are in DRAM.
+    fn seed(&self, run: u64) -> u64 {
+        run << 16 | (self.outstanding as u64) << 8 | self.keys as u64
+    }
+}
+
 /// One outstanding; sixteen; one with sixteen keys.
 pub const FORMS: [Form; 3] = [
     Form { name: "one outstanding", outstanding: 1, keys: 1 },
@@ -76,7 +83,7 @@ impl Gets {
             kind: Kind::Get { keys: self.form.keys },
             ids: self.ids,
             rate: None,
-            seed,
+            seed: self.form.seed(seed),
         };
         under_load(server, objects, load, length)
     }
@@ -205,4 +212,16 @@ pub fn at_least(name: String, ours: &Series, theirs: &Series, figure: FigureOf, 
 pub fn at_most(name: String, ours: &Series, theirs: &Series, figure: FigureOf, bound: f64) -> Check {
     let (ratio, from) = beside(ours, theirs, figure);
     Check::at_most(name, ratio, bound).from(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_asks_for_the_keys_of_another() {
+        let runs = FORMS.iter().flat_map(|form| (0..100).map(|run| form.seed(run)));
+        let seeds: std::collections::HashSet<u64> = runs.collect();
+        assert_eq!(seeds.len(), 100 * FORMS.len());
+    }
 }
