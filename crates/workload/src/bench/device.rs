@@ -151,7 +151,8 @@ pub fn by_ring(
     by_busy_ring(target, pattern, depth, length, seed, Duration::ZERO)
 }
 
-/// The same by a reader whose core is busy with each read, once it has ended, for so long.
+/// The same by a reader that, once a read has ended, looks at all of its bytes and keeps its core busy for so long in all. Looking costs the
+/// device too: what the core has in its caches has to be taken from it before the next read into the same memory.
 pub fn by_busy_ring(
     target: &Target,
     pattern: &Pattern,
@@ -179,15 +180,19 @@ pub fn by_busy_ring(
         ring.wait(&mut done)?;
         let now = Instant::now();
         for read in done.drain(..) {
-            buffers.push(read.result?);
+            let buf = read.result?;
             latency.record(now.duration_since(read.tag).as_nanos() as u64);
             operations += 1;
             if !busy.is_zero() {
                 let begin = Instant::now();
+                let words =
+                    buf.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+                std::hint::black_box(words.fold(0, u64::wrapping_add));
                 while begin.elapsed() < busy {
                     std::hint::spin_loop();
                 }
             }
+            buffers.push(buf);
         }
     }
     Ok(meter.stop(operations, &latency))
