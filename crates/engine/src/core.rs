@@ -297,7 +297,11 @@ impl Core {
 
     /// Bytes written since opening, or sure to be: records with their padding, metadata, and the journal.
     pub(crate) fn written(&self) -> u64 {
-        self.totals.written() + (self.journal.head() - self.journal_began) * ENTRY
+        self.totals.written() + self.journal_bytes()
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        (self.journal.head() - self.journal_began) * ENTRY
     }
 
     /// Changes the state file; the change holds only if it became durable.
@@ -361,6 +365,7 @@ impl Core {
             segments_free: self.table.free_count().into(),
             segments: u64::from(self.table.len()) - self.table.in_state(SegmentState::Retired).count() as u64,
             chunks_waiting: self.streams.outstanding().into(),
+            journal_bytes: self.journal_bytes(),
             journal_used: self.journal.used(),
             journal_capacity: self.journal.entries(),
             journal_poisoned: self.journal.is_poisoned(),

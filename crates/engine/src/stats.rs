@@ -240,6 +240,8 @@ pub struct Stats {
     pub segment_size: u64,
     /// Chunks waiting for the device.
     pub chunks_waiting: u64,
+    /// Bytes of journal entries written since opening.
+    pub journal_bytes: u64,
     /// Journal entries in use.
     pub journal_used: u64,
     /// Journal entries in all.

@@ -7,7 +7,7 @@ use super::{Exposition, Kind};
 /// Adds all the engine knows of itself.
 pub fn expose(stats: &Stats, out: &mut Exposition) {
     namespaces(&stats.namespaces, out);
-    totals(&stats.totals, out);
+    totals(&stats.totals, stats.journal_bytes, out);
     levels(stats, out);
 }
 
@@ -53,7 +53,7 @@ fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
     single("kills", "Removes of groups, partition epochs and whole namespaces.", |n| n.kills);
 }
 
-fn totals(totals: &EngineTotals, out: &mut Exposition) {
+fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
     const DROPPED: &str = "afterglow_engine_flash_dropped_total";
     out.header(DROPPED, Kind::Counter, "Copies on flash that were dropped.");
     for (reason, count) in DropReason::ALL.iter().zip(totals.dropped) {
@@ -63,13 +63,14 @@ fn totals(totals: &EngineTotals, out: &mut Exposition) {
     out.header(
         WRITTEN,
         Kind::Counter,
-        "Bytes written to flash; kind `record` includes the `reinserted` ones.",
+        "Bytes written to flash and journal; kind `record` includes the `reinserted` ones, `metadata` are headers, footers and checkpoints.",
     );
     for (kind, bytes) in [
         ("record", totals.record_bytes),
         ("reinserted", totals.reinserted_bytes),
         ("metadata", totals.metadata_bytes),
         ("padding", totals.padding_bytes),
+        ("journal", journal),
     ] {
         out.sample(WRITTEN, &[("kind", kind)], bytes);
     }
