@@ -35,15 +35,15 @@ class Tree(PluginNode):
         return (self.conf / "cassandra.yaml").read_text(), (self.conf / "cassandra-env.sh").read_text()
 
     def command(self):
-        """As bin/cassandra makes it: the options of cassandra-env.sh, conf and lib on the class path."""
+        """As bin/cassandra makes it: the options of cassandra-env.sh, conf and lib on the class path, and no more."""
         script = f'CASSANDRA_HOME={self.home}; . "$CASSANDRA_HOME/conf/cassandra-env.sh"; echo "$JVM_OPTS"'
         options = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
         program, *rest = super().command()
         parts = [str(part) for part in rest]
-        config = f"-Dcassandra.config=file://{self.folder}/cassandra.yaml"
-        parts[parts.index(config)] = f"-Dcassandra.config=file://{self.conf}/cassandra.yaml"
+        parts.remove(f"-Dcassandra.config=file://{self.folder}/cassandra.yaml")
         path = parts.index("-cp") + 1
-        parts[path] = ":".join([str(self.conf), parts[path], *map(str, (self.home / "lib").glob("*.jar"))])
+        _, *stock = parts[path].split(":")
+        parts[path] = ":".join([str(self.conf), *stock, *map(str, (self.home / "lib").glob("*.jar"))])
         return [program, *options, *parts]
 
     def jar(self, *arguments):

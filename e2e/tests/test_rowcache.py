@@ -163,14 +163,20 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
     assert [read(session, table, p) for p in (0, 2, 3, 4)] == [before[p] for p in (0, 2, 3, 4)]
 
 
-def test_cleanup_lists_all_keys(node, session, table):
-    fill(session, table, range(5))
+def test_compaction_changes_nothing_and_cleanup_lists_all_keys(node, session, table):
     everything = [(table, p) for p in range(5)]
-    hits_of(session, *everything)
-    node.nodetool("flush", *table.split("."))
+    for value in ("first", "second"):
+        fill(session, table, range(5), value=value)
+        node.ask("flush", *table.split("."))
+        hits_of(session, *everything)
+    rows = [read(session, table, p) for p in range(5)]
+    assert rows[4] == [(c, f"second 4 {c}") for c in range(5)]
+    node.ask("compact", *table.split("."))
+    assert hits_of(session, *everything) == 5, "they are in other SSTables now, and the same"
     node.nodetool("cleanup", *table.split("."))
     # The node owns everything: nothing goes.
     assert hits_of(session, *everything) == 5
+    assert [read(session, table, p) for p in range(5)] == rows
 
 
 def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):

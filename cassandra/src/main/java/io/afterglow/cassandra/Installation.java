@@ -1,6 +1,8 @@
 package io.afterglow.cassandra;
 
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -8,6 +10,7 @@ import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
+import java.util.stream.Collectors;
 
 /**
  * What the plug-in changes in the tree of a stock Cassandra: a jar, a properties file, three lines
@@ -82,19 +85,36 @@ final class Installation {
     System.out.println("installed. Restart the node, then: java -jar " + JAR + " verify");
   }
 
+  /** A properties file in which every option is explained and none is set. */
+  static List<String> explained() throws IOException {
+    try (BufferedReader lines =
+        new BufferedReader(
+            new InputStreamReader(
+                Installation.class.getResourceAsStream("options.properties"),
+                StandardCharsets.UTF_8))) {
+      return lines.lines().collect(Collectors.toList());
+    }
+  }
+
   /** Sets an option that is not set yet. */
   private void option(String name, String value) throws IOException {
-    List<String> lines = new ArrayList<>();
-    if (Files.exists(properties)) {
-      lines = Files.readAllLines(properties, StandardCharsets.UTF_8);
-    } else {
-      lines.add("# Options of the Afterglow caches: docs/cassandra.md");
-    }
+    List<String> lines =
+        Files.exists(properties)
+            ? Files.readAllLines(properties, StandardCharsets.UTF_8)
+            : explained();
     if (lines.stream().anyMatch(line -> line.startsWith(name))) {
       System.out.println(properties + " has " + name + " already and stays as it is");
       return;
     }
-    lines.add(name + "=" + value);
+    int place = 0;
+    while (place < lines.size() && !lines.get(place).startsWith("#" + name + "=")) {
+      place++;
+    }
+    if (place < lines.size()) {
+      lines.set(place, name + "=" + value);
+    } else {
+      lines.add(name + "=" + value);
+    }
     Files.write(properties, lines, StandardCharsets.UTF_8);
   }
 

@@ -36,6 +36,12 @@ class InstallationTest {
         .collect(Collectors.toList());
   }
 
+  private List<String> set() throws Exception {
+    return Files.readAllLines(home.resolve("conf/afterglow.properties")).stream()
+        .filter(line -> !line.isEmpty() && !line.startsWith("#"))
+        .collect(Collectors.toList());
+  }
+
   @Test
   void whatIsInstalledTwiceAndRemovedLeavesTheTreeAsItWas() throws Exception {
     String[] stock = {"a: 1", "# row_cache_class_name: org.x.Y", "row_cache_size: 0MiB", "z: 2"};
@@ -49,8 +55,7 @@ class InstallationTest {
           active());
     }
     assertTrue(Files.exists(home.resolve("lib/afterglow-cassandra.jar")));
-    String properties = new String(Files.readAllBytes(home.resolve("conf/afterglow.properties")));
-    assertTrue(properties.endsWith("afterglow.rowcache.flash=/flash/rows:1GiB\n"), properties);
+    assertEquals(Arrays.asList("afterglow.rowcache.flash=/flash/rows:1GiB"), set());
     new Installation(home).remove();
     assertEquals(Arrays.asList(stock), Files.readAllLines(yaml));
     assertFalse(Files.exists(home.resolve("lib/afterglow-cassandra.jar")));
@@ -75,10 +80,11 @@ class InstallationTest {
           "JVM_OPTS=\"$JVM_OPTS -javaagent:$CASSANDRA_HOME/lib/afterglow-cassandra.jar\"",
           lines.get(3));
     }
-    List<String> properties = Files.readAllLines(home.resolve("conf/afterglow.properties"));
-    assertEquals("afterglow.rowcache.flash=/flash/rows:1GiB", properties.get(1));
-    assertEquals("afterglow.chunkcache.flash=/flash/chunks:1GiB", properties.get(2));
-    assertEquals(3, properties.size());
+    assertEquals(
+        Arrays.asList(
+            "afterglow.rowcache.flash=/flash/rows:1GiB",
+            "afterglow.chunkcache.flash=/flash/chunks:1GiB"),
+        set());
     new Installation(home).remove();
     assertEquals(
         Arrays.asList("JVM_OPTS=\"$JVM_OPTS -ea\"", "# end"), Files.readAllLines(environment));
@@ -91,6 +97,17 @@ class InstallationTest {
     tree("row_cache_size_in_mb: 0");
     new Installation(home).install(jar(), "/flash/rows:1GiB");
     assertTrue(active().contains("row_cache_size_in_mb: 256"), active().toString());
+  }
+
+  @Test
+  void aPropertiesFileThatIsThereStaysAndGetsTheOption() throws Exception {
+    tree("row_cache_size: 0MiB");
+    Path properties = home.resolve("conf/afterglow.properties");
+    Files.write(properties, Arrays.asList("afterglow.rowcache.reads=8"));
+    new Installation(home).install(jar(), "/flash/rows:1GiB");
+    assertEquals(
+        Arrays.asList("afterglow.rowcache.reads=8", "afterglow.rowcache.flash=/flash/rows:1GiB"),
+        Files.readAllLines(properties));
   }
 
   @Test
