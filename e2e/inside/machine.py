@@ -11,6 +11,7 @@ from .undo import cgroup as remove_cgroup
 
 CGROUPS = Path("/sys/fs/cgroup")
 SECTOR = 512
+TOOLS = (("losetup", "mount"), ("mount", "mount"), ("fstrim", "util-linux"), ("mkfs.ext4", "e2fsprogs"))
 
 
 def missing():
@@ -20,7 +21,7 @@ def missing():
         lacks.append("root: only root may make control groups and loop devices, and mount")
     lacks += [
         f"{tool}: apt install {package}"
-        for tool, package in (("losetup", "mount"), ("mount", "mount"), ("mkfs.ext4", "e2fsprogs"))
+        for tool, package in TOOLS
         if not shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin")
     ]
     if not Path("/dev/loop-control").exists():
@@ -117,6 +118,10 @@ class Disk:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+    def trim(self):
+        """What was deleted on it takes no room in its image any more."""
+        _tool("fstrim", self.path)
 
     def bytes_read(self):
         """From the device, since it was made."""
