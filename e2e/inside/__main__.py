@@ -53,7 +53,9 @@ def options():
     )
     parser.add_argument("--dir", type=Path, help="where the disks' images are, kept for the next time")
     parser.add_argument(
-        "--prepare", action="store_true", help="load the data into --dir and fill the caches, measure nothing"
+        "--prepare",
+        action="store_true",
+        help="load the data into --dir and fill the caches for one run, or more that only read; measure nothing",
     )
     parser.add_argument("--short", action="store_true", help="little data, seconds instead of minutes: not for figures")
     parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="tables of earlier results, nothing run")
