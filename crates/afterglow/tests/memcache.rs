@@ -297,3 +297,36 @@ fn a_flush_that_one_client_waits_for_holds_up_no_other() {
     assert_eq!(waits.line(), "OK");
     assert_eq!(waits.line(), "VALUE here 0 1");
 }
+
+#[test]
+fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
+    // Together more than the engine keeps waiters for; each connection may have 256 answers outstanding.
+    const CONNECTIONS: usize = 260;
+    const EACH: usize = 256;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::new(dir.path());
+    let preload = [("LD_PRELOAD", &*disk.library), ("STALLED", &*disk.stalled)];
+    let options = ["--memcache-durability", "synced"];
+    let server = Server::start_with(&dir.path().join("data"), &options, &preload);
+    let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+    let keys = |n: usize| (0..EACH).map(move |k| format!("{n}-{k}"));
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&keys(n).flat_map(|key| set(&key, b"1")).collect::<Vec<u8>>());
+        (0..EACH).for_each(|_| assert_eq!(client.line(), "STORED"));
+    }
+    let mut other = server.connect();
+    assert_eq!(other.set("here", b"2"), "STORED");
+    disk.stall(|| {
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.send(keys(n).map(|key| format!("delete {key}\r\n")).collect::<String>().as_bytes());
+        }
+        // They are carried out until too many wait; reads are answered as if there were none.
+        while other.get("100-0").is_some() {}
+        for _ in 0..100 {
+            assert_eq!(other.get("here").as_deref(), Some(&b"2"[..]));
+        }
+    });
+    for (n, client) in clients.iter_mut().enumerate() {
+        (0..EACH).for_each(|k| assert_eq!(client.line(), "DELETED", "{n}-{k}"));
+    }
+}

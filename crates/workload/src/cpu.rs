@@ -25,6 +25,23 @@ pub fn of_process(pid: u32) -> io::Result<u64> {
     parse_stat(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
 }
 
+/// User and system time that those threads of process `pid` have used that run now and whose name begins with `name`.
+///
+/// # Errors
+/// When there is no such process.
+pub fn of_threads(pid: u32, name: &str) -> io::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let folder = thread?.path();
+        // One that has ended meanwhile has used nothing since.
+        let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
+        if read("comm").starts_with(name) {
+            sum += parse_stat(&read("stat")).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
 /// Time that all cores together were not idle so far (steal counts as busy: it was not ours).
 pub fn of_machine() -> io::Result<u64> {
     let stat = fs::read_to_string("/proc/stat")?;
@@ -74,5 +91,10 @@ mod tests {
         assert!(of_self() >= of_thread() - before);
         assert!(of_process(std::process::id()).unwrap() > 0);
         assert!(of_process(0).is_err());
+        let named = std::thread::Builder::new().name("busy-thread".into());
+        let pid = std::process::id();
+        let busy = named.spawn(move || while of_threads(pid, "busy-").unwrap() == 0 {}).unwrap();
+        busy.join().unwrap();
+        assert_eq!(of_threads(pid, "nobody").unwrap(), 0);
     }
 }

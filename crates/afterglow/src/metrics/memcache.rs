@@ -75,6 +75,12 @@ counters! {
     auth_cmds,
     /// Those that were wrong.
     auth_errors,
+    /// Reads of flash that were begun.
+    flash_reads,
+    /// Reads of flash that came back.
+    flash_reads_done,
+    /// Bytes that reads of flash brought.
+    flash_bytes,
     /// Connections cut because nobody read their answers, or sent the rest of a request, while others waited for memory.
     stalled_connections,
     /// Connections cut because nothing came on them for too long.
@@ -175,8 +181,8 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
             "Reads that missed because the object had been flushed.",
             &sum.get_flushed,
         ),
-        ("memcached_too_large_total", "Values that were too large.", &sum.store_too_large),
-        ("memcached_not_stored_total", "Values that could not be stored.", &sum.store_no_memory),
+        ("memcached_item_too_large_total", "Values that were too large.", &sum.store_too_large),
+        ("memcached_item_no_memory_total", "Values that could not be stored.", &sum.store_no_memory),
         (
             "memcached_stalled_connections_total",
             "Connections cut because they stood still while others waited for memory.",

@@ -1,4 +1,6 @@
 //! One aligned read of a flash device on the reactor's own ring.
+//!
+//! A device without a descriptor, which no ring can read, is read by a helper thread: it is simulated, or a test's that takes its time.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,17 +20,21 @@ pub struct FlashFile {
 }
 
 impl FlashFile {
-    /// The device `device` of `set`; `None` when it has no descriptor (a simulated device).
+    /// The device `device` of `set`; `None` when there is no such device.
     pub fn new(set: Arc<dyn DeviceSet>, device: DeviceId) -> Option<Self> {
-        set.raw_fd(device)?;
+        set.infos().get(usize::from(device.0))?;
         Some(Self { set, device })
     }
 }
 
-impl AsFd for FlashFile {
+/// A device that has a descriptor.
+struct OnRing(FlashFile);
+
+impl AsFd for OnRing {
     #[allow(unsafe_code)]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let fd = self.set.raw_fd(self.device).expect("checked when this was made, and sets do not change");
+        let FlashFile { set, device } = &self.0;
+        let fd = set.raw_fd(*device).expect("checked when this was made, and sets do not change");
         // SAFETY: the descriptor is valid as long as the set lives (contract of `raw_fd`), and `self` holds the set.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
@@ -42,9 +48,14 @@ impl AsFd for FlashFile {
 /// # Errors
 /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
 pub async fn read_flash(device: &FlashFile, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+    let device = device.clone();
+    if device.set.raw_fd(device.device).is_none() {
+        return compio::runtime::spawn_blocking(move || device.set.read_at(device.device, offset, len))
+            .await?;
+    }
     let len = len as usize;
     let target = Target { buf: AlignedBuf::for_read(len), filled: 0 };
-    let BufResult(result, op) = compio::runtime::submit(ReadAt::new(device.clone(), offset, target)).await;
+    let BufResult(result, op) = compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
     if result? < len {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -110,6 +110,7 @@ impl Answers {
 
     fn account(&self, state: &State) {
         self.share.set(state.bytes + self.input.get());
+        self.share.set_awaited(state.waiting);
     }
 
     /// Says how many bytes of requests wait for their rest.
@@ -127,6 +128,7 @@ impl Answers {
     pub fn has_room(&self, bytes: usize) -> bool {
         let state = self.state.borrow();
         state.waiting < MAX_WAITING
+            && self.share.may_wait(&self.signal)
             && (state.bytes == 0 || state.bytes + bytes <= MAX_BYTES)
             && self.share.may_add(bytes, &self.signal)
     }
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
 
     fn answers() -> Rc<Answers> {
-        Answers::new(Budget::new(1 << 30).share())
+        Answers::new(Budget::new(1 << 30, 1 << 30).share())
     }
 
     fn give(slot: Slot, text: &str) {

@@ -1,4 +1,5 @@
-//! How much memory the connections of a reactor may take for requests and answers that are on their way.
+//! How much memory the connections of a reactor may take for requests and answers that are on their way, and how many answers they may
+//! wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,10 +32,17 @@ pub const FREE: usize = 64 * 1024;
 /// A reactor's budget. What a connection holds up to [`FREE`] is neither asked for nor counted, so that small requests always get through
 /// and many connections that hold a little do not add up to a budget that is used up for good; beyond that it must fit, or the
 /// connection waits.
+///
+/// So it is with answers that are waited for: each connection may wait for one, others must fit. Beyond what the engine keeps waiters for, a
+/// removal that is to survive a loss of power would be flushed to disk on the reactor.
 pub struct Budget {
     limit: usize,
+    /// Answers that may be waited for.
+    answers: usize,
     /// What connections hold beyond [`FREE`].
     used: Cell<usize>,
+    /// Answers that connections wait for.
+    awaited: Cell<usize>,
     waiting: RefCell<Vec<Rc<Signal>>>,
 }
 
@@ -42,12 +50,14 @@ pub struct Budget {
 pub struct Share {
     budget: Rc<Budget>,
     held: Cell<usize>,
+    awaited: Cell<usize>,
 }
 
 impl Budget {
-    /// So many bytes.
-    pub fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Budget { limit, used: Cell::default(), waiting: RefCell::default() })
+    /// So many bytes, and so many answers that are waited for.
+    pub fn new(limit: usize, answers: usize) -> Rc<Self> {
+        let (used, awaited, waiting) = Default::default();
+        Rc::new(Budget { limit, answers, used, awaited, waiting })
     }
 
     /// Whether somebody waits for others to give back.
@@ -55,9 +65,21 @@ impl Budget {
         !self.waiting.borrow().is_empty()
     }
 
+    /// Raises `signal` when somebody gives back.
+    fn tell(&self, signal: &Rc<Signal>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|other| Rc::ptr_eq(other, signal)) {
+            waiting.push(signal.clone());
+        }
+    }
+
+    fn gave_back(&self) {
+        self.waiting.borrow_mut().drain(..).for_each(|signal| signal.raise());
+    }
+
     /// A connection comes.
     pub fn share(self: &Rc<Self>) -> Share {
-        Share { budget: self.clone(), held: Cell::default() }
+        Share { budget: self.clone(), held: Cell::default(), awaited: Cell::default() }
     }
 }
 
@@ -73,14 +95,30 @@ impl Share {
         let others = self.budget.used.get() - counted(self.held.get());
         // One object larger than the whole budget must get through alone.
         let alone = self.budget.used.get() == 0;
-        if wanted == 0 || alone || others + wanted <= self.budget.limit {
-            return true;
+        let fits = wanted == 0 || alone || others + wanted <= self.budget.limit;
+        if !fits {
+            self.budget.tell(signal);
         }
-        let mut waiting = self.budget.waiting.borrow_mut();
-        if !waiting.iter().any(|other| Rc::ptr_eq(other, signal)) {
-            waiting.push(signal.clone());
+        fits
+    }
+
+    /// Whether the connection may wait for one more answer. If not, `signal` is raised when others were given.
+    pub fn may_wait(&self, signal: &Rc<Signal>) -> bool {
+        let fits = self.awaited.get() == 0 || self.budget.awaited.get() < self.budget.answers;
+        if !fits {
+            self.budget.tell(signal);
         }
-        false
+        fits
+    }
+
+    /// The connection waits for so many answers now.
+    pub fn set_awaited(&self, answers: usize) {
+        let before = self.awaited.replace(answers);
+        let awaited = &self.budget.awaited;
+        awaited.set(awaited.get() + answers - before);
+        if answers < before {
+            self.budget.gave_back();
+        }
     }
 
     /// The connection holds so many bytes now.
@@ -89,9 +127,7 @@ impl Share {
         let used = &self.budget.used;
         used.set(used.get() + counted(held) - counted(before));
         if held < before {
-            for signal in self.budget.waiting.borrow_mut().drain(..) {
-                signal.raise();
-            }
+            self.budget.gave_back();
         }
     }
 }
@@ -99,6 +135,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.set(0);
+        self.set_awaited(0);
     }
 }
 
@@ -108,7 +145,7 @@ mod tests {
 
     #[test]
     fn small_things_always_fit_and_large_ones_wait_for_each_other() {
-        let budget = Budget::new(4 * FREE);
+        let budget = Budget::new(4 * FREE, 1);
         let wake = Rc::new(Signal::default());
         let (a, b) = (budget.share(), budget.share());
         assert!(a.may_add(9 * FREE, &wake), "alone, anything");
@@ -128,11 +165,29 @@ mod tests {
 
     #[test]
     fn what_many_hold_for_nothing_is_not_counted() {
-        let (budget, wake) = (Budget::new(FREE), Rc::new(Signal::default()));
+        let (budget, wake) = (Budget::new(FREE, 1), Rc::new(Signal::default()));
         let many: Vec<Share> = (0..100).map(|_| budget.share()).collect();
         many.iter().for_each(|share| share.set(FREE));
         assert!(many[0].may_add(FREE, &wake), "nobody holds more than a little");
         many[0].set(2 * FREE);
         assert!(!many[1].may_add(1, &wake));
+    }
+
+    #[test]
+    fn one_answer_may_always_be_waited_for_and_more_in_turn() {
+        let (budget, wake) = (Budget::new(FREE, 4), Rc::new(Signal::default()));
+        let (a, b) = (budget.share(), budget.share());
+        a.set_awaited(3);
+        assert!(a.may_wait(&wake));
+        a.set_awaited(4);
+        assert!(!a.may_wait(&wake) && b.may_wait(&wake), "whoever waits for nothing may");
+        b.set_awaited(1);
+        assert!(!b.may_wait(&wake) && budget.is_short());
+        a.set_awaited(3);
+        assert!(!budget.is_short() && !b.may_wait(&wake), "who waited was told, and looked too early");
+        drop(a);
+        assert!(b.may_wait(&wake));
+        drop(b);
+        assert_eq!(budget.awaited.get(), 0);
     }
 }

@@ -19,7 +19,6 @@ use super::here::{Here, Info};
 use super::perform::{Performed, Session};
 use super::tls::Transport;
 use crate::metrics::Path;
-use crate::reactor::ConnectionGuard;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
 const READ_BUFFER: usize = 8 * 1024;
@@ -59,8 +58,8 @@ impl Drop for Entered {
     }
 }
 
-/// Serves one connection to its end.
-pub async fn serve<S: Stream>(door: Arc<Door>, mut stream: S, ends: Ends, guard: ConnectionGuard) {
+/// Serves one connection to its end; `guard` is held as long as it is served.
+pub async fn serve<S: Stream>(door: Arc<Door>, mut stream: S, ends: Ends, guard: impl Sized) {
     let here = Here::of(&door);
     let Some(_entered) = Entered::new(&door) else {
         here.metrics.connections_refused.inc();

@@ -14,6 +14,9 @@ use super::budget::Budget;
 use crate::metrics::{DoorMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 
+/// Answers that connections of a door may wait for in all, one a connection not counted: half of the operations that may wait for a disk at once.
+const MAX_AWAITED: usize = 1 << 15;
+
 /// One reactor's part of the door.
 pub struct Here {
     /// What all reactors share.
@@ -80,12 +83,12 @@ impl Here {
 
     fn new(door: &Arc<Door>) -> Self {
         let devices = &door.devices;
-        let count = devices.infos().len();
+        let (count, reactors) = (devices.infos().len(), door.reactors.count());
         let flash = (0..count).map(|n| FlashFile::new(devices.clone(), DeviceId(n as u16)));
         Self {
             metrics: door.config.metrics.door("memcache"),
             counts: door.config.metrics.memcache(),
-            budget: Budget::new(door.config.buffers / door.reactors.count()),
+            budget: Budget::new(door.config.buffers / reactors, MAX_AWAITED / reactors),
             flash: flash.collect(),
             connections: RefCell::default(),
             next: Cell::default(),
@@ -120,9 +123,13 @@ impl Here {
 
     /// Reads from a device on this reactor's ring.
     pub async fn read(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
-        match self.flash.get(usize::from(device.0)).and_then(Option::as_ref) {
-            Some(file) => read_flash(file, offset, len).await,
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
+        let Some(file) = self.flash.get(usize::from(device.0)).and_then(Option::as_ref) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        self.counts.flash_reads.inc();
+        let bytes = read_flash(file, offset, len).await;
+        self.counts.flash_reads_done.inc();
+        self.counts.flash_bytes.add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64));
+        bytes
     }
 }

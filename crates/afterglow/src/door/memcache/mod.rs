@@ -14,6 +14,8 @@ mod perform;
 mod recency;
 mod stats;
 mod store;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::fmt;
@@ -35,7 +37,7 @@ use self::connection::Ends;
 use self::here::Here;
 use self::store::Store;
 use super::sessions::Sessions;
-use crate::metrics::{Exposition, Kind, Metrics};
+use crate::metrics::Metrics;
 use crate::reactor::{ListenError, Listener, Reactors};
 
 /// The namespace that objects live in.
@@ -142,6 +144,16 @@ impl MemcacheDoor {
         cache: &Arc<Cache>,
         reactors: &Reactors,
     ) -> Result<Self, MemcacheDoorError> {
+        Self::start_over(cache.devices(), config, cache, reactors)
+    }
+
+    /// As [`MemcacheDoor::start`], reading flash from `devices`.
+    fn start_over(
+        devices: Arc<dyn DeviceSet>,
+        config: MemcacheDoorConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheDoorError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let options = NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
         let objects = cache.namespace(NAMESPACE, options)?;
@@ -150,7 +162,7 @@ impl MemcacheDoor {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
             cache: cache.clone(),
-            devices: cache.devices(),
+            devices,
             store,
             addresses: RwLock::default(),
             connections: AtomicUsize::new(0),
@@ -200,7 +212,7 @@ impl MemcacheDoor {
         let door = Arc::downgrade(&self.door);
         self.door.config.metrics.add_source(move |out| {
             if let Some(door) = door.upgrade() {
-                expose(&door, out);
+                stats::expose(&door, out);
             }
         });
     }
@@ -265,39 +277,4 @@ async fn watch(door: Arc<Door>) {
             }
         }
     }
-}
-
-fn expose(door: &Door, out: &mut Exposition) {
-    let traffic = door.config.metrics.door_traffic("memcache");
-    let stats = door.cache.stats();
-    let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
-    gauge("memcached_up", "1: the memcache door is open.", 1);
-    gauge("memcached_uptime_seconds", "Seconds since the door was opened.", door.store.uptime());
-    gauge("memcached_time_seconds", "The door's clock, in seconds since 1970.", door.store.now());
-    let connections = traffic.opened.saturating_sub(traffic.closed);
-    gauge("memcached_current_connections", "Connections open now.", connections);
-    gauge("memcached_max_connections", "Connections at once, at most.", door.config.max_connections as u64);
-    gauge(
-        "memcached_current_items",
-        "Objects, about: those the index knows.",
-        stats.index_slots_used.max(stats.dram_objects),
-    );
-    let used = (stats.segments - stats.segments_free) * stats.segment_size + stats.dram_bytes;
-    gauge("memcached_current_bytes", "Bytes of flash and memory in use for objects.", used);
-    let limit = stats.segments * stats.segment_size + stats.dram_capacity;
-    gauge("memcached_limit_bytes", "Bytes of flash and memory for objects.", limit);
-    let mut counter = |name: &str, help: &str, value: u64| out.single(name, Kind::Counter, help, value);
-    counter("memcached_connections_total", "Connections ever taken.", traffic.opened);
-    counter("memcached_connections_rejected_total", "Connections turned away.", traffic.refused);
-    counter("memcached_read_bytes_total", "Bytes received from clients.", traffic.received);
-    counter("memcached_written_bytes_total", "Bytes sent to clients.", traffic.sent);
-    counter("memcached_items_total", "Objects ever stored.", door.store.total_items.load(Ordering::Relaxed));
-    counter("memcached_items_evicted_total", "Objects dropped to make room.", stats::evictions(&stats));
-    counter(
-        "memcached_items_reclaimed_total",
-        "Objects dropped because they had expired.",
-        stats::expired(&stats),
-    );
-    out.header("memcached_version", Kind::Gauge, "The version clients are told.");
-    out.sample("memcached_version", &[("version", &version())], 1);
 }

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use afterglow_engine::{DropReason, Stats};
+use afterglow_engine::{DropReason, MissReason, NamespaceStats, Stats, Tier};
 use afterglow_memcache::{ITEM_OVERHEAD, Reply};
 
 use super::here::{Here, Info};
 use super::perform::Session;
 use super::{Door, DoorAddress};
-use crate::metrics::MemcacheMetrics;
+use crate::metrics::{Exposition, Kind, MemcacheMetrics};
 
 /// The one slab class that all objects are in.
 const CLASS: u32 = 1;
@@ -59,6 +59,8 @@ fn line(name: impl Into<String>, value: impl ToString) -> (String, String) {
 /// Figures of the engine that belong to this door.
 struct Engine {
     stats: Stats,
+    /// Those of the door's namespace.
+    objects: NamespaceStats,
     evictions: u64,
     expired: u64,
 }
@@ -66,7 +68,15 @@ struct Engine {
 impl Engine {
     fn of(door: &Door) -> Self {
         let stats = door.cache.stats();
-        Engine { evictions: evictions(&stats), expired: expired(&stats), stats }
+        let objects = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
+        let objects = objects.cloned().unwrap_or_default();
+        Engine { evictions: evictions(&stats), expired: expired(&stats), objects, stats }
+    }
+
+    /// Hits in memory, and those on flash.
+    fn hits(&self) -> (u64, u64) {
+        let from = |tier| self.objects.hits_from(tier);
+        (from(Tier::Dram) + from(Tier::Buffer), from(Tier::Flash))
     }
 
     /// About how many objects there are: those that the index knows, and those that are in memory only.
@@ -122,12 +132,14 @@ fn general(door: &Door) -> Lines {
         line("connection_structures", traffic.opened.saturating_sub(traffic.closed)),
     ];
     lines.extend(commands(&counts));
+    lines.extend(reads_of_flash(&engine));
     lines.extend([
         line("bytes_read", traffic.received),
         line("bytes_written", traffic.sent),
         line("limit_maxbytes", engine.capacity()),
         line("accepting_conns", 1),
         line("listen_disabled_num", 0),
+        line("time_in_listen_disabled_us", 0),
         line("threads", door.reactors.count()),
         line("conn_yields", 0),
         line("hash_power_level", engine.stats.index_slots.max(1).ilog2()),
@@ -135,12 +147,40 @@ fn general(door: &Door) -> Lines {
         line("hash_is_expanding", 0),
         line("bytes", engine.bytes()),
         line("curr_items", engine.items()),
-        line("total_items", door.store.total_items.load(std::sync::atomic::Ordering::Relaxed)),
+        line("total_items", door.store.total_items()),
         line("evictions", engine.evictions),
         line("reclaimed", engine.expired),
     ]);
-    lines.extend(flash(&engine.stats));
+    lines.extend(NEVER.map(|name| line(name, 0)));
+    lines.extend(
+        flash(&engine, &counts).map(|figure| line(format!("extstore_{}", figure.stat), figure.value)),
+    );
     lines
+}
+
+/// What a memcached counts that Afterglow never does: nothing crawls, no object moves between queues of one class.
+const NEVER: [&str; 9] = [
+    "lru_crawler_running",
+    "lru_crawler_starts",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    "log_watchers",
+];
+
+/// extstore's names for how reads of flash ended.
+fn reads_of_flash(engine: &Engine) -> [(String, String); 5] {
+    let missed = |reason| engine.objects.misses_for(reason);
+    [
+        line("get_extstore", engine.hits().1),
+        line("get_aborted_extstore", missed(MissReason::Abandoned)),
+        line("get_oom_extstore", missed(MissReason::Busy)),
+        line("miss_from_extstore", missed(MissReason::Superseded) + missed(MissReason::Collision)),
+        line("badcrc_from_extstore", missed(MissReason::Corrupt)),
+    ]
 }
 
 fn commands(counts: &MemcacheMetrics) -> [(String, String); 24] {
@@ -172,18 +212,109 @@ fn commands(counts: &MemcacheMetrics) -> [(String, String); 24] {
     ]
 }
 
-/// extstore's names for what is on flash.
-fn flash(stats: &Stats) -> [(String, String); 7] {
+/// A figure of extstore: its name in `stats`, that of memcached's exporter, and what it is.
+struct Figure {
+    stat: &'static str,
+    metric: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: u64,
+}
+
+/// extstore's figures, pages being segments.
+fn flash(engine: &Engine, counts: &MemcacheMetrics) -> [Figure; 13] {
+    let (stats, totals) = (&engine.stats, &engine.stats.totals);
     let used = stats.segments - stats.segments_free;
+    let figure = |kind, stat, metric, value, help| Figure { stat, metric, kind, help, value };
+    let count = |stat, metric, value, help| figure(Kind::Counter, stat, metric, value, help);
+    let gauge = |stat, metric, value, help| figure(Kind::Gauge, stat, metric, value, help);
+    let reclaimed = totals.segments_reclaimed;
+    let in_flight = counts.flash_reads.get().saturating_sub(counts.flash_reads_done.get());
+    let (lost, dropped) = ("compact_lost", DropReason::Reclaimed);
     [
-        line("extstore_pages_free", stats.segments_free),
-        line("extstore_pages_used", used),
-        line("extstore_page_evictions", stats.totals.segments_reclaimed),
-        line("extstore_objects_read", stats.totals.device_reads),
-        line("extstore_bytes_written", stats.totals.record_bytes),
-        line("extstore_bytes_used", used * stats.segment_size),
-        line("extstore_limit_maxbytes", stats.segments * stats.segment_size),
+        count(lost, "compact_lost_total", totals.copies_lost, "Objects in memory whose copy on flash went."),
+        count("page_evictions", "pages_evicted_total", reclaimed, "Segments reclaimed."),
+        count("page_reclaims", "pages_reclaimed_total", reclaimed, "Segments that became free."),
+        gauge("pages_free", "pages_free", stats.segments_free, "Segments that are free."),
+        gauge("pages_used", "pages_used", used, "Segments that are not free."),
+        count(
+            "objects_evicted",
+            "objects_evicted_total",
+            of_all(stats, dropped),
+            "Objects reclaimed on flash.",
+        ),
+        count("objects_read", "objects_read_total", totals.device_reads, "Reads of flash."),
+        gauge("objects_used", "objects_used", stats.index_slots_used, "Objects that the index knows."),
+        count("bytes_written", "bytes_written_total", totals.record_bytes, "Bytes of objects written."),
+        count("bytes_read", "bytes_read_total", counts.flash_bytes.get(), "Bytes read from flash."),
+        gauge("bytes_used", "bytes_used", used * stats.segment_size, "Bytes of segments that are not free."),
+        gauge("limit_maxbytes", "bytes_limit", stats.segments * stats.segment_size, "Bytes of all segments."),
+        gauge("io_queue", "io_queue_depth", in_flight, "Reads of flash under way."),
     ]
+}
+
+/// Copies on flash dropped for that reason.
+fn of_all(stats: &Stats, reason: DropReason) -> u64 {
+    DropReason::ALL.iter().position(|known| *known == reason).map_or(0, |at| stats.totals.dropped[at])
+}
+
+/// Adds to the metrics what the door alone knows, under the names of memcached's exporter.
+pub fn expose(door: &Door, out: &mut Exposition) {
+    let (traffic, counts) =
+        (door.config.metrics.door_traffic("memcache"), door.config.metrics.memcache_total());
+    let engine = Engine::of(door);
+    let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
+    gauge("memcached_up", "1: the memcache door is open.", 1);
+    gauge("memcached_accepting_connections", "1: the memcache door takes connections.", 1);
+    gauge("memcached_uptime_seconds", "Seconds since the door was opened.", door.store.uptime());
+    gauge("memcached_time_seconds", "The door's clock, in seconds since 1970.", door.store.now());
+    let connections = traffic.opened.saturating_sub(traffic.closed);
+    gauge("memcached_current_connections", "Connections open now.", connections);
+    gauge("memcached_max_connections", "Connections at once, at most.", door.config.max_connections as u64);
+    gauge("memcached_current_items", "Objects, about: those the index knows.", engine.items());
+    gauge("memcached_current_bytes", "Bytes of flash and memory in use for objects.", engine.bytes());
+    gauge("memcached_limit_bytes", "Bytes of flash and memory for objects.", engine.capacity());
+    gauge("memcached_malloced_bytes", "Bytes of memory in use for objects.", engine.stats.dram_bytes);
+    let mut counter = |name: &str, help: &str, value: u64| out.single(name, Kind::Counter, help, value);
+    counter("memcached_connections_total", "Connections ever taken.", traffic.opened);
+    counter("memcached_connections_rejected_total", "Connections turned away.", traffic.refused);
+    counter("memcached_read_bytes_total", "Bytes received from clients.", traffic.received);
+    counter("memcached_written_bytes_total", "Bytes sent to clients.", traffic.sent);
+    counter("memcached_items_total", "Objects ever stored.", door.store.total_items());
+    counter("memcached_items_evicted_total", "Objects dropped to make room.", engine.evictions);
+    counter("memcached_items_reclaimed_total", "Objects dropped because they had expired.", engine.expired);
+    out.header("memcached_version", Kind::Gauge, "The version clients are told.");
+    out.sample("memcached_version", &[("version", &super::version())], 1);
+    for (mode, seconds) in ["user", "system"].into_iter().zip(<[String; 2]>::from(rustix_usage())) {
+        let name = format!("memcached_process_{mode}_cpu_seconds_total");
+        out.single(&name, Kind::Counter, "Processor time used.", seconds);
+    }
+    for figure in flash(&engine, &counts) {
+        out.single(&format!("memcached_extstore_{}", figure.metric), figure.kind, figure.help, figure.value);
+    }
+    expose_class(&engine, out);
+}
+
+/// The figures of the one slab class.
+fn expose_class(engine: &Engine, out: &mut Exposition) {
+    let slab = CLASS.to_string();
+    let hot = engine.stats.dram_objects;
+    for (name, help, value) in [
+        ("current_items", "Objects, about: those the index knows.", engine.items()),
+        ("hot_items", "Objects in memory.", hot),
+        ("cold_items", "Objects on flash alone.", engine.items().saturating_sub(hot)),
+        ("mem_requested_bytes", "Bytes of flash and memory in use for objects.", engine.bytes()),
+    ] {
+        let name = format!("memcached_slab_{name}");
+        out.header(&name, Kind::Gauge, help);
+        out.sample(&name, &[("slab", &slab)], value);
+    }
+    const HITS: &str = "memcached_slab_lru_hits_total";
+    out.header(HITS, Kind::Counter, "Hits in memory (hot) and on flash (cold).");
+    let (hot, cold) = engine.hits();
+    for (lru, hits) in [("hot", hot), ("cold", cold)] {
+        out.sample(HITS, &[("slab", &slab), ("lru", lru)], hits);
+    }
 }
 
 /// User and system time in seconds, as memcached prints them.
@@ -202,6 +333,8 @@ fn settings(door: &Door) -> Lines {
     let config = &door.config;
     let stats = door.cache.stats();
     let on = |set: bool| if set { "yes" } else { "no" };
+    let tls = config.tls.as_ref().map(|tls| tls.files().map(|path| path.display().to_string()).into());
+    let tls: Option<(String, String)> = tls;
     let (mut port, mut inter, mut socket) = (0, "NULL".to_string(), "NULL".to_string());
     for address in door.addresses.read().iter() {
         match address {
@@ -224,6 +357,7 @@ fn settings(door: &Door) -> Lines {
         line("growth_factor", "1.00"),
         line("chunk_size", ITEM_OVERHEAD),
         line("num_threads", door.reactors.count()),
+        line("num_threads_per_udp", 0),
         line("stat_key_prefix", ":"),
         line("detail_enabled", "no"),
         line("cas_enabled", "yes"),
@@ -234,46 +368,53 @@ fn settings(door: &Door) -> Lines {
         line("maxconns_fast", "yes"),
         line("slab_reassign", "no"),
         line("slab_automove", 0),
+        line("slab_chunk_max", config.max_item),
         line("lru_crawler", "no"),
         line("flush_enabled", "yes"),
         line("dump_enabled", "no"),
         line("lru_maintainer_thread", "no"),
         line("lru_segmented", "yes"),
+        line("temp_lru", "no"),
         line("idle_timeout", config.idle_timeout.map_or(0, |timeout| timeout.as_secs())),
         line("read_buf_mem_limit", config.buffers),
+        line("track_sizes", "no"),
+        line("inline_ascii_response", "no"),
+        line("ext_item_size", 0),
         line("ssl_enabled", on(config.tls.is_some())),
-        line("ext_path", "yes"),
+        line("ssl_chain_cert", tls.clone().map_or("(null)".into(), |(certificates, _)| certificates)),
+        line("ssl_key", tls.map_or("(null)".into(), |(_, key)| key)),
+        line("ssl_verify_mode", 0),
+        line("ssl_ca_cert", "NULL"),
+        line("ssl_min_version", "tlsv1.2"),
     ]
 }
 
+/// What is not known of objects on flash is left out, not given as 0: their ages, and whether those that went were ever read.
 fn items(door: &Door) -> Lines {
-    let engine = Engine::of(door);
-    let name = |what: &str| format!("items:{CLASS}:{what}");
+    let (engine, counts) = (Engine::of(door), door.config.metrics.memcache_total());
+    let (hot, cold) = engine.hits();
+    let of = |what: &str, value: u64| line(format!("items:{CLASS}:{what}"), value);
     vec![
-        line(name("number"), engine.items()),
-        line(name("number_hot"), engine.stats.dram_objects),
-        line(name("number_warm"), 0),
-        line(name("number_cold"), engine.items().saturating_sub(engine.stats.dram_objects)),
-        line(name("age_hot"), 0),
-        line(name("age_warm"), 0),
-        line(name("age"), 0),
-        line(name("mem_requested"), engine.bytes()),
-        line(name("evicted"), engine.evictions),
-        line(name("evicted_nonzero"), 0),
-        line(name("evicted_time"), 0),
-        line(name("outofmemory"), 0),
-        line(name("tailrepairs"), 0),
-        line(name("reclaimed"), engine.expired),
-        line(name("expired_unfetched"), 0),
-        line(name("evicted_unfetched"), 0),
-        line(name("evicted_active"), 0),
-        line(name("crawler_reclaimed"), 0),
-        line(name("crawler_items_checked"), 0),
-        line(name("lrutail_reflocked"), 0),
-        line(name("moves_to_cold"), 0),
-        line(name("moves_to_warm"), 0),
-        line(name("moves_within_lru"), 0),
-        line(name("direct_reclaims"), 0),
+        of("number", engine.items()),
+        of("number_hot", engine.stats.dram_objects),
+        of("number_warm", 0),
+        of("number_cold", engine.items().saturating_sub(engine.stats.dram_objects)),
+        of("mem_requested", engine.bytes()),
+        of("evicted", engine.evictions),
+        of("outofmemory", counts.store_no_memory.get()),
+        of("tailrepairs", 0),
+        of("reclaimed", engine.expired),
+        of("crawler_reclaimed", 0),
+        of("crawler_items_checked", 0),
+        of("lrutail_reflocked", 0),
+        of("moves_to_cold", 0),
+        of("moves_to_warm", 0),
+        of("moves_within_lru", 0),
+        of("direct_reclaims", 0),
+        of("hits_to_hot", hot),
+        of("hits_to_warm", 0),
+        of("hits_to_cold", cold),
+        of("hits_to_temp", 0),
     ]
 }
 
@@ -299,7 +440,7 @@ fn slabs(door: &Door) -> Lines {
         line(name("cas_badval"), counts.cas_badval.get()),
         line(name("touch_hits"), counts.touch_hits.get()),
         line("active_slabs", 1),
-        line("total_malloced", engine.bytes()),
+        line("total_malloced", engine.stats.dram_bytes),
     ]
 }
 

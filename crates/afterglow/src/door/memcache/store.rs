@@ -19,7 +19,7 @@ pub struct Store {
     flush: FlushSchedule,
     /// The next cas token of an object that is put, for what is stored but expires at once.
     started: u64,
-    pub(super) total_items: AtomicU64,
+    total_items: AtomicU64,
 }
 
 /// What a read-modify-write found, so that its outcome can be told once its change is made.
@@ -47,6 +47,11 @@ impl Store {
             store.flush.forget();
         }
         Ok(store)
+    }
+
+    /// Objects ever stored.
+    pub fn total_items(&self) -> u64 {
+        self.total_items.load(Ordering::Relaxed)
     }
 
     /// Unix seconds, never less than ever before.

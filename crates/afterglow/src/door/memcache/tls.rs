@@ -50,6 +50,11 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
+    /// The files of the certificates and of the key.
+    pub fn files(&self) -> [&Path; 2] {
+        [&self.certificates, &self.key]
+    }
+
     /// Reads both files: a chain of certificates, the server's own first, and its key, in PEM.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! Gets and sets in DRAM beside memcached, CPU per operation first: both servers have the same core, in turn.
 
+use std::cell::RefCell;
+
 use super::{
     super::{
         BenchError,
-        report::{Check, Section, Series},
+        report::{Check, Run, Section, Series},
     },
     Bench,
     flash::{fill, space},
@@ -94,32 +96,43 @@ fn sets(bench: &mut Bench<'_>, servers: &[Server], value: usize, from: u64) -> R
     let runs = bench.options.runs as u64;
     let a_run = count(u64::MAX, 2 * bench.options.dram_memory, value) / runs;
     let a_run = a_run.min((400_000.0 * bench.options.seconds) as u64).max(1);
+    let answering = RefCell::new(Vec::new());
     let contenders: Vec<_> = servers
         .iter()
         .map(|server| {
-            let (objects, connections) = (&objects, bench.options.connections);
+            let (objects, connections, answering) = (&objects, bench.options.connections, &answering);
             Contender::new(&server.name, move |n| {
                 let ids = from + n * a_run..from + (n + 1) * a_run;
                 let load = Load { connections, outstanding: 16, kind: Kind::Set, ids, rate: None, seed: n };
-                let before = server.cpu()?;
+                let (before, answered) = (server.cpu()?, server.answering_cpu()?);
                 let mut run = row::under_load(server, objects, load, std::time::Duration::from_secs(120))?;
+                let each = |cpu: u64| cpu as f64 / 1000.0 / run.operations.max(1) as f64;
+                if server.has_flash() {
+                    let cpu_us_per_operation = each(server.answering_cpu()? - answered);
+                    answering.borrow_mut().push(Run { cpu_us_per_operation, ..run.clone() });
+                }
                 // Writing them behind is a part of what they cost.
                 server.settle()?;
-                run.cpu_us_per_operation =
-                    (server.cpu()? - before) as f64 / 1000.0 / run.operations.max(1) as f64;
+                run.cpu_us_per_operation = each(server.cpu()? - before);
                 Ok(run)
             })
         })
         .collect();
     let note = format!(
-        "{a_run} sets a run, 16 outstanding on each of {} connections; CPU until they are on flash as well.",
+        "{a_run} sets a run, 16 outstanding on each of {} connections; CPU until they are on flash as well, and of the threads that answer alone.",
         bench.options.connections
     );
-    let section = bench.row(format!("DRAM, {value} B, sets of new keys"), note, &contenders)?;
+    let mut section = bench.row(format!("DRAM, {value} B, sets of new keys"), note, &contenders)?;
+    drop(contenders);
+    let answering =
+        Series { name: format!("{}, answering", section.series[0].name), runs: answering.into_inner() };
     if let [ours, theirs] = &section.series[..] {
-        let name = format!("DRAM, {value} B, sets: CPU per set to memcached");
-        bench.report.checks.push(row::at_most(name, ours, theirs, CPU, NO_HIGHER));
+        let name = |what: &str| format!("DRAM, {value} B, sets: CPU per set to memcached, {what}");
+        let checks = &mut bench.report.checks;
+        checks.push(row::at_most(name("answering"), &answering, theirs, CPU, NO_HIGHER));
+        checks.push(row::at_most(name("writing to flash included"), ours, theirs, CPU, NO_HIGHER));
     }
+    section.series.insert(1, answering);
     let refused: u64 = refused(&section.series[0]);
     bench.report.checks.push(Check::at_most(format!("DRAM, {value} B, sets: refused"), refused as f64, 0.0));
     bench.report.sections.push(section);

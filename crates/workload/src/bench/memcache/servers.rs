@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const TRIES: u32 = 15;
 /// Connections a server must take: the largest of a sweep and some.
 const CONNECTIONS: usize = 2048;
+/// What the names of Afterglow's threads begin with that answer clients.
+const REACTORS: &str = "reactor-";
 /// What an object may count, where segments are large enough: values of 1 MiB.
 const ITEM: &str = "1100KiB";
 
@@ -151,6 +153,17 @@ impl Server {
     /// CPU it has used, in nanoseconds.
     pub fn cpu(&self) -> Result<u64, BenchError> {
         cpu::of_process(self.child.id())
+            .map_err(BenchError::io(format!("ask for the CPU time of {}", self.name)))
+    }
+
+    /// Whether it is Afterglow, which writes to flash what it is given.
+    pub fn has_flash(&self) -> bool {
+        self.admin.is_some()
+    }
+
+    /// CPU of the threads that answer, without those that write to flash.
+    pub fn answering_cpu(&self) -> Result<u64, BenchError> {
+        cpu::of_threads(self.child.id(), REACTORS)
             .map_err(BenchError::io(format!("ask for the CPU time of {}", self.name)))
     }
 

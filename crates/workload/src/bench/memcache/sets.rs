@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     memcache::{Client, Kind, Load, Objects},
+    metrics,
     rng::Rng,
 };
 
@@ -52,11 +53,13 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let data = bench.scratch.path().join("sets");
     let server = Server::afterglow(&options.program, &data, space(options.size), options.memory)?;
     fill(bench, &server, &objects, 0..count, None)?;
-    let begin = Instant::now();
+    let before = on_flash(&server)?;
     let mut run = fill(bench, &server, &objects, count..2 * count, None)?;
+    // What memory took is not sustained: what was written meanwhile counts.
+    let written = (on_flash(&server)? - before) / RECORD;
+    run.per_second = run.per_second.min(written / run.seconds);
     server.settle()?;
-    run.seconds = begin.elapsed().as_secs_f64();
-    run.per_second = run.operations as f64 / run.seconds;
+    drops(bench, &server)?;
 
     let rate = run.per_second;
     let wanted = peer.as_ref().map_or(f64::INFINITY, |p| p.per_second).min(SUSTAINED * device.per_second);
@@ -66,15 +69,38 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let refused = run.client.map_or(0, |c| c.refused);
     bench.report.checks.push(Check::at_most("sets sustained: refused", refused as f64, 0.0));
     let note = format!(
-        "Sets of {VALUE} B into flash that is full, until they are on flash. The device: sequential writes of 1 MiB by {WRITERS} threads, \
-         as objects of {RECORD} B. memcached keeps them in memory and evicts."
+        "Sets of {VALUE} B into flash that is full, as many as were written to flash meanwhile. The device: sequential writes of 1 MiB by \
+         {WRITERS} threads, as objects of {RECORD} B. memcached keeps them in memory and evicts."
     );
     let mut section = Section::new("sets sustained", note);
     section.series.push(Series { name: server.name.clone(), runs: vec![run] });
     section.series.extend(peer.map(|run| Series { name: "memcached".into(), runs: vec![run] }));
     section.series.push(Series { name: "device".into(), runs: vec![device.clone()] });
     bench.report.sections.push(section);
-    beside_reads(bench, &server, &objects, count, BESIDE * device.per_second)
+    // A device may write faster than sets can be sent.
+    beside_reads(bench, &server, &objects, count, BESIDE * device.per_second.min(rate))
+}
+
+/// Bytes of objects written to flash so far, without those written again.
+fn on_flash(server: &Server) -> Result<f64, BenchError> {
+    let page = server.metrics()?.unwrap_or_default();
+    let written = |kind: &str| {
+        metrics::sum(&page, &format!("afterglow_engine_written_bytes_total{{kind=\"{kind}\"}}")) as f64
+    };
+    Ok(written("record") - written("reinserted"))
+}
+
+/// What was dropped, and why: of flash that is full, what is reclaimed.
+fn drops(bench: &mut Bench<'_>, server: &Server) -> Result<(), BenchError> {
+    let page = server.metrics()?.unwrap_or_default();
+    let samples = page.lines().filter_map(|line| line.strip_prefix("afterglow_engine_dropped_total"));
+    for (labels, count) in samples.filter_map(|sample| sample.rsplit_once(' ')) {
+        let count: f64 = count.parse().unwrap_or(0.0);
+        if count > 0.0 {
+            bench.report.figure(format!("sets sustained: dropped {labels}"), count, "objects");
+        }
+    }
+    Ok(())
 }
 
 /// Sequential writes over a file, as sets of that many objects.
@@ -179,7 +205,8 @@ fn beside_reads(
     };
     let contenders = [Contender::new("reads alone", read_only), Contender::new("beside sets", mixed)];
     let note = format!(
-        "Gets of {VALUE} B at {:.0} a second, open loop, alone and beside {sets:.0} sets a second: half of what the device writes.",
+        "Gets of {VALUE} B at {:.0} a second, open loop, alone and beside {sets:.0} sets a second: half of what the device writes, or of \
+         what sets reach where that is less.",
         READING * flat_out.per_second
     );
     let section = bench.row("reads beside sets".to_owned(), note, &contenders)?;
