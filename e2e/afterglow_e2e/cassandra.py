@@ -173,6 +173,9 @@ def answers_cql(address, port, timeout=2.0):
 # For nodes that will be killed: with the usual periodic log the writes of the last 100 ms are lost with the process.
 KEEPS_WHAT_IT_ACKNOWLEDGED = {"commitlog_sync": "batch", "commitlog_sync_period": "0ms"}
 
+# For nodes that live for a minute: half the processor time of a start would go into code that pays later.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-AlwaysPreTouch")
+
 
 class Cassandra:
     """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address and ports."""
@@ -190,6 +193,7 @@ class Cassandra:
         jars=(),
         agents=(),
         properties=None,
+        options=(),
         version=VERSION,
         boot_seconds=BOOT_SECONDS,
     ):
@@ -200,8 +204,9 @@ class Cassandra:
         self.address = address or f"127.0.0.{random.randint(10, 250)}"
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
-        # Plug-ins on its class path, others as agents, and system properties (-Dname=value).
+        # Plug-ins on its class path, others as agents, system properties (-Dname=value), and other options of the JVM.
         self.jars, self.agents, self.properties = list(jars), list(agents), properties or {}
+        self.options = list(options)
         self.jmx_port = free_port()
         self.version, self.boot_seconds = version, boot_seconds
         self.joins = seed is not None
@@ -285,6 +290,7 @@ class Cassandra:
             "-XX:+AlwaysPreTouch",
             "-XX:+ExitOnOutOfMemoryError",
             "-Xss256k",
+            *self.options,
             f"-javaagent:{jamm}",
             *[f"-javaagent:{agent}" for agent in self.agents],
             "-Djdk.attach.allowAttachSelf=true",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
+from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
 from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.process import Failure, free_port, poll, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
@@ -30,6 +30,7 @@ def cluster(stack, count):
             port=port,
             seed=nodes[0] if nodes else None,
             settings=settings,
+            options=SHORT_LIVED,
         )
         nodes.append(stack.enter_context(node))
     relay = Relay(near, port, (nodes[0].address, nodes[0].port))
