@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::{
     io::Errno,
-    process::Pid,
+    process::{Pid, setpriority_process},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
@@ -35,9 +35,20 @@ impl Drop for Pinned {
 pub fn process(pid: u32, n: usize) -> io::Result<()> {
     let mut one = CpuSet::new();
     one.set(core(&sched_getaffinity(None)?, n)?);
+    each_thread(pid, |thread| sched_setaffinity(thread, &one))
+}
+
+/// Lets all present threads of another process, and those they will make, run after whoever else wants the core (nice 19).
+pub fn last(pid: u32) -> io::Result<()> {
+    each_thread(pid, |thread| setpriority_process(thread, 19))
+}
+
+fn each_thread(pid: u32, act: impl Fn(Option<Pid>) -> Result<(), Errno>) -> io::Result<()> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let thread = thread?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        match sched_setaffinity(thread, &one) {
+        let Some(thread) = thread?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw) else {
+            continue;
+        };
+        match act(Some(thread)) {
             // It has ended meanwhile.
             Err(Errno::SRCH) | Ok(()) => {}
             Err(errno) => return Err(errno.into()),

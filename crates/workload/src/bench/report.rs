@@ -125,6 +125,9 @@ pub struct ClientSide {
     pub from_flash: Option<f64>,
     /// Stores the server refused.
     pub refused: u64,
+    /// It never slept, by order: the cores it used say nothing.
+    #[serde(default)]
+    pub polls: bool,
 }
 
 impl ClientSide {
@@ -418,7 +421,8 @@ fn client_cells(series: &Series) -> [String; 4] {
     let cores = middle(|c| c.cores);
     let flash: Vec<f64> = sides.iter().filter_map(|c| c.from_flash).collect();
     let refused: u64 = sides.iter().map(|c| c.refused).sum();
-    let remark = match (cores > ClientSide::LIMIT, refused) {
+    let limited = cores > ClientSide::LIMIT && !sides.iter().any(|c| c.polls);
+    let remark = match (limited, refused) {
         (true, _) => "void: the client was the limit".to_owned(),
         (false, 0) => String::new(),
         (false, n) => format!("{n} refused"),

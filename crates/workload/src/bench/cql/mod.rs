@@ -7,10 +7,18 @@
 //!
 //! Requests are encoded before they are needed (`crate::cql::driver`); flat out, a row whose client used more than 0.9 of its core is void. Under
 //! light load the client of hits polls: how long a sleeping thread takes to wake up is the machine's affair, not that of the server.
+//!
+//! A database that was loaded or read flat out goes on compacting and compiling for a while, on the core that hits are measured on; so what
+//! is measured under light load waits until it has come to rest, and during hits it has the lowest priority.
 
 mod server;
 
-use std::{fmt::Display, path::PathBuf, time::Duration};
+use std::{
+    fmt::Display,
+    path::PathBuf,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use afterglow_cql::{frame::Version, message::Consistency};
 
@@ -21,6 +29,7 @@ use super::{
     store::Scratch,
 };
 use crate::{
+    cpu,
     cql::{
         ConnectOptions, Connection,
         load::{LoadOptions, load},
@@ -69,13 +78,16 @@ const FLASH: (f64, f64) = (200.0, 600.0);
 const HITS: f64 = 150_000.0;
 /// What the DRAM tier has while hits are measured: all small rows, and few of the large ones.
 const MEMORY: u64 = 64 << 20;
+const HALF: &str = "Passing through, at half of the database's maximum";
 const KEYSPACE: &str = "afterglow_bench";
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 /// Requests in flight flat out: connections, and on each.
 const FLAT_OUT: (usize, usize) = (4, 32);
-/// A JVM takes its time: so many times that of a run.
-const LONGEST_WARMUP: f64 = 15.0;
+/// Warming up, so many times a run: a JVM goes on compiling long after its throughput looks level.
+const WARMUP: f64 = 20.0;
+/// The database is at rest when it used less than this of a core for two seconds; it is waited for no longer than that.
+const REST: (f64, Duration) = (0.1, Duration::from_secs(90));
 /// A row with a lower hit ratio says nothing of hits.
 const HIT_RATIO: f64 = 0.999;
 /// Nor one of which fewer came from where they were to come from.
@@ -95,8 +107,11 @@ pub fn cql(options: &Options) -> Result<Report, BenchError> {
     let mut bench = Bench { options, scratch, report, rejected: Vec::new() };
     bench.drop_tables()?;
     bench.load(&bench.small())?;
-    bench.load(&bench.large())?;
     bench.pass_through();
+    bench.load(&bench.large())?;
+    if let Some(pid) = options.backend_pid {
+        pin::last(pid).map_err(BenchError::io(format!("lower the priority of process {pid}")))?;
+    }
     bench.hits();
     bench.drop_tables()?;
     let Bench { mut report, rejected, .. } = bench;
@@ -244,13 +259,34 @@ impl Bench<'_> {
         self.rejected.push(Series { name, runs: vec![run] });
     }
 
+    /// Waits until the database has nothing more to do; without its process nobody knows.
+    fn rest(&mut self, before: &str) {
+        let Some(pid) = self.options.backend_pid else { return };
+        progress(format_args!("waiting until the database is at rest"));
+        let (share, longest) = REST;
+        let (began, window) = (Instant::now(), Duration::from_secs(2));
+        while began.elapsed() < longest {
+            let of = || cpu::of_process(pid);
+            let (start, Ok(used)) = (Instant::now(), of()) else { break };
+            sleep(window);
+            let Ok(now) = of() else { break };
+            if ((now - used) as f64) < share * start.elapsed().as_nanos() as f64 {
+                return;
+            }
+        }
+        let why = format!("the database was not at rest after {} s", longest.as_secs());
+        self.report.missing.push(format!("{before}: {why}; what follows has that in it"));
+    }
+
     /// What passing through adds, and what it does to the highest throughput.
     fn pass_through(&mut self) {
         let o = self.options;
-        progress(format_args!("warming the database until its throughput is level"));
-        let longest = Duration::from_secs_f64(LONGEST_WARMUP * o.seconds);
-        let warm = Shape { warm: Warm::UntilFlat(longest), ..self.shape(&o.backend, self.small()) };
-        let highest = self.run(&Shape { watch: o.backend_pid, ..warm });
+        let length = Duration::from_secs_f64(WARMUP * o.seconds);
+        progress(format_args!("warming the database for {} s", length.as_secs()));
+        let warm = Shape { warm: Warm::For(length), ..self.shape(&o.backend, self.small()) };
+        if let Err(error) = self.run(&Shape { watch: o.backend_pid, ..warm }) {
+            self.reject("Warming the database", error);
+        }
         let data = self.scratch.path().join("pass").display().to_string();
         let options = [
             "--backend",
@@ -269,26 +305,18 @@ impl Bench<'_> {
                     ("directly", o.backend.as_str(), o.backend_pid),
                     ("through Afterglow", server.address.as_str(), Some(server.pid())),
                 ];
-                match highest {
-                    Ok(highest) => {
-                        let rate = highest.per_second / 2.0;
-                        self.report.figure(
-                            "highest throughput of the database, directly",
-                            highest.per_second,
-                            "/s",
-                        );
-                        let note = format!(
-                            "{rate:.0} reads/s in equal distances over 4 connections, client and Afterglow on one core"
-                        );
-                        let section =
-                            Section::new("Passing through, at half of the database's maximum", note);
-                        half = Some(self.in_turn(section, &contenders, Some(rate)));
-                    }
-                    Err(error) => self.reject("Passing through, at half of the database's maximum", error),
-                }
                 let section =
                     Section::new("Passing through, flat out", "4 connections, 32 reads in flight on each");
-                full = Some(self.in_turn(section, &contenders, None));
+                let flat_out = self.in_turn(section, &contenders, None);
+                match &flat_out.series[0].runs[..] {
+                    [] => self.reject(HALF, "how much the database can do is not known"),
+                    runs => {
+                        let highest = median(runs.iter().map(|r| r.per_second));
+                        self.report.figure("highest throughput of the database, directly", highest, "/s");
+                        half = Some(self.at_half(&contenders, highest / 2.0));
+                    }
+                }
+                full = Some(flat_out);
                 if let Err(error) = server.stop() {
                     self.reject("the end of passing through", error);
                 }
@@ -296,6 +324,14 @@ impl Bench<'_> {
             Err(error) => self.reject("Passing through", error),
         }
         self.judge_passing(half, full);
+    }
+
+    fn at_half(&mut self, contenders: &[(&str, &str, Option<u32>)], rate: f64) -> Section {
+        self.rest(HALF);
+        let note = format!(
+            "{rate:.0} reads/s in equal distances over 4 connections, client and Afterglow on one core"
+        );
+        self.in_turn(Section::new(HALF, note), contenders, Some(rate))
     }
 
     fn judge_passing(&mut self, half: Option<Section>, full: Option<Section>) {
@@ -340,7 +376,7 @@ impl Bench<'_> {
             for at in order {
                 let (name, host, watch) = contenders[at];
                 match self.run(&Shape { rate, watch, ..self.shape(host, self.small()) }) {
-                    Ok(result) => runs[at] = Some(as_run(&result)),
+                    Ok(result) => runs[at] = Some(as_run(&result, false)),
                     Err(error) => self.reject(&format!("{}, {name}, round {round}", section.name), error),
                 }
             }
@@ -384,10 +420,12 @@ impl Bench<'_> {
                 let (small, large) = (light(self.small()), light(self.large()));
                 let full = self.shape(&server.address, self.small());
                 if self.fill(&server, &small.table) {
+                    self.rest("hits from DRAM");
                     self.repeat(&mut dram, &server, &small, Of::Dram);
                     self.repeat(&mut flat_out, &server, &full, Of::DramFlatOut);
                 }
                 if self.fill(&server, &large.table) {
+                    self.rest("hits from flash");
                     self.repeat(&mut from_flash, &server, &large, Of::Flash);
                 }
                 if let Err(error) = server.stop() {
@@ -450,7 +488,7 @@ impl Bench<'_> {
                 Err(error) => last = error.to_string(),
             }
             // Before it has its lease the instance passes everything.
-            std::thread::sleep(Duration::from_millis(500));
+            sleep(Duration::from_millis(500));
         }
         self.reject(
             &format!("hits of rows of {} B", table.field_size),
@@ -473,8 +511,8 @@ impl Bench<'_> {
             match result {
                 Err(error) => self.reject(&name, error),
                 Ok(result) => match of.doubt(&result) {
-                    Some(why) => self.reject_run(name, as_run(&result), why),
-                    None => series.runs.push(as_run(&result)),
+                    Some(why) => self.reject_run(name, as_run(&result, shape.polls), why),
+                    None => series.runs.push(as_run(&result, shape.polls)),
                 },
             }
         }
@@ -517,12 +555,13 @@ fn check_of(series: &Series, figure: fn(&Run) -> f64, check: impl Fn(f64) -> Che
     }
 }
 
-fn as_run(result: &RunResult) -> Run {
+fn as_run(result: &RunResult, polls: bool) -> Run {
     let client = result.cache.as_ref().map(|cache| ClientSide {
         cores: result.client.busiest_thread,
         hit_ratio: cache.hit_ratio(),
         from_flash: Some(cache.flash_hits as f64 / (cache.dram_hits + cache.flash_hits).max(1) as f64),
         refused: 0,
+        polls,
     });
     Run {
         operations: result.operations,

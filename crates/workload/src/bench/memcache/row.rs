@@ -130,6 +130,7 @@ pub fn run_of(server: &Server, outcome: &Outcome, cpu: u64, before: (u64, u64)) 
             hit_ratio: operations as f64 / asked.max(1) as f64,
             from_flash: (all > 0).then(|| flash as f64 / all as f64),
             refused: outcome.refused,
+            polls: false,
         }),
     })
 }
