@@ -26,8 +26,7 @@ def conditional(key):
 
 
 def schema(keyspace, factor):
-    """Statements that make the tables anew."""
-    yield f"DROP KEYSPACE IF EXISTS {keyspace}"
+    """Statements that make the tables."""
     replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
     yield f"CREATE KEYSPACE {keyspace} WITH replication = {replication}"
     columns = "k int, c int, v bigint, w bigint, s bigint static, PRIMARY KEY (k, c)"
