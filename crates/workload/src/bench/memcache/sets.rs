@@ -56,8 +56,8 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let before = on_flash(&server)?;
     let mut run = fill(bench, &server, &objects, count..2 * count, None)?;
     // What memory took is not sustained: what was written meanwhile counts.
-    let written = (on_flash(&server)? - before) / RECORD;
-    run.per_second = run.per_second.min(written / run.seconds);
+    let (written, acknowledged) = ((on_flash(&server)? - before) / RECORD, run.per_second);
+    run.per_second = acknowledged.min(written / run.seconds);
     server.settle()?;
     drops(bench, &server)?;
 
@@ -78,7 +78,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     section.series.push(Series { name: "device".into(), runs: vec![device.clone()] });
     bench.report.sections.push(section);
     // A device may write faster than sets can be sent.
-    beside_reads(bench, &server, &objects, count, BESIDE * device.per_second.min(rate))
+    beside_reads(bench, &server, &objects, count, BESIDE * device.per_second.min(acknowledged))
 }
 
 /// Bytes of objects written to flash so far, without those written again.
