@@ -172,6 +172,20 @@ fn an_open_loop_sends_at_its_rate_and_says_what_it_could_not_send() {
 }
 
 #[test]
+fn an_open_loop_counts_nothing_that_its_warm_up_had_under_way() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    backend.set_faults(Faults { delay: Duration::from_millis(4), ..Faults::default() });
+    let mut settings = options(&backend, Version::V4);
+    settings.load.rate = Some(1.0);
+    settings.operations = None;
+    (settings.warm, settings.duration) = (Warm::For(Duration::from_millis(50)), Duration::from_millis(100));
+    let result = measure(&settings);
+    let due = 1 + result.seconds as u64;
+    assert!((1..=due).contains(&result.operations), "{} of {due}", result.operations);
+}
+
+#[test]
 fn errors_say_what_to_do() {
     let closed = "127.0.0.1:1";
     let error = Connection::open(closed, &connect(Version::V4)).unwrap_err().to_string();

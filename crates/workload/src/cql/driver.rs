@@ -76,9 +76,9 @@ pub trait Work {
 pub enum Phase {
     /// As fast as it goes, nothing recorded.
     Warm = 0,
-    /// Recorded.
+    /// What begins now is recorded: of a slow open loop, what the warm-up had in flight would be one operation in a hundred.
     Measure = 1,
-    /// Nothing new is started; what is in flight still counts.
+    /// Nothing new is started; what was begun while measuring still counts.
     Drain = 2,
 }
 
@@ -420,7 +420,7 @@ impl<'a, W: Work> Driver<'a, W> {
                 return Ok(());
             }
             let done = work.finish(slot.op, &answer, now)?;
-            if *phase >= Phase::Measure {
+            if *phase >= Phase::Measure && slot.sent >= *measure_start {
                 measured.count(&slot, &done, now, now - *measure_start);
             }
             measured.wrong += u64::from(done == Done::Wrong);
