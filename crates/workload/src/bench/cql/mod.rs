@@ -11,6 +11,7 @@
 //! A database that was loaded or read flat out goes on compacting and compiling for a while, on the core that hits are measured on; so what
 //! is measured under light load waits until it has come to rest, and during hits it has the lowest priority.
 
+mod relay;
 mod server;
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
 
 use afterglow_cql::{frame::Version, message::Consistency};
 
-use self::server::Server;
+use self::{relay::Relay, server::Server};
 use super::{
     BenchError, pin, progress,
     report::{Check, ClientSide, Report, Run, Section, Series},
@@ -299,11 +300,13 @@ impl Bench<'_> {
             "*.*=off",
         ];
         let (mut half, mut full) = (None, None);
-        match Server::start(&o.program, CLIENT_CORE, &options) {
-            Ok(server) => {
+        let relay = Relay::start(&o.backend, CLIENT_CORE).map_err(BenchError::io("relay bytes"));
+        match Server::start(&o.program, CLIENT_CORE, &options).and_then(|server| Ok((server, relay?))) {
+            Ok((server, relay)) => {
                 let contenders = [
                     ("directly", o.backend.as_str(), o.backend_pid),
                     ("through Afterglow", server.address.as_str(), Some(server.pid())),
+                    ("through a bare relay", relay.address.as_str(), None),
                 ];
                 let section =
                     Section::new("Passing through, flat out", "4 connections, 32 reads in flight on each");
@@ -329,7 +332,7 @@ impl Bench<'_> {
     fn at_half(&mut self, contenders: &[(&str, &str, Option<u32>)], rate: f64) -> Section {
         self.rest(HALF);
         let note = format!(
-            "{rate:.0} reads/s in equal distances over 4 connections, client and Afterglow on one core"
+            "{rate:.0} reads/s in equal distances over 4 connections, client and what it goes through on one core"
         );
         self.in_turn(Section::new(HALF, note), contenders, Some(rate))
     }
@@ -337,27 +340,31 @@ impl Bench<'_> {
     fn judge_passing(&mut self, half: Option<Section>, full: Option<Section>) {
         let within = |p50| Check::at_most("added by passing through, p50, us", p50, ADDED);
         let check = match half.as_ref().map(|section| &section.series[..]) {
-            Some([direct, through]) if !direct.runs.is_empty() => {
-                let added = |figure: fn(&Run) -> f64| {
-                    median(through.runs.iter().zip(&direct.runs).map(|(a, b)| figure(a) - figure(b)))
+            Some([direct, through, relay]) if !direct.runs.is_empty() => {
+                let added = |by: &Series, figure: fn(&Run) -> f64| {
+                    median(by.runs.iter().zip(&direct.runs).map(|(a, b)| figure(a) - figure(b)))
                 };
-                let p99 = added(|r| r.latency.p99_us);
+                let p99 = added(through, |r| r.latency.p99_us);
                 self.report.figure("added by passing through, p99", p99, "us");
-                within(added(|r| r.latency.p50_us))
+                let bare = added(relay, |r| r.latency.p50_us);
+                self.report.figure("added by a relay that only copies bytes, p50", bare, "us");
+                within(added(through, |r| r.latency.p50_us))
             }
             _ => within(0.0).unmeasured(),
         };
         self.report.checks.push(check);
-        if let Some([direct, through]) = full.as_ref().map(|section| &section.series[..])
+        if let Some([direct, through, relay]) = full.as_ref().map(|section| &section.series[..])
             && !direct.runs.is_empty()
         {
-            let share = through.ratio_to(direct);
-            self.report.figure("highest throughput through Afterglow, share of that directly", share, "");
+            for (by, series) in [("Afterglow", through), ("a relay that only copies bytes", relay)] {
+                let name = format!("highest throughput through {by}, share of that directly");
+                self.report.figure(&name, series.ratio_to(direct), "");
+            }
         }
         self.report.sections.extend([half, full].into_iter().flatten());
     }
 
-    /// As many runs of each as asked for, in alternating order. Of a round both runs count, or none.
+    /// As many runs of each as asked for, in alternating order. Of a round all runs count, or none.
     fn in_turn(
         &mut self,
         mut section: Section,
@@ -387,7 +394,7 @@ impl Bench<'_> {
             for ((name, ..), run) in contenders.iter().zip(runs) {
                 if let Some(run) = run {
                     let name = format!("{}, {name}, round {round}", section.name);
-                    self.reject_run(name, run, "the other run of its round does not count");
+                    self.reject_run(name, run, "another run of its round does not count");
                 }
             }
         }
