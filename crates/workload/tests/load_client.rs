@@ -81,6 +81,17 @@ fn options(backend: &FakeBackend, version: Version) -> RunOptions {
     }
 }
 
+/// An open loop on a loaded backend whose answers take 4 ms on average.
+fn slow_open_loop(rate: f64) -> (FakeBackend, RunOptions) {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    backend.set_faults(Faults { delay: Duration::from_millis(4), ..Faults::default() });
+    let mut settings = options(&backend, Version::V4);
+    settings.load.rate = Some(rate);
+    settings.operations = None;
+    (backend, settings)
+}
+
 fn measure(options: &RunOptions) -> RunResult {
     run(options, |_| ()).unwrap()
 }
@@ -158,13 +169,8 @@ fn broken_connections_end_a_run_unless_told_to_go_on() {
 #[test]
 fn an_open_loop_sends_at_its_rate_and_says_what_it_could_not_send() {
     // One request at a time that takes 4 ms on average cannot be done 2000 times a second.
-    let backend = backend(Faults::default());
-    load_all(&backend);
-    backend.set_faults(Faults { delay: Duration::from_millis(4), ..Faults::default() });
-    let mut settings = options(&backend, Version::V4);
+    let (_backend, mut settings) = slow_open_loop(2000.0);
     (settings.load.connections, settings.load.in_flight) = (1, 1);
-    settings.load.rate = Some(2000.0);
-    settings.operations = None;
     settings.duration = Duration::from_millis(500);
     let result = measure(&settings);
     assert!(result.errors.unsent > 100, "{:?}", result.errors);
@@ -173,12 +179,7 @@ fn an_open_loop_sends_at_its_rate_and_says_what_it_could_not_send() {
 
 #[test]
 fn an_open_loop_counts_nothing_that_its_warm_up_had_under_way() {
-    let backend = backend(Faults::default());
-    load_all(&backend);
-    backend.set_faults(Faults { delay: Duration::from_millis(4), ..Faults::default() });
-    let mut settings = options(&backend, Version::V4);
-    settings.load.rate = Some(1.0);
-    settings.operations = None;
+    let (_backend, mut settings) = slow_open_loop(1.0);
     (settings.warm, settings.duration) = (Warm::For(Duration::from_millis(50)), Duration::from_millis(100));
     let result = measure(&settings);
     let due = 1 + result.seconds as u64;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   core 0: database (if its process is named)         | Afterglow while hits are measured: the database has nothing to do then
-//!   core 1: load client, and Afterglow while reads pass through it
+//!   core 1: load client, and what reads pass through: Afterglow, or a bare relay to compare it with
 //! ```
 //!
 //! Requests are encoded before they are needed (`crate::cql::driver`); flat out, a row whose client used more than 0.9 of its core is void. Under
@@ -358,7 +358,7 @@ impl Bench<'_> {
         {
             for (by, series) in [("Afterglow", through), ("a relay that only copies bytes", relay)] {
                 let name = format!("highest throughput through {by}, share of that directly");
-                self.report.figure(&name, series.ratio_to(direct), "");
+                self.report.figure(name, series.ratio_to(direct), "");
             }
         }
         self.report.sections.extend([half, full].into_iter().flatten());
