@@ -263,6 +263,7 @@ impl FlashRead {
     fn promote(&self, found: &Record<'_>) -> Verdict {
         let at = self.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for(self.hash);
+        shard.dram.prefetch_return(self.hash);
         if shard.is_superseded(self.hash, found.meta.version) {
             return Verdict::Superseded;
         }
@@ -274,8 +275,7 @@ impl FlashRead {
             return Verdict::Unknown;
         }
         let bytes = found.key.len() + found.value.len();
-        if here && shard.dram.wants_copy(bytes) && shard.dram.peek_hash(self.hash).is_none() {
-            shard.dram.prefetch_return(self.hash);
+        if here && shard.dram.wants_copy(self.hash, bytes) && shard.dram.peek_hash(self.hash).is_none() {
             let entry = Entry {
                 hash: self.hash,
                 version: found.meta.version,

@@ -100,15 +100,29 @@ impl Ghost {
         self.place(bucket_at(print, self.buckets.len()), mark);
     }
 
-    /// Whether this object was evicted lately; forgets it.
+    /// Whether this object was evicted lately.
+    pub(super) fn find(&self, hash: u64) -> Option<Remembered> {
+        let (bucket, at) = self.position(hash)?;
+        self.told(&self.buckets[bucket].0[at])
+    }
+
+    /// The same; forgets it.
     pub(super) fn recall(&mut self, hash: u64) -> Option<Remembered> {
+        let (bucket, at) = self.position(hash)?;
+        let mark = std::mem::take(&mut self.buckets[bucket].0[at]);
+        self.told(&mark)
+    }
+
+    fn position(&self, hash: u64) -> Option<(usize, usize)> {
         let print = fingerprint(hash);
         let bucket = bucket_at(print, self.buckets.len());
         let at = self.buckets[bucket].0.iter().position(|mark| mark.0 & !FROM_MAIN == print)?;
-        let mark = std::mem::take(&mut self.buckets[bucket].0[at]);
-        let age = self.age(&mark)?;
-        let from = [Queue::Small, Queue::Main][origin(&mark)];
-        Some(Remembered { from, age })
+        Some((bucket, at))
+    }
+
+    fn told(&self, mark: &Mark) -> Option<Remembered> {
+        let age = self.age(mark)?;
+        Some(Remembered { from: [Queue::Small, Queue::Main][origin(mark)], age })
     }
 }
 

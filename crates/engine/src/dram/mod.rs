@@ -7,6 +7,7 @@
 //! One [`DramTier`] lives under its shard's mutex and needs no locks of its own.
 
 mod arena;
+mod copies;
 mod ghost;
 mod sketch;
 mod tier;

@@ -57,7 +57,7 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
     let taken = keys.filter(|&key| {
         let copy = entry(key, 1, 100, at);
-        let wanted = tier.wants_copy(copy.data.len());
+        let wanted = tier.wants_copy(copy.hash, copy.data.len());
         if wanted {
             tier.insert(copy, &mut Vec::new());
         }
@@ -80,6 +80,29 @@ fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are
     copies_taken(&mut tier, 50_000..60_000, 0);
     tier.set_budget(budget(200_000), &mut Vec::new());
     assert_eq!(copies_taken(&mut tier, 60_000..60_100, 0), 100, "there is room again");
+}
+
+#[test]
+fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again() {
+    const KEYS: u64 = 2_000;
+    let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
+    let mut tier = DramTier::new(budget(100_000));
+    let (mut reads, mut taken) = (0, 0);
+    for draw in 0..200_000 {
+        let key = hash(draw) % KEYS;
+        if get(&mut tier, key).is_some() {
+            continue;
+        }
+        let wanted = tier.wants_copy(hash(key), 108);
+        if wanted {
+            tier.insert(entry(key, 1, 100, at), &mut Vec::new());
+        }
+        if draw >= 100_000 {
+            reads += 1;
+            taken += u64::from(wanted);
+        }
+    }
+    assert!(taken * 4 < reads, "{taken} of {reads} taken");
 }
 
 #[test]

@@ -23,6 +23,7 @@
 //! ```
 
 use super::arena::{ARENA_SLACK, Arena, ENTRY_OVERHEAD, NIL, Queue, cost};
+use super::copies::Copies;
 use super::ghost::Ghost;
 use super::{Entry, EntryState};
 use crate::index::Location;
@@ -41,15 +42,6 @@ const GHOST_PERCENT: usize = 90;
 const SOON: usize = 4;
 const STEP: usize = 4;
 
-/// Copies of what flash holds, of which fewer than this share is hit before they leave small, are not worth what taking them in and
-/// evicting others costs. With this bound no trace above loses more than 0.1 points where flash holds everything; with 1/16 some lose 3.
-const WORTHWHILE: i32 = WHOLE / 64;
-/// Then one in so many is taken, so that a change is noticed.
-const SAMPLE: u8 = 8;
-/// The share is an average over about so many copies; `WHOLE` is all of them.
-const AVERAGED: i32 = 256;
-const WHOLE: i32 = 1 << 16;
-
 /// The objects of one shard in DRAM, within a budget of bytes.
 pub struct DramTier {
     arena: Arena,
@@ -57,10 +49,7 @@ pub struct DramTier {
     budget: usize,
     /// Bytes small may have before its oldest goes rather than main's.
     small_target: usize,
-    /// Share of the copies that were hit before they left small, lately.
-    useful: i32,
-    /// Copies not taken since the last one.
-    skipped: u8,
+    copies: Copies,
 }
 
 impl DramTier {
@@ -68,7 +57,7 @@ impl DramTier {
     #[must_use]
     pub fn new(budget: usize) -> Self {
         let small_target = budget / 100 * SMALL_START;
-        Self { arena: Arena::new(), ghost: Ghost::new(), budget, small_target, useful: WHOLE, skipped: 0 }
+        Self { arena: Arena::new(), ghost: Ghost::new(), budget, small_target, copies: Copies::new() }
     }
 
     /// The object of a key, its use counted.
@@ -149,13 +138,16 @@ impl DramTier {
     }
 
     /// Whether to take in a copy of an object that was read from flash, with so many bytes of key and value: always while there is
-    /// room, and for as long as such copies are hit; otherwise few.
-    pub fn wants_copy(&mut self, bytes: usize) -> bool {
-        if self.useful >= WORTHWHILE || self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
+    /// room, otherwise as [`Copies`] judges.
+    pub fn wants_copy(&mut self, hash: u64, bytes: usize) -> bool {
+        if self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
             return true;
         }
-        self.skipped = (self.skipped + 1) % SAMPLE;
-        self.skipped == 0
+        let stay = self.arena.ends(Queue::Small).len;
+        if self.ghost.find(hash).is_some_and(|back| back.from == Queue::Small && back.age as usize <= stay) {
+            self.copies.missed();
+        }
+        self.copies.wants()
     }
 
     /// Takes an object out.
@@ -309,8 +301,7 @@ impl DramTier {
             let at = self.arena.ends(queue).oldest;
             let node = self.arena.node_mut(at);
             if queue == Queue::Small && node.copy {
-                let hit = if node.freq > 0 { WHOLE } else { 0 };
-                self.useful += (hit - self.useful) / AVERAGED;
+                self.copies.left_small(node.freq > 0);
             }
             // Ends: every turn evicts, or empties small by one, or takes one of at most three hits from main.
             match (queue, node.freq) {
@@ -323,6 +314,9 @@ impl DramTier {
                     self.arena.move_to(at, Queue::Main);
                 }
                 _ => {
+                    if queue == Queue::Small {
+                        self.copies.evicted();
+                    }
                     let victim = self.arena.remove(at);
                     self.ghost.remember(victim.hash, queue);
                     return victim;

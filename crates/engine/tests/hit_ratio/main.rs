@@ -4,7 +4,9 @@
 //! AFTERGLOW_TRACES=/path/to/traces cargo test -p afterglow-engine --test hit_ratio
 //! ```
 //!
-//! Capacity is 1 % and 10 % of the unique keys, all objects of equal size. Fails when ours is more than one point below the best.
+//! Capacity is 1 % and 10 % of the unique keys, all objects of equal size; independent draws stand beside the traces. `copies` is ours
+//! where flash holds everything and what was read may be left there, `taken` the share of reads whose copy was taken. Fails when
+//! either is more than one point below the best.
 
 mod reference;
 mod traces;
@@ -27,10 +29,11 @@ fn main() -> ExitCode {
         println!("hit_ratio: skipped, AFTERGLOW_TRACES does not name a folder of traces");
         return ExitCode::SUCCESS;
     };
-    let traces = traces::load(dir.as_ref()).expect("readable traces");
+    let mut traces = traces::load(dir.as_ref()).expect("readable traces");
+    traces.extend(traces::drawn());
     println!(
-        "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}{:>8}",
-        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours", "copies"
+        "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}{:>8}{:>7}",
+        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours", "copies", "taken"
     );
     let mut behind = 0;
     for (trace, percent) in traces.iter().flat_map(|trace| [(trace, 1), (trace, 10)]) {
@@ -39,9 +42,11 @@ fn main() -> ExitCode {
         let ratio = |hits: usize| hits as f64 * 100.0 / requests.len() as f64;
         let rivals = [reference::lru, reference::s3_fifo, reference::w_tiny_lfu]
             .map(|policy| ratio(policy(requests, unique, capacity)));
-        let (ours, copies) = (ratio(ours(requests, capacity)), ratio(copies(requests, capacity)));
+        let (ours, copies) = (ours(requests, capacity), copies(requests, capacity));
+        let taken = copies.taken as f64 / (requests.len() - copies.hits) as f64;
+        let (ours, copies) = (ratio(ours.hits), ratio(copies.hits));
         println!(
-            "{:24}{:>10}{unique:>9}{:>6}{:>8.1}{:>9.1}{:>11.1}{ours:>7.1}{copies:>8.1}",
+            "{:24}{:>10}{unique:>9}{:>6}{:>8.1}{:>9.1}{:>11.1}{ours:>7.1}{copies:>8.1}{taken:>7.2}",
             trace.name,
             requests.len(),
             format!("{percent} %"),
@@ -59,32 +64,41 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Hits of the DRAM tier with room for `capacity` objects.
-fn ours(requests: &[u32], capacity: usize) -> usize {
+/// What a replay came to.
+struct Replayed {
+    hits: usize,
+    /// Objects taken in.
+    taken: usize,
+}
+
+/// The DRAM tier with room for `capacity` objects.
+fn ours(requests: &[u32], capacity: usize) -> Replayed {
     replay(requests, capacity, EntryState::Dirty)
 }
 
-/// Hits of the same when flash holds everything: what is asked for is a copy, which is not always taken.
-fn copies(requests: &[u32], capacity: usize) -> usize {
+/// The same when flash holds everything: what is asked for is a copy, which is not always taken.
+fn copies(requests: &[u32], capacity: usize) -> Replayed {
     replay(requests, capacity, EntryState::Clean(Location { segment: 0, offset_units: 0 }))
 }
 
-fn replay(requests: &[u32], capacity: usize, state: EntryState) -> usize {
+fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
     let fixed = DramTier::new(0).bytes();
     let mut tier = DramTier::new(fixed + capacity * (OBJECT + ENTRY_OVERHEAD + GHOST));
     let data = Bytes::from(vec![0; OBJECT]);
-    let mut victims = Vec::new();
-    reference::hits(requests, |key| {
+    let (mut victims, mut taken) = (Vec::new(), 0);
+    let hits = reference::hits(requests, |key| {
         let hash = hash(key);
         if tier.get(hash, 0, &[]).is_some() {
             return true;
         }
-        if state == EntryState::Dirty || tier.wants_copy(OBJECT) {
+        if state == EntryState::Dirty || tier.wants_copy(hash, OBJECT) {
             tier.insert(entry(hash, data.clone(), state), &mut victims);
             victims.clear();
+            taken += 1;
         }
         false
-    })
+    });
+    Replayed { hits, taken }
 }
 
 fn entry(hash: u64, data: Bytes, state: EntryState) -> Entry {

@@ -41,6 +41,27 @@ pub fn load(dir: &Path) -> io::Result<Vec<Trace>> {
     present.map(|&(name, format)| read(&dir.join(name), name, format)).collect()
 }
 
+/// Independent draws: all keys alike, and by popularity as Zipf has it, with the given exponent.
+pub fn drawn() -> [Trace; 3] {
+    [("uniform", 0.0), ("Zipf 0.7", 0.7), ("Zipf 0.99", 0.99)].map(|(name, exponent)| {
+        let unique = 50_000;
+        let mut below = Vec::with_capacity(unique);
+        let mut sum = 0.0;
+        for rank in 1..=unique {
+            sum += (rank as f64).powf(-exponent);
+            below.push(sum);
+        }
+        let mut state = 1u64;
+        let mut draw = || {
+            // The high bits of Knuth's MMIX generator.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (state >> 11) as f64 / (1u64 << 53) as f64 * sum;
+            below.partition_point(|&end| end <= at) as u32
+        };
+        Trace { name, requests: (0..3_000_000).map(|_| draw()).collect(), unique }
+    })
+}
+
 fn read(path: &Path, name: &'static str, format: Format) -> io::Result<Trace> {
     let file = BufReader::new(File::open(path)?);
     let stream: Box<dyn Read> = if name.ends_with(".xz") {
