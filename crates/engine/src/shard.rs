@@ -9,6 +9,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::core::join;
 use crate::dram::{DramTier, Entry, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};
+use crate::prefetch::prefetch_bytes;
 use crate::recovery::KillMap;
 use crate::segment::SegmentTable;
 
@@ -78,6 +79,14 @@ impl ShardSlot {
 }
 
 impl Shard {
+    /// Asks for what copying an object to flash will look at.
+    pub fn prefetch_copy(&self, entry: &Entry) {
+        self.index.prefetch(entry.hash);
+        self.dram.prefetch(entry.hash);
+        self.sketch.prefetch(entry.hash);
+        prefetch_bytes(&entry.data);
+    }
+
     /// Clears whatever the index holds under `hash`, because `version` is newer.
     pub fn clear_older(&mut self, hash: u64, version: u64) {
         if let Some(slot) = self.index.remove(hash) {

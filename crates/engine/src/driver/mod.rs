@@ -66,6 +66,8 @@ pub struct Driver {
     marks: VecDeque<(u64, u64)>,
     /// Objects with lower versions have waited long enough for their copy on flash.
     copy_below: u64,
+    /// The shard that is copied from next.
+    copy_next: usize,
     clock_warned: bool,
     index_warned: bool,
     reinsertion: f64,
@@ -94,6 +96,7 @@ impl Driver {
             try_again: writes::FIRST_TRY,
             marks: VecDeque::new(),
             copy_below: 0,
+            copy_next: 0,
             clock_warned: false,
             index_warned: false,
             reinsertion: config.reinsertion,

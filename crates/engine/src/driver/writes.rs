@@ -7,6 +7,7 @@ use crate::api::DropReason;
 use crate::disk::{Io, IoKind, WriteBuf};
 use crate::dram::Entry;
 use crate::segment::{SegmentState, WriteJob};
+use crate::shard::Shard;
 
 /// The first time between two tries.
 pub(super) const FIRST_TRY: u64 = TRY_AGAIN;
@@ -21,6 +22,8 @@ const BATCH: usize = 32;
 const BATCH_BYTES: usize = 256 << 10;
 /// Turns per shard and step.
 const TURNS: usize = 64;
+/// Chunks that wait for the device while more is copied: enough to keep it busy, and their memory is soon used again.
+const AHEAD: u32 = 8;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
 /// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
@@ -52,24 +55,45 @@ impl Driver {
         self.try_retired(now);
     }
 
-    /// Copies dirty objects below a version to flash; says whether some are left for the next step.
-    pub(super) fn copy_dirty(&self, below: u64, forced: bool) -> bool {
-        let mut left = false;
-        for slot in &self.core.shards {
-            for turn in 0..=TURNS {
-                let mut shard = slot.lock();
-                let batch = batch(shard.dram.oldest_dirty().take_while(|e| e.version < below));
-                if batch.is_empty() {
-                    break;
-                }
-                // A refusal by the device side ends the shard's turn: the object is the oldest next time too.
-                if turn == TURNS || !batch.iter().all(|e| self.core.copy_out(&mut shard, e, forced)) {
-                    left = true;
-                    break;
-                }
+    /// Copies dirty objects below a version to flash, no further ahead of the device than [`AHEAD`]; says whether some are left for the
+    /// next step, which begins where this one ends.
+    pub(super) fn copy_dirty(&mut self, below: u64, forced: bool) -> bool {
+        let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
+        for at in (first..shards).chain(0..first) {
+            if self.core.streams.outstanding() >= AHEAD {
+                self.copy_next = at;
+                return true;
             }
+            left |= self.copy_shard(at, below, forced);
         }
         left
+    }
+
+    fn copy_shard(&self, at: usize, below: u64, forced: bool) -> bool {
+        for _ in 0..TURNS {
+            let mut shard = self.core.shards[at].lock();
+            let batch = batch(shard.dram.oldest_dirty().take_while(|e| e.version < below));
+            if batch.is_empty() {
+                return false;
+            }
+            // A refusal by the device side ends the shard's turn: the object is the oldest next time too.
+            if !self.copy_batch(&mut shard, &batch, forced) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Copies objects of a shard until the device side refuses one. Each was put a while ago and is in no cache: it is asked for while
+    /// the one before is copied.
+    fn copy_batch(&self, shard: &mut Shard, batch: &[Entry], forced: bool) -> bool {
+        let mut ahead = batch.iter().skip(1);
+        batch.iter().all(|entry| {
+            if let Some(next) = ahead.next() {
+                shard.prefetch_copy(next);
+            }
+            self.core.copy_out(shard, entry, forced)
+        })
     }
 
     /// Gives a retired segment back once writing goes on: after an outage of the device none of them is bad.

@@ -38,8 +38,9 @@ pub enum StreamId {
 /// Number of streams.
 pub const STREAMS: usize = 3;
 
-/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records.
-const SPARE: usize = 2;
+/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records. As many as wait for the
+/// device while the background work copies.
+const SPARE: usize = 8;
 
 /// Number of a job that writes a footer.
 const FOOTER: u64 = u64::MAX;
