@@ -11,6 +11,8 @@ use crate::prefetch::prefetch;
 pub(super) const NIL: u32 = u32::MAX;
 /// Nodes and buckets are allocated in blocks of so many.
 const BLOCK: usize = 256;
+/// The first node of a bucket is asked for twice as many insertions before the bucket is parted, the second so many.
+const PARTED_SOON: usize = 4;
 /// What the allocator and the reference count of [`bytes::Bytes`] take per entry, rounded up.
 const HEAP_OVERHEAD: usize = 64;
 
@@ -295,6 +297,14 @@ impl Arena {
         let old = new - (new + 1).next_power_of_two() / 2;
         self.buckets.push(NIL);
         self.deal_out(old);
+        // Buckets are parted in their order, but their nodes lie anywhere.
+        let first = |ahead| self.buckets.get(old + ahead).filter(|&&at| at != NIL).map(|&at| self.node(at));
+        if let Some(node) = first(2 * PARTED_SOON) {
+            prefetch(node);
+        }
+        if let Some(node) = first(PARTED_SOON).filter(|node| node.chain != NIL) {
+            prefetch(self.node(node.chain));
+        }
     }
 
     /// Takes one bucket away and gives its nodes to the one it parted from.
