@@ -7,7 +7,8 @@
 //! somebody who knew the version. Then the index is exact and the map is dropped.
 //!
 //! With another number of lines or shards than the checkpoint's the index is rebuilt: the lines go to a temporary index of the old
-//! shape; then every footer is read, and a record is live if and only if its old slot points at just that place.
+//! shape; then every footer is read, or the segment where that is lost, and a record is live if and only if its old slot points at just
+//! that place.
 
 use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
@@ -227,9 +228,13 @@ impl Driver {
                 let entries = read.as_ref().and_then(|b| {
                     footer::decode_footer(b, &self.core.uuid, segment, self.core.table.segment_size())
                 });
-                if let Some((found, entries)) = entries.filter(|(g, _)| *g == generation) {
-                    debug_assert_eq!(found, generation);
-                    load.enter_records(&self.core, segment, entries);
+                match entries.filter(|(found, _)| *found == generation) {
+                    Some((_, entries)) => load.enter_records(&self.core, segment, entries),
+                    None => {
+                        // A crash of the machine may have left the footer of the segment's next use, and records of this one.
+                        let found = Reader::new(&self.core, load.warm.len()).exact(segment, generation);
+                        load.enter_records(&self.core, segment, &found.entries);
+                    }
                 }
             }
         }

@@ -13,7 +13,6 @@ use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
 use crate::disk::{DeviceId, Disk};
 use crate::driver::Driver;
 use crate::error::OpenError;
-use crate::format::footer;
 use crate::format::record::{self, Meta};
 use crate::index::Slot;
 use crate::recovery::{self, Env};
@@ -322,29 +321,10 @@ impl Life {
         at.is_some_and(|at| self.core.streams.read(at.segment, at.offset(), 1).is_some())
     }
 
-    /// Whether a segment has no footer that goes with it: power was lost when its next use had begun, and what the device did not
-    /// lose of its records is found by a checkpoint from before that. An index of another shape is made from footers, so it forgets them.
-    fn is_without_footer(&self, machine: &SimMachine, segment: u32) -> bool {
-        let table = &self.core.table;
-        if table.state(segment) != SegmentState::Sealed || table.is_pending(segment) {
-            return false;
-        }
-        let (place, size) = (table.place(segment), table.segment_size());
-        let len = footer::footer_len(table.records(segment) as usize).min(size);
-        let mut bytes = vec![0; len as usize];
-        machine.peek(place.device, place.offset + u64::from(size - len), &mut bytes);
-        footer::decode_footer(&bytes, &self.core.uuid, segment, size)
-            .is_none_or(|(generation, _)| generation != table.generation(segment))
-    }
-
     /// Whether this version of the key is in the DRAM tier or on flash, and stays there over a clean stop. DRAM may hold what was
     /// killed without being looked at since.
     pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8], version: u64) -> bool {
         let hash = self.core.hash(ns.into(), key);
-        let at = self.core.shard(hash).index.peek(hash).map(Slot::location);
-        if at.is_some_and(|at| self.is_without_footer(machine, at.segment)) {
-            return false;
-        }
         let shard = self.core.shard(hash).lock();
         let in_dram = shard.dram.peek(hash, ns.into(), key).map(meta_of);
         drop(shard);
