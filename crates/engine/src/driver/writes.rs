@@ -22,8 +22,6 @@ const BATCH: usize = 32;
 const BATCH_BYTES: usize = 256 << 10;
 /// Turns per shard and step.
 const TURNS: usize = 64;
-/// Chunks that wait for the device while more is copied: enough to keep it busy, and their memory is soon used again.
-const AHEAD: u32 = 8;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
 /// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
@@ -55,16 +53,16 @@ impl Driver {
         self.try_retired(now);
     }
 
-    /// Copies dirty objects below a version to flash, no further ahead of the device than [`AHEAD`]; says whether some are left for the
-    /// next step, which begins where this one ends.
+    /// Copies dirty objects below a version to flash, only so far ahead of the device; says whether some are left for the next step, which
+    /// begins where this one ends.
     pub(super) fn copy_dirty(&mut self, below: u64, forced: bool) -> bool {
         let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
         for at in (first..shards).chain(0..first) {
-            if self.core.streams.outstanding() >= AHEAD {
-                self.copy_next = at;
+            left |= self.copy_shard(at, below, forced);
+            if self.core.streams.is_ahead() {
+                self.copy_next = (at + 1) % shards;
                 return true;
             }
-            left |= self.copy_shard(at, below, forced);
         }
         left
     }
@@ -84,15 +82,15 @@ impl Driver {
         true
     }
 
-    /// Copies objects of a shard until the device side refuses one. Each was put a while ago and is in no cache: it is asked for while
-    /// the one before is copied.
+    /// Copies objects of a shard until the device side refuses one or is far enough behind. Each was put a while ago and is in no cache:
+    /// it is asked for while the one before is copied.
     fn copy_batch(&self, shard: &mut Shard, batch: &[Entry], forced: bool) -> bool {
         let mut ahead = batch.iter().skip(1);
         batch.iter().all(|entry| {
             if let Some(next) = ahead.next() {
                 shard.prefetch_copy(next);
             }
-            self.core.copy_out(shard, entry, forced)
+            !self.core.streams.is_ahead() && self.core.copy_out(shard, entry, forced)
         })
     }
 

@@ -38,9 +38,10 @@ pub enum StreamId {
 /// Number of streams.
 pub const STREAMS: usize = 3;
 
-/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records. As many as wait for the
-/// device while the background work copies.
-const SPARE: usize = 8;
+/// Chunks that wait for the device while the background work copies more: enough to keep it busy, and their memory is soon used again.
+const AHEAD: u32 = 8;
+/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records.
+const SPARE: usize = AHEAD as usize;
 
 /// Number of a job that writes a footer.
 const FOOTER: u64 = u64::MAX;
@@ -237,6 +238,12 @@ impl Streams {
     pub fn is_nearly_full(&self) -> bool {
         let waiting = self.outstanding.load(Ordering::Relaxed);
         waiting > 0 && waiting + 1 >= self.max_outstanding
+    }
+
+    /// Whether as many chunks wait for the device as the background work may copy ahead. Half of the queue stays for what leaves DRAM
+    /// meanwhile, which is lost where it finds no room.
+    pub fn is_ahead(&self) -> bool {
+        self.outstanding.load(Ordering::Relaxed) >= AHEAD.min(self.max_outstanding / 2)
     }
 
     fn check_queue(&self) -> Result<(), AppendError> {

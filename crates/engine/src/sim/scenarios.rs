@@ -346,6 +346,31 @@ fn puts_wait_for_the_write_queue_while_the_device_goes_on_and_a_second_where_it_
 }
 
 #[test]
+fn the_background_copy_leaves_room_in_the_write_queue_for_what_leaves_dram() {
+    let (mut world, mut life) = world(1);
+    for n in 0..1000u32 {
+        let stats = life.core.stats();
+        if stats.chunks_waiting > 0 || stats.dram_bytes + 8_000 > stats.dram_capacity {
+            break;
+        }
+        put(&life, format!("object-{n}").as_bytes(), &[1; 2000], 0);
+    }
+    world.turn_without_answers(&mut life);
+    for _ in 0..100 {
+        world.clock.pass(100);
+        world.turn_without_answers(&mut life);
+    }
+    let stats = life.core.stats();
+    assert!(stats.chunks_waiting > 0 && stats.unsaved_bytes > 0, "copies wait for the device: {stats:?}");
+    // Puts that had seen room in it before.
+    for n in 0..4u32 {
+        put(&life, format!("late-{n}").as_bytes(), &[1; 2000], 0);
+    }
+    let stats = life.core.stats();
+    assert_eq!(stats.namespaces[NS].dropped.iter().sum::<u64>(), 0, "{stats:?}");
+}
+
+#[test]
 fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_cold() {
     for seed in 0..8 {
         let (mut world, mut life) = world(seed);
