@@ -77,14 +77,15 @@ fn axis(
     for &side in sides {
         let mut lines = (Vec::new(), Vec::new(), Vec::new());
         let mut current: Option<(usize, Server)> = None;
-        for point in points {
+        // Other objects at each point: those of the last are in DRAM.
+        for (seed, point) in (1..).zip(points) {
             let server = match current.take() {
                 Some((value, server)) if value == point.value => server,
                 _ => prepare(bench, side, point.value)?,
             };
             let gets =
                 Gets { connections: point.connections, form: FORMS[0], ids: 0..count(bench, point.value) };
-            let run = gets.run(&server, &Objects::new(point.value), 1, bench.length())?;
+            let run = gets.run(&server, &Objects::new(point.value), seed, bench.length())?;
             lines.0.push((x(point), run.per_second));
             lines.1.push((x(point), run.latency.p50_us));
             lines.2.push((x(point), run.latency.p99_us));
