@@ -10,11 +10,11 @@ use std::sync::Arc;
 use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
 
-use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, Tier};
+use crate::api::{DropReason, EXPECTED, Lookup, MissReason, NO_EXPIRY, Tier};
 use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::disk::DeviceSet;
-use crate::dram::{Entry, EntryState};
+use crate::dram::{DramTier, Entry, EntryState};
 use crate::format::journal::ENTRY;
 use crate::format::key_hash;
 use crate::format::record::{self, Meta};
@@ -162,6 +162,21 @@ impl Core {
         }
         drop(shard);
         read::lookup(self, ns, key, hash)
+    }
+
+    /// Asks for what finding the first [`EXPECTED`] of these keys in DRAM will look at, so that memory is waited for once a step for all
+    /// of them, not three times for each: their places in the tables, then the nodes found there, then the objects.
+    pub(crate) fn expect<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut hashes = [0; EXPECTED];
+        let mut len = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(ns.id, key);
+            drop(self.shard(*hash).lock_for(*hash));
+            len += 1;
+        }
+        for step in [DramTier::prefetch_node, DramTier::prefetch_data] {
+            hashes[..len].iter().for_each(|&hash| step(&self.shard(hash).lock().dram, hash));
+        }
     }
 
     /// Why an object is dead, if it is.

@@ -48,8 +48,8 @@ mod sim;
 mod testing;
 
 pub use api::{
-    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PutOptions, PutOutcome, RefuseReason,
-    Tier,
+    DropReason, EXPECTED, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PutOptions, PutOutcome,
+    RefuseReason, Tier,
 };
 pub use cache::{Cache, Namespace};
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};

@@ -5,7 +5,7 @@
 //! put ever pays for rehashing everything.
 
 use super::Entry;
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_bytes};
 
 /// No node.
 pub(super) const NIL: u32 = u32::MAX;
@@ -102,6 +102,21 @@ impl Arena {
     /// Asks for the chain of a hash ahead of a search.
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.buckets[self.bucket(hash)]);
+    }
+
+    /// Asks for the first node of the chain of a hash, whose place the processor should have by now.
+    pub(super) fn prefetch_node(&self, hash: u64) {
+        match self.buckets[self.bucket(hash)] {
+            NIL => {}
+            first => prefetch(self.node(first)),
+        }
+    }
+
+    /// Asks for key and value of a hash, whose node the processor should have by now.
+    pub(super) fn prefetch_data(&self, hash: u64) {
+        if let Some(at) = self.find(hash) {
+            prefetch_bytes(&self.node(at).entry.data);
+        }
     }
 
     /// Asks for what taking a node out will look at: its chain, its bytes, and the next node of its queue, so that what that one's

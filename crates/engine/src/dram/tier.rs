@@ -124,6 +124,16 @@ impl DramTier {
         self.arena.prefetch(hash);
     }
 
+    /// Asks for the node of an object, a while after [`Self::prefetch`].
+    pub fn prefetch_node(&self, hash: u64) {
+        self.arena.prefetch_node(hash);
+    }
+
+    /// Asks for key and value of an object, a while after [`Self::prefetch_node`].
+    pub fn prefetch_data(&self, hash: u64) {
+        self.arena.prefetch_data(hash);
+    }
+
     /// Asks for what adding an object will look at.
     pub fn prefetch_return(&self, hash: u64) {
         self.ghost.prefetch(hash);

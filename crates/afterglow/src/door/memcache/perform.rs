@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
+use afterglow_engine::{Ack, EXPECTED, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
 use afterglow_memcache::{
     Action, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request, Store as Storing,
     absolute,
@@ -160,7 +160,12 @@ impl Session {
     }
 
     fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
+        let mut ahead = keys.iter().skip(self.resume);
+        let several = get.is_plain() && keys.iter().nth(1).is_some();
         for (number, key) in keys.iter().enumerate().skip(self.resume) {
+            if several && (number - self.resume).is_multiple_of(EXPECTED) {
+                self.store().objects.expect(ahead.by_ref());
+            }
             let performed = match get.is_plain() {
                 true => self.get(key, get, reply),
                 false => {
