@@ -427,7 +427,8 @@ impl ReadTask {
             let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
             let modify = begin(&here, &operation);
-            return change(here, operation, modify, slot, received).await;
+            // Rare, and large: in a box, so that the memory of every read stays of a size that is cheap to come by.
+            return Box::pin(change(here, operation, modify, slot, received)).await;
         }
         let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
         if get_answer(&here, &key, get, what, &reply, |write| slot.answer(write))

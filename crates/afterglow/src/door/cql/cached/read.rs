@@ -228,6 +228,7 @@ impl Pending {
         }
     }
 
+    /// What is rare and large waits in boxes of its own, so that the memory of every read stays of a size that is cheap to come by.
     async fn read_and_reply(self, mut flash: FlashRead) {
         let found = loop {
             let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
@@ -244,7 +245,7 @@ impl Pending {
             Found::Row(row, tier) => self.hit(row, tier).await,
             Found::Missing(reason) => {
                 metrics(&self.request).misses.inc(reason);
-                self.missed().await;
+                Box::pin(self.missed()).await;
             }
         }
     }
@@ -268,6 +269,10 @@ impl Pending {
         if let Some(ready) = self.terms.metadata.ready(&self.shared, self.read(), version) {
             return Some(ready);
         }
+        Box::pin(self.fetch_metadata(version)).await
+    }
+
+    async fn fetch_metadata(&self, version: Version) -> Option<Ready> {
         let backend = self.request.connection().await.ok()?;
         self.shared.statements.get(&backend, self.read(), self.terms.generation).await.ok()?;
         self.terms.metadata.ready(&self.shared, self.read(), version)
