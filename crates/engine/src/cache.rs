@@ -323,8 +323,8 @@ impl Namespace {
         self.core.get(&self.ns, key)
     }
 
-    /// Says that these keys are looked up next, of which the first [`EXPECTED`](crate::EXPECTED) are taken note of: what is in DRAM is asked of memory for
-    /// all of them at once. It changes nothing; looking up several keys takes less time for it.
+    /// Says that these keys are looked up next, of which the first [`EXPECTED`](crate::EXPECTED) are taken note of: what is in
+    /// DRAM is asked of memory for all of them at once. It changes nothing; looking up several keys takes less time for it.
     pub fn expect<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.core.expect(&self.ns, keys);
     }

@@ -5,7 +5,7 @@
 //! put ever pays for rehashing everything.
 
 use super::Entry;
-use crate::prefetch::{prefetch, prefetch_bytes};
+use crate::prefetch::prefetch;
 
 /// No node.
 pub(super) const NIL: u32 = u32::MAX;
@@ -109,13 +109,6 @@ impl Arena {
         match self.buckets[self.bucket(hash)] {
             NIL => {}
             first => prefetch(self.node(first)),
-        }
-    }
-
-    /// Asks for key and value of a hash, whose node the processor should have by now.
-    pub(super) fn prefetch_data(&self, hash: u64) {
-        if let Some(at) = self.find(hash) {
-            prefetch_bytes(&self.node(at).entry.data);
         }
     }
 

@@ -27,6 +27,7 @@ use super::copies::Copies;
 use super::ghost::Ghost;
 use super::{Entry, EntryState};
 use crate::index::Location;
+use crate::prefetch::prefetch_bytes;
 
 /// Hits in small that earn a place in main.
 const PROMOTE_AT: u8 = 2;
@@ -131,7 +132,9 @@ impl DramTier {
 
     /// Asks for key and value of an object, a while after [`Self::prefetch_node`].
     pub fn prefetch_data(&self, hash: u64) {
-        self.arena.prefetch_data(hash);
+        if let Some(entry) = self.peek_hash(hash) {
+            prefetch_bytes(&entry.data);
+        }
     }
 
     /// Asks for what adding an object will look at.
