@@ -58,11 +58,11 @@ impl Driver {
     pub(super) fn copy_dirty(&mut self, below: u64, forced: bool) -> bool {
         let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
         for at in (first..shards).chain(0..first) {
-            left |= self.copy_shard(at, below, forced);
             if self.core.streams.is_ahead() {
-                self.copy_next = (at + 1) % shards;
+                self.copy_next = at;
                 return true;
             }
+            left |= self.copy_shard(at, below, forced);
         }
         left
     }
