@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -28,8 +28,47 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Makes the directory (mode 0700) when it is missing, and sees that one can write there. Returns its full path.
-pub(crate) fn prepare(path: &Path) -> Result<PathBuf, DataDirError> {
+/// A directory that can be used. What was made for it is removed again, unless it is kept.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    /// Directories that were missing, the innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl DataDir {
+    /// Makes the directory (mode 0700) when it is missing, and sees that files can be made there.
+    pub(crate) fn prepare(path: &Path) -> Result<DataDir, DataDirError> {
+        let missing = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        let missing = missing.take_while(|path| !path.exists()).map(Path::to_path_buf).collect();
+        let mut dir = DataDir { path: path.to_path_buf(), made: missing };
+        // Dropped on failure, with what was made until then.
+        dir.path = prepare(path)?;
+        Ok(dir)
+    }
+
+    /// Its full path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its full path; what was made stays.
+    pub(crate) fn keep(mut self) -> PathBuf {
+        self.made.clear();
+        std::mem::take(&mut self.path)
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        for made in &self.made {
+            // Somebody else may have put something there; that stays.
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+fn prepare(path: &Path) -> Result<PathBuf, DataDirError> {
     let failed = |source| DataDirError { path: path.to_path_buf(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let path = path.canonicalize().map_err(failed)?;
@@ -41,9 +80,11 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf, DataDirError> {
             mode & 0o7777
         );
     }
-    // Asked of the kernel rather than read from the mode: a read-only mount has fine modes.
-    rustix::fs::access(&path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|e| failed(e.into()))?;
+    // Tried rather than asked: there are file systems whose directories have fine modes and take no file.
+    let probe = path.join(format!(".probe-{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(&probe).map_err(failed)?;
+    fs::remove_file(&probe).map_err(failed)?;
     Ok(path)
 }
 
@@ -57,6 +98,19 @@ mod tests {
         let path = prepare(&parent.path().join("a/b")).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(prepare(&path).unwrap(), path, "an existing one is taken as it is");
+    }
+
+    #[test]
+    fn what_is_made_for_a_look_is_removed_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        drop(DataDir::prepare(&path).unwrap());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+        let kept = DataDir::prepare(&path).unwrap().keep();
+        drop(DataDir::prepare(&path).unwrap());
+        assert!(kept.is_dir(), "what was there before stays");
+        assert_eq!(fs::read_dir(kept).unwrap().count(), 0, "a probe was left");
+        assert!(DataDir::prepare(Path::new("/proc/nothing")).is_err());
     }
 
     #[test]

@@ -108,6 +108,28 @@ fn a_device_of_another_cache_is_foretold_to_be_refused() {
     assert_eq!(json(other.path())["next_start"], "refused");
 }
 
+#[test]
+fn a_start_is_not_foretold_without_its_flash_nor_one_that_is_refused_as_warm() {
+    let dir = tempfile::tempdir().unwrap();
+    serve(dir.path(), rustix::process::Signal::TERM, |_| ());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let flash = elsewhere.path().join("flash");
+    std::fs::copy(dir.path().join("flash"), &flash).unwrap();
+    std::fs::remove_file(dir.path().join("flash")).unwrap();
+    assert_eq!(json(dir.path())["next_start"], "unknown");
+    let named = [dir.path().to_str().unwrap(), "--flash", flash.to_str().unwrap()];
+    let text = String::from_utf8(inspect(&named).stdout).unwrap();
+    assert!(text.contains("next start      warm") && text.contains(" UTC (Unix time "), "{text}");
+
+    // As a copy that leaves out zeros makes it.
+    let journal = dir.path().join("journal");
+    let len = std::fs::metadata(&journal).unwrap().len();
+    std::fs::remove_file(&journal).unwrap();
+    File::create(&journal).unwrap().set_len(len).unwrap();
+    let text = String::from_utf8(inspect(&named).stdout).unwrap();
+    assert!(text.contains("next start      refused: ") && text.contains("it has holes"), "{text}");
+}
+
 const FILES: [&str; 3] = ["state", "flash", "journal"];
 
 /// The files of a cache that was closed properly, or their beginnings: all that is read of a new cache's flash.

@@ -25,6 +25,11 @@ impl ProtocolError {
         Self { code: ErrorCode::Protocol, message: message.into() }
     }
 
+    /// An error of code 0x1001.
+    pub fn overloaded(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: ErrorCode::Overloaded, message: message.into() }
+    }
+
     /// An error of code 0x2200.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: ErrorCode::Invalid, message: message.into() }

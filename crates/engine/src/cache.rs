@@ -19,19 +19,23 @@ use crate::driver::{Driver, THREAD};
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
-use crate::keys::Keys;
-use crate::media::{DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id};
+use crate::keys::{Keys, Listed, Listing};
+use crate::media::{
+    DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id, unfit_to_map,
+};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::pending::Ack;
-use crate::recovery::{self, Env};
-use crate::room::Room;
+use crate::recovery::{self, Env, Opening};
+use crate::room::{Room, Watch};
 use crate::stats::Stats;
 
 /// How long the background thread waits for a device before it looks at the rest of its work again.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the end of a cache waits for a device, or a disk under the data directory, that does not answer at all.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What a shard of the DRAM tier has at least, in bytes.
+const LEAST_DRAM: u64 = 4096;
 /// How often it looks whether the background thread is over.
 const JOIN: Duration = Duration::from_millis(1);
 
@@ -40,8 +44,12 @@ pub struct Cache {
     core: Arc<Core>,
     shared: Arc<Shared>,
     worker: Mutex<Option<JoinHandle<()>>>,
+    watch: Mutex<Option<Watch>>,
+    opening: Opening,
     /// How long its end waits for a device that does not answer.
     patience: Duration,
+    /// What the DRAM tier was opened with; held while it is resized.
+    dram_at_opening: Mutex<u64>,
     /// Held for as long as the cache is open.
     _lock: DirLock,
 }
@@ -85,8 +93,12 @@ impl Cache {
             boot_id: boot_id().ok().map(|id| id.0),
             entropy: [a, b, c],
         };
-        let mut disk = opened.disk;
-        let opened = recovery::open(&config, env, &mut *disk)?;
+        let (mut disk, truncated) = (opened.disk, opened.truncated);
+        let mut opened = recovery::open(&config, env, &mut *disk)?;
+        // Of what is made anew nothing can be lost.
+        if !opened.opening.is_empty() {
+            opened.opening.truncated = truncated;
+        }
         Self::start(opened, disk, lock, PATIENCE)
     }
 
@@ -96,7 +108,7 @@ impl Cache {
         lock: DirLock,
         patience: Duration,
     ) -> Result<Self, OpenError> {
-        let recovery::Opened { core, driver } = opened;
+        let recovery::Opened { core, driver, opening } = opened;
         let shared = Arc::new(Shared::default());
         let worker = {
             let (shared, core) = (shared.clone(), core.clone());
@@ -108,7 +120,20 @@ impl Cache {
                 })
                 .map_err(|source| OpenError::Thread { source })?
         };
-        Ok(Self { core, shared, worker: Mutex::new(Some(worker)), patience, _lock: lock })
+        let dram_at_opening = Mutex::new(core.stats().dram_capacity);
+        let cache = Self {
+            core,
+            shared,
+            worker: Mutex::new(Some(worker)),
+            watch: Mutex::new(None),
+            opening,
+            patience,
+            dram_at_opening,
+            _lock: lock,
+        };
+        // Dropped, it ends the thread that it has already.
+        *cache.watch.lock() = Some(Watch::start(&cache.core)?);
+        Ok(cache)
     }
 
     /// Opens a namespace, creating it when there is none of that name. Handles are cheap to clone.
@@ -121,10 +146,31 @@ impl Cache {
         open_namespace(&self.core, name, options)
     }
 
+    /// What opening it found and kept.
+    #[must_use]
+    pub fn opening(&self) -> &Opening {
+        &self.opening
+    }
+
     /// Everything counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// Makes the DRAM tier smaller by so many bytes than it was opened with, until the next call; 0 gives all of it back. What no longer
+    /// fits is evicted, as fast as the device takes it. Blocks until that is done. False when less than a page a shard
+    /// would be left: nothing is changed then.
+    pub fn withhold_dram(&self, bytes: u64) -> bool {
+        let full = self.dram_at_opening.lock();
+        let shards = self.core.shards.len() as u64;
+        let Some(left) = full.checked_sub(bytes).filter(|left| *left >= shards * LEAST_DRAM) else {
+            return false;
+        };
+        for shard in &self.core.shards {
+            self.core.resize_dram(shard, (left / shards) as usize);
+        }
+        true
     }
 
     /// The descriptor of a device for reads on the caller's own ring, opened with `O_DIRECT`; valid as long as the cache is
@@ -157,6 +203,15 @@ impl Cache {
     }
 
     fn join(&self) {
+        self.join_worker();
+        // A worker that was given up has not said so.
+        self.core.rooms.end();
+        if let Some(watch) = self.watch.lock().take() {
+            watch.join();
+        }
+    }
+
+    fn join_worker(&self) {
         let Some(worker) = self.worker.lock().take() else { return };
         worker.thread().unpark();
         let (mut beats, mut since) = (self.shared.beats.load(Ordering::Relaxed), Instant::now());
@@ -192,7 +247,14 @@ fn open_journal(config: &Config) -> Result<Arc<dyn Media>, MediaError> {
     let path = config.data_dir.join("journal");
     let len = config.journal_size.max(8192).next_multiple_of(4096);
     let fits = |len: u64| len >= 8192;
-    if config.mapped_journal {
+    let unfit = unfit_to_map(&config.data_dir).filter(|_| config.mapped_journal);
+    if let Some(file_system) = unfit {
+        tracing::info!(
+            file_system,
+            "the journal is written with pwrite and not mapped: a page that this file system cannot write would end the process"
+        );
+    }
+    if config.mapped_journal && unfit.is_none() {
         let media = MmapMedia::open(&path)?.filter(|media| fits(media.len()));
         return Ok(Arc::new(media.map_or_else(|| MmapMedia::create(&path, len), Ok)?));
     }
@@ -504,7 +566,13 @@ impl Namespace {
     /// Lists the keys: all that are there from now until the last one is handed out, and maybe some put or removed meanwhile; a key
     /// may come twice. Blocks for reads of the flash that holds them, which is read once from end to end.
     pub fn keys(&self) -> Keys {
-        Keys::new(&self.core, &self.ns)
+        Keys::keys(&self.core, &self.ns)
+    }
+
+    /// Lists the objects as [`Namespace::keys`] does the keys, each as what `take` makes of it, but leaves out what cannot be read, and ends
+    /// where objects move too fast. `take` is called under a lock: it must be short.
+    pub fn list<T>(&self, take: impl FnMut(&Listed<'_>) -> T + Send + 'static) -> Listing<T> {
+        Listing::new(&self.core, &self.ns, true, Box::new(take))
     }
 
     /// Removes everything, in O(1).
@@ -523,8 +591,8 @@ impl Namespace {
 mod tests {
     use super::*;
     use crate::api::PutOptions;
-    use crate::clock::ManualClock;
-    use crate::disk::sim::{SimFaults, SimMachine};
+    use crate::clock::{Clock, ManualClock};
+    use crate::disk::sim::{SimDisk, SimFaults, SimMachine};
     use crate::disk::{DeviceInfo, Done, Io};
     use crate::testing::TempDir;
 
@@ -551,25 +619,140 @@ mod tests {
         fn wait_for(&mut self, _: Duration, _: &mut Vec<Done>) {}
     }
 
-    #[test]
-    fn a_device_that_never_answers_does_not_hold_up_the_end() {
-        let dir = TempDir::new();
-        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+    fn small(dir: &TempDir) -> Config {
         let mut config = Config::new(dir.path(), Vec::new());
         (config.memory, config.shards, config.segment_size) = (2 << 20, 2, Some(64 << 10));
-        let env = || Env {
+        config
+    }
+
+    fn env(machine: &SimMachine, clock: Arc<dyn Clock>) -> Env {
+        Env {
             set: machine.device_set(),
             meta: Arc::new(machine.meta()),
             journal: Arc::new(
                 machine.open_media("journal").unwrap_or_else(|| machine.create_media("journal", 64 << 10)),
             ),
-            clock: Arc::new(ManualClock::at(1_000_000)),
+            clock,
             boot_id: Some([1; 16]),
             entropy: [1, 2, 3],
-        };
+        }
+    }
+
+    /// What a device does to the thread that submits to it or waits for it, from when it is told on.
+    enum Strike {
+        /// The thread does not come back before it is told.
+        Blocks,
+        Panics,
+    }
+
+    struct Striking {
+        disk: SimDisk,
+        strike: Strike,
+        begun: Arc<AtomicBool>,
+        ended: Arc<AtomicBool>,
+    }
+
+    impl Striking {
+        fn strike(&self) {
+            if !self.begun.load(Ordering::SeqCst) {
+                return;
+            }
+            match self.strike {
+                Strike::Panics => std::panic::panic_any("as a bug would"),
+                Strike::Blocks => {
+                    while !self.ended.load(Ordering::SeqCst) {
+                        thread::park_timeout(JOIN);
+                    }
+                }
+            }
+        }
+    }
+
+    impl Disk for Striking {
+        fn devices(&self) -> &[DeviceInfo] {
+            self.disk.devices()
+        }
+
+        fn submit(&mut self, io: Io) {
+            self.strike();
+            self.disk.submit(io);
+        }
+
+        fn in_flight(&self) -> usize {
+            self.strike();
+            self.disk.in_flight()
+        }
+
+        fn wait(&mut self, at_least: usize, done: &mut Vec<Done>) {
+            self.disk.wait(at_least, done);
+        }
+
+        fn wait_for(&mut self, limit: Duration, done: &mut Vec<Done>) {
+            self.strike();
+            self.disk.wait_for(limit, done);
+        }
+    }
+
+    /// Wakes the thread that waits for a task.
+    struct Woken(std::sync::mpsc::Sender<()>);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+
+    /// Polls a task when it is woken, and at no other time, until it is ready.
+    fn ends(mut room: Room) -> bool {
+        let (wake, woken) = std::sync::mpsc::channel();
+        let waker = Arc::new(Woken(wake)).into();
+        let mut context = std::task::Context::from_waker(&waker);
+        while std::pin::Pin::new(&mut room).poll(&mut context).is_pending() {
+            if woken.recv_timeout(Duration::from_secs(20)).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead() {
+        for (strike, full_journal) in
+            [(Strike::Blocks, true), (Strike::Blocks, false), (Strike::Panics, true), (Strike::Panics, false)]
+        {
+            let dir = TempDir::new();
+            let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+            let mut disk = machine.disk();
+            let env = env(&machine, Arc::new(SystemClock::default()));
+            let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
+            let (begun, ended) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+            let disk = Striking { disk, strike, begun, ended: ended.clone() };
+            let lock = DirLock::acquire(dir.path()).expect("free");
+            let cache = Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+            let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+            let room = (0..2_000u32).find_map(|n| {
+                let room = if full_journal { ns.room() } else { ns.put_room() };
+                if room.is_none() {
+                    let len = if full_journal { 1 } else { 10_000 };
+                    let _ = ns.submit_put(&n.to_le_bytes(), &vec![7; len], PutOptions::default());
+                }
+                room
+            });
+            // Nobody waits for a thread that is known to be dead.
+            assert!(room.is_none_or(ends), "a task waits for ever (journal: {full_journal})");
+            ended.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_device_that_never_answers_does_not_hold_up_the_end() {
+        let dir = TempDir::new();
+        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+        let config = small(&dir);
         for close in [true, false] {
             let mut disk = machine.disk();
-            let opened = recovery::open(&config, env(), &mut disk).expect("opens");
+            let env = env(&machine, Arc::new(ManualClock::at(1_000_000)));
+            let opened = recovery::open(&config, env, &mut disk).expect("opens");
             let lock = DirLock::acquire(dir.path()).expect("free");
             let patience = Duration::from_millis(20);
             let cache =

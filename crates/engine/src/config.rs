@@ -24,15 +24,19 @@ pub struct Config {
     /// Bytes of journal. Default 64 MiB. Fixed when the cache is created.
     pub journal_size: u64,
     /// Whether the journal is mapped into memory, which is fastest. Without, it is written with `pwrite`: for processes that a failing
-    /// disk must not end with a signal, such as a JVM. Default: mapped.
+    /// disk must not end with a signal, such as a JVM; and on file systems
+    /// on which a store into a mapped file may fail (btrfs, ZFS, overlayfs, NFS and others). Default: mapped.
     pub mapped_journal: bool,
     /// Bytes per second that may be written, averaged over an hour and more; `None` for no limit. All that is written counts: objects, also
     /// those that a reclaim writes again ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it; only a
     /// clean stop, which writes the DRAM tier out, and metadata, which has to be written, may go beyond it for a while.
     pub write_budget: Option<u64>,
-    /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of all
-    /// record bytes written. Default 0.15, 0 switches it off.
+    /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of the bytes of
+    /// records that are written otherwise, lately. Default 0.15, 0 switches it off.
     pub reinsertion: f64,
+    /// Whether a cache is thrown away when its devices are configured with other sizes, in another order or number than it was made of.
+    /// Otherwise opening is refused ([`OpenError::Mismatch`](crate::OpenError::Mismatch)). Default: it is.
+    pub discard: bool,
     /// Device reads that blocking callers may have in flight at once; more are misses ([`MissReason::Busy`](crate::MissReason)).
     pub max_blocking_reads: u32,
     /// Shards the key space is divided into: a power of two. Default 16.
@@ -54,6 +58,7 @@ impl Config {
             mapped_journal: true,
             write_budget: None,
             reinsertion: 0.15,
+            discard: true,
             max_blocking_reads: 256,
             shards: 16,
         }

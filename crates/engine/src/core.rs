@@ -204,6 +204,25 @@ impl Core {
         self.evict_all(shard, victims);
     }
 
+    /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's lock is not held for long, and waits
+    /// before each until the write queue has room for what leaves.
+    pub(crate) fn resize_dram(&self, slot: &ShardSlot, budget: usize) {
+        const STEP: usize = 64 << 10;
+        loop {
+            self.wait_for_queue();
+            let mut shard = slot.lock();
+            let shard = &mut *shard;
+            // What is not taken needs no steps: nothing leaves for it.
+            let next = budget.max(shard.dram.budget().min(shard.dram.bytes()).saturating_sub(STEP));
+            let mut victims = std::mem::take(&mut shard.victims);
+            shard.dram.set_budget(next, &mut victims);
+            self.evict_all(shard, victims);
+            if next == budget {
+                return;
+            }
+        }
+    }
+
     fn evict_all(&self, shard: &mut Shard, mut victims: Vec<Entry>) {
         let full = !victims.is_empty();
         for victim in victims.drain(..) {
@@ -221,7 +240,7 @@ impl Core {
     fn evict(&self, shard: &mut Shard, entry: &Entry) {
         if let EntryState::Clean(at) = entry.state
             && at != NOWHERE
-            && shard.is_at(entry.hash, at)
+            && shard.is_copied(entry.hash, at)
         {
             return;
         }
@@ -232,6 +251,11 @@ impl Core {
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
             ns.counters.dropped(reason);
         }
+    }
+
+    /// Tells the DRAM tier the time, in milliseconds of the monotonic clock.
+    pub(crate) fn tell_time(&self, now: u64) {
+        self.shards.iter().for_each(|slot| slot.lock().dram.set_now(now));
     }
 
     /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
@@ -391,6 +415,7 @@ impl Core {
             load_parts_done: self.load_parts_done.load(Ordering::Relaxed),
             ..Stats::default()
         };
+        let mut oldest = u64::MAX;
         for slot in &self.shards {
             stats.index_slots += slot.index.slots() as u64;
             stats.index_slots_used += slot.index.len() as u64;
@@ -400,9 +425,13 @@ impl Core {
             stats.dram_bytes += shard.dram.bytes() as u64;
             stats.dram_capacity += shard.dram.budget() as u64;
             stats.unsaved_bytes += shard.dram.dirty_bytes() as u64;
+            oldest = oldest.min(shard.dram.dirty_since().unwrap_or(u64::MAX));
         }
         // After the shards: what leaves them meanwhile is still counted here.
         stats.unsaved_bytes += self.streams.unwritten_bytes();
+        oldest = oldest.min(self.streams.unwritten_since().unwrap_or(u64::MAX));
+        // With nothing to wait for the oldest is younger than now.
+        stats.unsaved_ms = self.clock.millis().saturating_sub(oldest);
         let namespaces = self.namespaces.read();
         stats.namespaces = namespaces.iter().map(|ns| ns.counters.snapshot(&ns.name)).collect();
         stats

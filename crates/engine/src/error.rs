@@ -52,6 +52,30 @@ pub enum OpenError {
         /// The data directory.
         data_dir: PathBuf,
     },
+    /// A file where the state file belongs that is something else; it was not touched.
+    #[error(
+        "{path} is not Afterglow's, which keeps its state in a file of that name: choose another data directory, or move the file \
+         away (if it was a damaged state file, the cache then starts empty)"
+    )]
+    ForeignState {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The cache was made of other devices than configured, or of as many bytes of them.
+    #[error(
+        "{path} is device {} of {devices} of a cache, with {size} bytes, and configured otherwise: configure it as it was, or have the \
+         cache discarded to start with an empty one", .device + 1
+    )]
+    Mismatch {
+        /// The device.
+        path: PathBuf,
+        /// Its place in the cache, from 0.
+        device: u32,
+        /// Devices of the cache.
+        devices: u32,
+        /// Bytes of it that the cache uses.
+        size: u64,
+    },
     /// The configuration cannot work.
     #[error("{0}")]
     Config(String),

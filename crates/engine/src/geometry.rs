@@ -12,6 +12,9 @@ use crate::index::MAX_SEGMENTS;
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
 /// Smallest segment; the simulation's are smaller, so that more happens in less time.
 const MIN_SEGMENT: u64 = if cfg!(test) { 16 << 10 } else { 64 << 10 };
+/// Chunks that may wait for the device, at least: two while the background work copies, and what a few puts at once then push out of
+/// DRAM.
+const MIN_CHUNKS: u64 = 6;
 /// Segments a cache should have at least.
 const MANY: u64 = 256;
 /// Segments a cache must have.
@@ -138,7 +141,7 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     let index = wanted.min(index_cap(flash)).max(64 * shards);
     let chunk = u64::from(segment_size / 4).min(1 << 20);
     // Open chunks of the streams, closed ones on their way, footers and what checkpoints and loading hold.
-    let chunks = (config.memory / 16 / chunk).clamp(4, 64);
+    let chunks = (config.memory / 16 / chunk).clamp(MIN_CHUNKS, 64);
     let buffers = (chunks + 3 + 2) * chunk;
     // What open segments remember of their records, footers on their way, and the process itself.
     let rest = u64::from(segment_size).min(config.memory / 16);

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use crate::media::{BootId, Media, MediaError, MmapMedia, boot_id};
+use crate::media::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
 
 const MAGIC: &[u8; 8] = b"aglowINT";
 const FORMAT: u32 = 1;
@@ -107,6 +107,20 @@ impl IntentTable {
         let (table, mut unsettled) = IntentTable::with(Box::new(media), words);
         unsettled.doubt = doubt;
         Ok((table, unsettled))
+    }
+
+    /// What opening the table at `path` would doubt, by a look alone: no lock is taken. A missing table is no doubt here.
+    #[must_use]
+    pub fn look(path: &Path) -> Option<IntentDoubt> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => return Some(IntentDoubt::Damaged),
+        };
+        if look_at_area(path).is_err() {
+            return Some(IntentDoubt::Damaged);
+        }
+        read(&Looked(bytes), boot_id().unwrap_or(BootId([0; 16]))).err()
     }
 
     fn with(media: Box<dyn Media>, words: Vec<u64>) -> (IntentTable, Unsettled) {
@@ -196,6 +210,29 @@ fn at(slot: u32) -> u64 {
 }
 
 /// From now on the table belongs to this boot, and is not clean.
+/// The bytes of a table, for a look.
+struct Looked(Vec<u8>);
+
+impl Media for Looked {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let found = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..bytes.len()));
+        bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn take_over(media: &dyn Media, boot: BootId) -> Result<(), IntentDoubt> {
     let changed = media.store(CLEAN_AT, &0u64.to_le_bytes()).and_then(|()| media.sync());
     changed.and_then(|()| media.store(16, &boot.0)).map_err(|_| IntentDoubt::Damaged)

@@ -36,6 +36,8 @@ pub struct Journal {
     /// A checkpoint that needs the journal from this position on only makes up for what was lost; `None` when sound.
     poison: Mutex<Option<u64>>,
     bare: AtomicBool,
+    /// Held while the medium is flushed: an error is told once, and whoever flushes next must know of it.
+    flushing: Mutex<()>,
 }
 
 /// A put or remove of a single object.
@@ -58,6 +60,8 @@ pub struct Scan {
     pub others: Vec<Entry>,
     /// One past the highest position found; at least the position asked for.
     pub head: u64,
+    /// The lowest position found; `u64::MAX` without entries.
+    pub lowest: u64,
     /// An entry had been lost, or the journal could not be read.
     pub poisoned: bool,
     /// Highest Unix time seen.
@@ -86,11 +90,13 @@ struct Part {
     kills: [Vec<Kill>; PARTS],
     others: Vec<Entry>,
     head: u64,
+    lowest: u64,
 }
 
 impl Part {
     fn scan(media: &dyn Media, seed: u64, capacity: u64, needed: u64, slots: Range<u64>) -> io::Result<Self> {
-        let mut part = Self { kills: [const { Vec::new() }; PARTS], others: Vec::new(), head: 0 };
+        let mut part =
+            Self { kills: [const { Vec::new() }; PARTS], others: Vec::new(), head: 0, lowest: u64::MAX };
         let mut buf = vec![0; SCAN];
         let mut slot = slots.start;
         while slot < slots.end {
@@ -102,6 +108,7 @@ impl Part {
                 let Some(position) = claimed.filter(|position| *position >= needed) else { continue };
                 let Some(entry) = Entry::decode(raw, seed) else { continue };
                 part.head = part.head.max(position + 1);
+                part.lowest = part.lowest.min(position);
                 match entry.event {
                     Event::Kill { hash, ns } => {
                         part.kills[hash as usize % PARTS].push(Kill { hash, version: entry.version, ns });
@@ -154,6 +161,7 @@ impl Journal {
             tail,
             poison: Mutex::new(None),
             bare: AtomicBool::new(false),
+            flushing: Mutex::new(()),
         }
     }
 
@@ -202,9 +210,10 @@ impl Journal {
         })?;
         // What was only looked at shall not count as this process's memory.
         media.release(0, media.len());
-        scan.head = needed;
+        (scan.head, scan.lowest) = (needed, u64::MAX);
         for part in parts {
             scan.head = scan.head.max(part.head);
+            scan.lowest = scan.lowest.min(part.lowest);
             scan.kills.push(part.kills);
             scan.others.extend(part.others);
         }
@@ -296,19 +305,24 @@ impl Journal {
             reached!(JournalTruncated);
         }
         self.bare.store(false, Ordering::Release);
+        let _flushing = self.flushing.lock();
+        let Some(below) = self.poisoned_below().filter(|below| position >= *below) else { return };
+        // Everything the lost entries said is in the checkpoint. Should that become unreadable, the journal must not pass for
+        // whole: its word that it is not comes first.
+        if self.media.store(format::SOUND_FROM_AT, &below.to_le_bytes()).is_err() {
+            return;
+        }
+        if self.media.sync().is_err() {
+            // Entries that came since are lost too, and nobody will be told again.
+            return self.poison_now();
+        }
         let mut poison = self.poison.lock();
-        if let Some(below) = poison.filter(|below| position >= *below) {
-            // Everything the lost entries said is in the checkpoint. Should that become unreadable, the journal must not pass for
-            // whole: its word that it is not comes first.
-            let lifted = self
-                .media
-                .store(format::SOUND_FROM_AT, &below.to_le_bytes())
-                .and_then(|()| self.media.sync())
-                .and_then(|()| self.media.store(format::POISON_AT, &0u64.to_le_bytes()));
-            if lifted.is_ok() {
-                reached!(PoisonLifted);
-                *poison = None;
-            }
+        // Not where an entry was lost while it was flushed.
+        let lifted =
+            *poison == Some(below) && self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok();
+        if lifted {
+            reached!(PoisonLifted);
+            *poison = None;
         }
     }
 
@@ -317,12 +331,19 @@ impl Journal {
         let _ = self.media.store(format::TIME_AT, &unix.to_le_bytes());
     }
 
-    /// Makes everything appended so far survive power loss.
+    /// Makes everything appended so far survive power loss; or, where entries were lost, the word that they were.
+    ///
+    /// Where it fails the journal is poisoned: the medium drops what it could not write and says so once, so that the next flush
+    /// succeeds without it. That one makes the poison flag last, which is stored anew before.
     ///
     /// # Errors
     /// What the medium said.
     pub fn sync(&self) -> io::Result<()> {
-        self.media.sync()
+        let _flushing = self.flushing.lock();
+        if self.is_poisoned() {
+            self.media.store(format::POISON_AT, &1u64.to_le_bytes())?;
+        }
+        self.media.sync().inspect_err(|_| self.poison_now())
     }
 }
 

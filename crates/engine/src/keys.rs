@@ -1,4 +1,4 @@
-//! Listing the keys of a namespace: for removing by what a key says, which no group or partition epoch covers.
+//! Listing the objects of a namespace: for removing by what a key says, which no group or partition epoch covers, and for showing them.
 //!
 //! A pass visits the DRAM tier, then each segment, and keeps what an index slot points at. What moves meanwhile out of a segment not
 //! yet visited goes to DRAM or to a segment opened later, so it is caught by another pass; passes end when no segment was reclaimed
@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::disk::AlignedBuf;
-use crate::dram::EntryState;
+use crate::dram::{self, EntryState};
 use crate::format::footer::Entry;
-use crate::format::record;
+use crate::format::record::{self, Meta, Record};
 use crate::format::{UNIT, key_hash};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
@@ -23,6 +23,8 @@ use crate::segment::SegmentState;
 const MAX_PASSES: u32 = 8;
 /// Bytes read from a sealed segment at a time.
 const READ: u32 = 256 << 10;
+/// Objects visited under one hold of a lock.
+const STEP: usize = 256;
 
 /// Why a listing ended before it was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,13 +40,39 @@ pub enum KeysError {
     Moving,
 }
 
+/// An object that a listing comes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: u64,
+    /// Unix seconds when it expires, 0 for never.
+    pub expiry: u32,
+    /// The group it was put into, 0 for none.
+    pub group: u32,
+    /// The partition epoch it was put into.
+    pub partition: u32,
+}
+
 /// The keys of a namespace: see [`Namespace::keys`](crate::Namespace::keys). After an error there are no more items, and the listing is not
 /// complete.
+pub type Keys = Listing<Vec<u8>>;
+
+/// The objects of a namespace, each as the `T` made of it: see [`Namespace::list`](crate::Namespace::list).
+///
+/// It goes by parts, so that it takes little memory (a segment's footer and one read) and holds a shard's lock for a moment only.
 #[must_use]
-pub struct Keys {
+pub struct Listing<T> {
     core: Arc<Core>,
     ns: Arc<NamespaceState>,
-    found: VecDeque<Vec<u8>>,
+    /// Makes of an object what is listed of it; called under a shard's lock, too.
+    take: Box<dyn FnMut(&Listed<'_>) -> T + Send>,
+    /// What cannot be read is left out, as it is a miss for readers, too.
+    lenient: bool,
+    found: VecDeque<T>,
     /// What is still to be visited in this pass.
     parts: VecDeque<Part>,
     passes: u32,
@@ -55,24 +83,46 @@ pub struct Keys {
     failed: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Part {
-    Dram(usize),
+    /// Objects in DRAM whose number in the shard is below this.
+    Dram { shard: usize, below: usize },
+    /// Segments whose footer is not written yet.
     Unsealed,
+    /// Records of an open segment from this one on.
+    Open { segment: u32, generation: u64, from: usize },
+    /// What was found open or sealing before.
+    Late(u32),
+    /// A sealed segment.
     Segment(u32),
+    /// Records lying in a sealed segment.
+    Records { segment: u32, generation: u64, entries: Vec<Entry>, at: usize },
 }
 
-impl std::fmt::Debug for Keys {
+impl<T> std::fmt::Debug for Listing<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keys").field("pass", &self.passes).field("left", &self.parts.len()).finish()
+        f.debug_struct("Listing").field("pass", &self.passes).field("left", &self.parts.len()).finish()
     }
 }
 
 impl Keys {
-    pub(crate) fn new(core: &Arc<Core>, ns: &Arc<NamespaceState>) -> Self {
-        let mut keys = Self {
+    pub(crate) fn keys(core: &Arc<Core>, ns: &Arc<NamespaceState>) -> Self {
+        Listing::new(core, ns, false, Box::new(|object| object.key.to_vec()))
+    }
+}
+
+impl<T> Listing<T> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        ns: &Arc<NamespaceState>,
+        lenient: bool,
+        take: Box<dyn FnMut(&Listed<'_>) -> T + Send>,
+    ) -> Self {
+        let mut listing = Self {
             core: core.clone(),
             ns: ns.clone(),
+            take,
+            lenient,
             found: VecDeque::new(),
             parts: VecDeque::new(),
             passes: 0,
@@ -80,8 +130,32 @@ impl Keys {
             moves_to: 0,
             failed: false,
         };
-        keys.start_pass();
-        keys
+        listing.start_pass();
+        listing
+    }
+
+    /// The next object among those found so far.
+    pub fn pop(&mut self) -> Option<T> {
+        self.found.pop_front()
+    }
+
+    /// Looks for more; `None` when there are none. Blocks for at most a few reads of flash.
+    pub fn advance(&mut self) -> Option<Result<(), KeysError>> {
+        if self.failed {
+            return None;
+        }
+        let outcome = match self.parts.pop_front() {
+            Some(part) => self.visit(part),
+            None if self.is_settled() => return None,
+            None if self.passes >= MAX_PASSES && self.lenient => return None,
+            None if self.passes >= MAX_PASSES => Err(KeysError::Moving),
+            None => {
+                self.start_pass();
+                Ok(())
+            }
+        };
+        self.failed = outcome.is_err();
+        Some(outcome)
     }
 
     fn start_pass(&mut self) {
@@ -94,7 +168,8 @@ impl Keys {
             [SegmentState::Open, SegmentState::Sealing].into_iter().flat_map(|state| table.in_state(state));
         self.moves_to = unsealed.map(|s| table.generation(s)).fold(core.versions.peek(), u64::min);
         let segments = (0..table.len()).filter(|&s| table.generation(s) >= from).map(Part::Segment);
-        self.parts = (0..core.shards.len()).map(Part::Dram).chain([Part::Unsealed]).chain(segments).collect();
+        let dram = (0..core.shards.len()).map(|shard| Part::Dram { shard, below: usize::MAX });
+        self.parts = dram.chain([Part::Unsealed]).chain(segments).collect();
     }
 
     /// Whether what this pass did not see cannot have been there all the time.
@@ -109,62 +184,117 @@ impl Keys {
             return Err(KeysError::Loading);
         }
         match part {
-            Part::Dram(shard) => self.visit_dram(shard),
-            Part::Unsealed => return self.visit_unsealed(),
+            Part::Dram { shard, below } => self.visit_dram(shard, below),
+            Part::Unsealed => self.visit_unsealed(),
+            Part::Open { segment, generation, from } => return self.visit_open(segment, generation, from),
+            Part::Late(segment) => return self.visit_late(segment),
             Part::Segment(segment) => return self.visit_segment(segment),
-        }
-        Ok(())
-    }
-
-    /// What lives in DRAM and is not found on flash as well.
-    fn visit_dram(&mut self, shard: usize) {
-        let shard = self.core.shards[shard].lock();
-        for entry in shard.dram.iter().filter(|entry| entry.ns == self.ns.id) {
-            let on_flash = matches!(entry.state, EntryState::Clean(at) if shard.is_at(entry.hash, at));
-            // In later passes the segment it is in may not be visited.
-            if !on_flash || self.passes > 1 {
-                self.found.push_back(entry.key().to_vec());
+            Part::Records { segment, generation, entries, at } => {
+                return self.visit_records(segment, generation, entries, at);
             }
         }
+        Ok(())
     }
 
-    /// Records of segments whose footer is not written yet: the index knows them, and most are still in memory.
-    fn visit_unsealed(&mut self) -> Result<(), KeysError> {
+    /// What lives in DRAM and is not found on flash as well, from the last object on: where one is removed between two steps the last
+    /// takes its place, which has been visited, or is still to be.
+    fn visit_dram(&mut self, number: usize, below: usize) {
+        let core = self.core.clone();
+        let shard = core.shards[number].lock();
+        let end = below.min(shard.dram.len());
+        let start = end.saturating_sub(STEP);
+        for entry in shard.dram.range(start..end).filter(|entry| entry.ns == self.ns.id) {
+            let on_flash = matches!(entry.state, EntryState::Clean(at) if shard.is_copied(entry.hash, at));
+            // In later passes the segment it is in may not be visited.
+            if on_flash && self.passes == 1 {
+                continue;
+            }
+            let &dram::Entry { version, expiry, group, epoch_slot, ns, .. } = entry;
+            if core.dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
+                let value = &entry.data[entry.key_len as usize..];
+                let partition = epoch_slot;
+                let listed = Listed { key: entry.key(), value, version, expiry, group, partition };
+                self.found.push_back((self.take)(&listed));
+            }
+        }
+        if start > 0 {
+            self.parts.push_front(Part::Dram { shard: number, below: start });
+        }
+    }
+
+    /// Segments whose footer is not written yet: the streams know what is in those that are open.
+    fn visit_unsealed(&mut self) {
         let table = &self.core.table;
-        let is_unsealed = |s: u32| {
-            table.contains(s) && matches!(table.state(s), SegmentState::Open | SegmentState::Sealing)
+        let unsealed = [SegmentState::Open, SegmentState::Sealing];
+        for segment in unsealed.into_iter().flat_map(|state| table.in_state(state)) {
+            let generation = table.generation(segment);
+            self.parts.push_front(Part::Open { segment, generation, from: 0 });
+        }
+    }
+
+    /// Some records of an open segment, of which most are still in memory. A record is known here a little before the index points at
+    /// it, under the same hold of its shard's lock, so that looking there waits for that.
+    fn visit_open(&mut self, segment: u32, generation: u64, from: usize) -> Result<(), KeysError> {
+        let Some(entries) = self.core.streams.entries(segment, generation, from, STEP) else {
+            // Sealed meanwhile: its footer is on its way.
+            self.parts.push_back(Part::Late(segment));
+            return Ok(());
         };
-        let mut slots = self.slots(is_unsealed);
-        slots.sort_unstable_by_key(|slot| (slot.location().segment, slot.location().offset_units));
-        for slot in slots {
-            self.visit_slot(slot)?;
+        if !entries.is_empty() {
+            self.parts.push_front(Part::Open { segment, generation, from: from + entries.len() });
+        }
+        let ns = self.ns.id;
+        for entry in entries.iter().filter(|entry| entry.ns.get() == ns) {
+            let at = Location { segment, offset_units: entry.offset.get() / UNIT };
+            self.visit_record(at, entry.len.get())?;
         }
         Ok(())
+    }
+
+    fn visit_late(&mut self, segment: u32) -> Result<(), KeysError> {
+        match self.core.table.state(segment) {
+            // The device takes its time: the index finds what is in it.
+            SegmentState::Open | SegmentState::Sealing => self.visit_slots_of(segment),
+            _ => self.visit_segment(segment),
+        }
     }
 
     fn visit_slot(&mut self, slot: Slot) -> Result<(), KeysError> {
-        let (core, at) = (&self.core, slot.location());
+        let at = slot.location();
+        let max = slot.size_class().max_bytes().min(self.core.table.segment_size() - at.offset());
+        self.visit_record(at, max)
+    }
+
+    /// The record of at most `max` bytes at a place, if the index still points there.
+    fn visit_record(&mut self, at: Location, max: u32) -> Result<(), KeysError> {
+        let core = self.core.clone();
         let generation = core.table.generation(at.segment);
         let seed = record::seed(core.hash_seed, generation, at.offset());
-        let max = slot.size_class().max_bytes().min(core.table.segment_size() - at.offset());
-        let in_memory = core.streams.read(at.segment, at.offset(), max);
-        let read = match in_memory {
-            Some(bytes) => record::decode(&bytes, seed).map(|found| (found.meta, found.key.to_vec())),
-            None => {
-                let (buf, skip) = self.read(at.segment, at.offset(), max).ok_or(KeysError::Unreadable)?;
-                record::decode(&buf[skip..], seed).map(|found| (found.meta, found.key.to_vec()))
-            }
-        };
-        // What does not hold is a miss for readers, too.
-        let Some((meta, key)) = read else { return Ok(()) };
-        let hash = key_hash(core.hash_seed, meta.ns, &key);
-        if meta.ns == self.ns.id
-            && core.dead(&self.ns, &meta).is_none()
-            && core.shard(hash).lock().is_at(hash, at)
-        {
-            self.found.push_back(key);
+        if let Some(bytes) = core.streams.read(at.segment, at.offset(), max) {
+            self.take_record(&bytes, seed, at);
+            return Ok(());
         }
+        let Some((buf, skip)) = self.read(at.segment, at.offset(), max) else { return self.unreadable() };
+        self.take_record(&buf[skip..], seed, at);
         Ok(())
+    }
+
+    /// Lists a record that the index points at. What does not hold is a miss for readers, too.
+    fn take_record(&mut self, bytes: &[u8], seed: u64, at: Location) {
+        let Some(Record { meta, key, value }) = record::decode(bytes, seed) else { return };
+        let hash = key_hash(self.core.hash_seed, meta.ns, key);
+        if meta.ns == self.ns.id
+            && self.core.dead(&self.ns, &meta).is_none()
+            && self.core.shard(hash).lock().is_at(hash, at)
+        {
+            let Meta { version, expiry, group, epoch_slot: partition, .. } = meta;
+            let listed = Listed { key, value, version, expiry, group, partition };
+            self.found.push_back((self.take)(&listed));
+        }
+    }
+
+    fn unreadable(&self) -> Result<(), KeysError> {
+        if self.lenient { Ok(()) } else { Err(KeysError::Unreadable) }
     }
 
     /// Bytes of a segment, from a block's start on, and where `offset` is in them.
@@ -202,28 +332,40 @@ impl Keys {
                 && core.shard(entry.hash.get()).lock().is_at(entry.hash.get(), at)
         });
         entries.sort_unstable_by_key(|entry| entry.offset.get());
-        self.read_keys(segment, generation, &entries)
+        self.parts.push_front(Part::Records { segment, generation, entries, at: 0 });
+        Ok(())
     }
 
     /// Reads records lying one behind the other, many with one read.
-    fn read_keys(&mut self, segment: u32, generation: u64, entries: &[Entry]) -> Result<(), KeysError> {
-        let mut rest = entries;
-        while let Some(first) = rest.first() {
-            let start = first.offset.get();
-            let fits = |e: &Entry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
-            let n = rest.partition_point(fits);
-            let last = &rest[n - 1];
-            let len = last.offset.get() + last.len.get() - start;
-            let (buf, skip) = self.read(segment, start, len).ok_or(KeysError::Unreadable)?;
-            for entry in &rest[..n] {
-                let offset = entry.offset.get();
-                let seed = record::seed(self.core.hash_seed, generation, offset);
-                if let Some(found) = record::decode(&buf[skip + (offset - start) as usize..], seed) {
-                    self.found.push_back(found.key.to_vec());
-                }
-            }
-            rest = &rest[n..];
+    fn visit_records(
+        &mut self,
+        segment: u32,
+        generation: u64,
+        entries: Vec<Entry>,
+        at: usize,
+    ) -> Result<(), KeysError> {
+        let Some(first) = entries.get(at) else { return Ok(()) };
+        let start = first.offset.get();
+        let fits = |e: &Entry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
+        let n = entries[at..].partition_point(fits);
+        let last = &entries[at + n - 1];
+        let len = last.offset.get() + last.len.get() - start;
+        let read = self.read(segment, start, len);
+        if read.is_none() {
+            self.unreadable()?;
         }
+        for entry in read.is_some().then_some(&entries[at..at + n]).into_iter().flatten() {
+            let offset = entry.offset.get();
+            let seed = record::seed(self.core.hash_seed, generation, offset);
+            let (buf, skip) = read.as_ref().expect("looked at above");
+            let Some(found) = record::decode(&buf[skip + (offset - start) as usize..], seed) else {
+                continue;
+            };
+            let Meta { version, expiry, group, epoch_slot: partition, .. } = found.meta;
+            let listed = Listed { key: found.key, value: found.value, version, expiry, group, partition };
+            self.found.push_back((self.take)(&listed));
+        }
+        self.parts.push_front(Part::Records { segment, generation, entries, at: at + n });
         Ok(())
     }
 
@@ -243,28 +385,15 @@ impl Keys {
     }
 }
 
-impl Iterator for Keys {
-    type Item = Result<Vec<u8>, KeysError>;
+impl<T> Iterator for Listing<T> {
+    type Item = Result<T, KeysError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(key) = self.found.pop_front() {
-                return Some(Ok(key));
+            if let Some(found) = self.pop() {
+                return Some(Ok(found));
             }
-            if self.failed {
-                return None;
-            }
-            let outcome = match self.parts.pop_front() {
-                Some(part) => self.visit(part),
-                None if self.is_settled() => return None,
-                None if self.passes >= MAX_PASSES => Err(KeysError::Moving),
-                None => {
-                    self.start_pass();
-                    Ok(())
-                }
-            };
-            if let Err(error) = outcome {
-                self.failed = true;
+            if let Err(error) = self.advance()? {
                 return Some(Err(error));
             }
         }

@@ -53,12 +53,13 @@ pub use api::{
 };
 pub use cache::{Cache, Namespace};
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
-pub use disk::{DeviceConfig, DeviceId, IoEngine};
+pub use disk::{DeviceConfig, DeviceId, IoEngine, Truncated};
 pub use error::OpenError;
 pub use intents::{IntentDoubt, IntentId, IntentTable, Unsettled};
-pub use keys::{Keys, KeysError};
+pub use keys::{Keys, KeysError, Listed, Listing};
 pub use modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use pending::{Ack, Pending};
 pub use read::FlashRead;
+pub use recovery::{Opening, Origin, Outlook, look};
 pub use room::Room;
 pub use stats::{EngineTotals, NamespaceStats, Stats};

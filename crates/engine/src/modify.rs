@@ -135,6 +135,11 @@ impl<F> ModifyRead<F> {
         self.search.settle(lookup, self.change)
     }
 
+    /// Gives it up as if it had never been: nothing is changed, and no miss is counted.
+    pub fn take_back(self) {
+        self.read.take_back();
+    }
+
     /// Ends it because too many reads are in flight: nothing is changed.
     pub fn busy<T>(self) -> Modify<F, T> {
         let _ = self.read.busy();

@@ -297,13 +297,12 @@ impl Core {
         }
     }
 
-    /// Flushes the journal. One that cannot be flushed is poisoned, and the flag too must survive power loss before anybody
-    /// relies on an operation.
+    /// Flushes the journal. One that cannot be flushed has been poisoned, and the flag too must survive power loss before
+    /// anybody relies on an operation.
     pub(crate) fn sync_journal(&self) -> bool {
         if self.journal.sync().is_ok() {
             return true;
         }
-        self.journal.poison_now();
         if !(0..SYNC_TRIES).any(|_| self.journal.sync().is_ok()) {
             tracing::error!(
                 "the journal cannot be flushed: after a power loss now, removals may be forgotten"

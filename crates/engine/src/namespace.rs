@@ -25,7 +25,7 @@ type Page = Box<[AtomicU64]>;
 
 /// Removed groups remembered by a namespace. When there are more, the oldest removals become one kill version for the
 /// whole namespace: memory stays bounded, older objects of other groups are lost.
-pub const MAX_GROUPS: usize = 1 << 16;
+pub const MAX_GROUPS: usize = if cfg!(loom) { 2 } else { 1 << 16 };
 
 /// The partition epoch a token falls into.
 #[must_use]
@@ -85,13 +85,15 @@ impl NamespaceState {
     /// Whether an object was removed by namespace, group or partition epoch.
     pub fn is_killed(&self, meta: &Meta) -> bool {
         let below = |kill: u64| meta.version < kill;
-        if below(self.kill.load(Ordering::Acquire)) {
-            return true;
-        }
+        // The group first: its removal may become part of the namespace's kill version meanwhile, which is raised before the group is
+        // forgotten. Who no longer finds the group therefore finds that.
         if meta.group != 0
             && self.any_group.load(Ordering::Acquire)
             && self.groups.read().get(&meta.group).is_some_and(|&k| below(k))
         {
+            return true;
+        }
+        if below(self.kill.load(Ordering::Acquire)) {
             return true;
         }
         self.epoch(meta.epoch_slot as usize).is_some_and(|e| below(e.load(Ordering::Acquire)))
@@ -127,9 +129,10 @@ impl NamespaceState {
 
     /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is left out.
     pub fn kills(&self) -> NamespaceKills {
+        // The groups first, as in [`NamespaceState::is_killed`]: what is no longer among them is in `kill`.
+        let mut groups: Vec<_> = self.groups.read().iter().map(|(&g, &v)| (g, v)).collect();
         let kill = self.kill.load(Ordering::Acquire);
-        let mut groups: Vec<_> =
-            self.groups.read().iter().filter(|(_, v)| **v > kill).map(|(&g, &v)| (g, v)).collect();
+        groups.retain(|&(_, v)| v > kill);
         groups.sort_unstable();
         let pages = self.epochs.get().into_iter().flatten();
         let used = (0u32..).step_by(PAGE).zip(pages).filter_map(|(first, page)| Some((first, page.get()?)));
@@ -151,7 +154,48 @@ impl NamespaceState {
     }
 }
 
-#[cfg(test)]
+/// Every order of two threads, one of which removes a group more than are remembered.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// A namespace in which as many groups were removed as are remembered.
+    fn full() -> Arc<NamespaceState> {
+        let ns = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
+        (1..=MAX_GROUPS as u32).for_each(|g| ns.kill_group(g, 100 + u64::from(g)));
+        Arc::new(ns)
+    }
+
+    fn beside_one_more(look: impl Fn(&NamespaceState) + Sync + Send + 'static) {
+        loom::model(move || {
+            let ns = full();
+            let removing = {
+                let ns = ns.clone();
+                loom::thread::spawn(move || ns.kill_group(1000, 200))
+            };
+            look(&ns);
+            removing.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn what_is_removed_stays_removed_while_its_group_is_forgotten() {
+        let meta = Meta { ns: 1, version: 100, expiry: 0, group: 1, epoch_slot: 0 };
+        beside_one_more(move |ns| assert!(ns.is_killed(&meta), "a removed object is a hit"));
+    }
+
+    #[test]
+    fn a_checkpoint_knows_of_every_group_that_was_removed_before_it() {
+        beside_one_more(|ns| {
+            let kills = ns.kills();
+            let knows = kills.kill >= 101 || kills.groups.contains(&(1, 101));
+            assert!(knows, "a checkpoint misses a removal: {kills:?}");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

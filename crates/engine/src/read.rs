@@ -192,6 +192,11 @@ impl FlashRead {
         }
     }
 
+    /// Gives the lookup up as if it had never been: the caller looks the key up again later, which is what counts.
+    pub fn take_back(mut self) {
+        self.done = true;
+    }
+
     /// Ends the lookup with a miss because too many reads are in flight.
     pub fn busy(self) -> Lookup {
         self.end(MissReason::Busy)
@@ -285,7 +290,8 @@ impl FlashRead {
                 group: found.meta.group,
                 epoch_slot: found.meta.epoch_slot,
                 ns: found.meta.ns,
-                state: EntryState::Clean(at),
+                // What failed to be written is read from memory for a while yet.
+                state: if shard.is_copied(self.hash, at) { EntryState::Clean(at) } else { EntryState::Dirty },
             };
             self.core.insert_dram_absent(&mut shard, entry);
         }

@@ -7,17 +7,22 @@
 //!
 //! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster than the device writes, and would
 //! rather be held up than lose that, waits for the queue too ([`Namespace::put_room`](crate::Namespace::put_room)): as long as the device goes on, and
-//! a second where it does not.
+//! a second from the last chunk it wrote where it does not.
+//!
+//! The background thread makes room, and wakes those who wait for it. But a disk may block it in a flush of the state file, and it may die: so a
+//! thread that touches no disk ([`Watch`]) ends the waits that have lasted long enough.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::core::Core;
+use crate::error::OpenError;
 
 /// Milliseconds that anybody waits for room in the journal.
 const PATIENCE: u64 = 50;
@@ -28,18 +33,47 @@ const RESERVE: u64 = 4096;
 /// How long a blocked caller sleeps at a time, and how often at most: should the clock stand still.
 const NAP: Duration = Duration::from_millis(1);
 const NAPS: u32 = 100;
+/// Name of the thread that ends waits, and how often it looks while somebody waits. It sleeps otherwise.
+const WATCH_THREAD: &str = "afterglow-room";
+const WATCH_EVERY: Duration = Duration::from_millis(5);
 
 /// Who waits for one kind of room, and since when there is none.
 #[derive(Debug, Default)]
 struct Line {
     /// Clock's milliseconds + 1 at which it was found full; 0 while it is not.
     since: AtomicU64,
-    wakers: Mutex<Vec<Waker>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Wakers of those who wait.
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: Vec<Waker>,
+    /// How often they were all woken.
+    rounds: u64,
+}
+
+/// Where the waker of one who waits stands: in which round, and at which place.
+#[derive(Debug, Clone, Copy)]
+struct Ticket {
+    round: u64,
+    place: usize,
 }
 
 impl Line {
     fn is_awaited(&self) -> bool {
-        !self.wakers.lock().is_empty()
+        !self.waiting.lock().wakers.is_empty()
+    }
+
+    /// Has `waker` woken when the wait ends. Who is registered by this ticket already keeps the place: it may be polled often.
+    fn register(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
+        let waiting = &mut *self.waiting.lock();
+        if let Some(mine) = ticket.filter(|t| t.round == waiting.rounds) {
+            waiting.wakers[mine.place].clone_from(waker);
+            return;
+        }
+        *ticket = Some(Ticket { round: waiting.rounds, place: waiting.wakers.len() });
+        waiting.wakers.push(waker.clone());
     }
 
     /// There is room.
@@ -55,8 +89,19 @@ impl Line {
         (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + patience)
     }
 
+    /// What makes room goes on: whoever waits has patience from now. Not where room was found meanwhile, which ends all waits.
+    fn goes_on(&self, now: u64) {
+        let since = self.since.load(Ordering::Relaxed);
+        if since != 0 {
+            let _ = self.since.compare_exchange(since, now + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     fn wake(&self) {
-        let wakers = std::mem::take(&mut *self.wakers.lock());
+        let mut waiting = self.waiting.lock();
+        waiting.rounds += 1;
+        let wakers = std::mem::take(&mut waiting.wakers);
+        drop(waiting);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -70,6 +115,9 @@ pub struct Rooms {
     wanted: AtomicBool,
     freed: Condvar,
     sleeping: Mutex<()>,
+    /// Nobody makes room any more, so nobody waits for it.
+    over: AtomicBool,
+    watcher: OnceLock<Thread>,
 }
 
 impl Rooms {
@@ -87,6 +135,62 @@ impl Rooms {
     pub fn is_awaited(&self) -> bool {
         self.journal.is_awaited() || self.queue.is_awaited()
     }
+
+    /// A chunk was written.
+    pub(crate) fn device_goes_on(&self, now: u64) {
+        self.queue.goes_on(now);
+    }
+
+    /// Nobody makes room any more: all waits end.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.journal.wake();
+        self.queue.wake();
+        self.freed.notify_all();
+        self.wake_watcher();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn wake_watcher(&self) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.unpark();
+        }
+    }
+}
+
+/// The thread that ends waits which have lasted long enough, whatever the background thread is held up by. It ends with [`Rooms::end`].
+#[derive(Debug)]
+pub struct Watch(JoinHandle<()>);
+
+impl Watch {
+    /// Starts it.
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Self, OpenError> {
+        let watched = core.clone();
+        let run = move || {
+            let rooms = &watched.rooms;
+            while !rooms.is_over() {
+                watched.wake_for_room();
+                // Who begins to wait from here on leaves a token that ends the sleep at once.
+                if rooms.is_awaited() { thread::park_timeout(WATCH_EVERY) } else { thread::park() }
+            }
+        };
+        let thread = thread::Builder::new().name(WATCH_THREAD.into()).spawn(run);
+        let thread = thread.map_err(|source| OpenError::Thread { source })?;
+        let _ = core.rooms.watcher.set(thread.thread().clone());
+        // Who began to wait before could not leave one.
+        thread.thread().unpark();
+        Ok(Self(thread))
+    }
+
+    /// Waits for its end, once [`Rooms::end`] was called.
+    pub(crate) fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the thread that ends waits for room has died");
+        }
+    }
 }
 
 /// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::room`](crate::Namespace::room) and
@@ -96,6 +200,14 @@ pub struct Room {
     core: Arc<Core>,
     /// Also in the write queue.
     put: bool,
+    in_journal: Option<Ticket>,
+    in_queue: Option<Ticket>,
+}
+
+impl Room {
+    fn new(core: &Arc<Core>, put: bool) -> Self {
+        Self { core: core.clone(), put, in_journal: None, in_queue: None }
+    }
 }
 
 impl std::fmt::Debug for Room {
@@ -108,17 +220,19 @@ impl Future for Room {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let (core, rooms) = (&self.core, &self.core.rooms);
-        let waits = |line: &Line, must: &dyn Fn() -> bool| {
+        let Self { core, put, in_journal, in_queue } = self.get_mut();
+        let rooms = &core.rooms;
+        let waits = |line: &Line, ticket: &mut Option<Ticket>, must: &dyn Fn() -> bool| {
             if !must() {
                 return false;
             }
-            line.wakers.lock().push(cx.waker().clone());
+            line.register(ticket, cx.waker());
+            rooms.wake_watcher();
             // Room that came free before it was registered woke nobody.
             must()
         };
-        let pending = waits(&rooms.journal, &|| core.must_wait_for_room())
-            || self.put && waits(&rooms.queue, &|| core.must_wait_for_queue());
+        let pending = waits(&rooms.journal, in_journal, &|| core.must_wait_for_room())
+            || *put && waits(&rooms.queue, in_queue, &|| core.must_wait_for_queue());
         if pending { Poll::Pending } else { Poll::Ready(()) }
     }
 }
@@ -127,6 +241,9 @@ impl Core {
     /// Whether a change should wait now.
     pub(crate) fn must_wait_for_room(&self) -> bool {
         let (journal, rooms) = (&self.journal, &self.rooms);
+        if rooms.is_over() {
+            return false;
+        }
         let reserve = RESERVE.min(journal.entries() / 8);
         if journal.used() < journal.entries() - reserve {
             rooms.journal.clear();
@@ -145,7 +262,7 @@ impl Core {
 
     /// Whether a put that is not to cost another object its copy should wait now.
     pub(crate) fn must_wait_for_queue(&self) -> bool {
-        if !self.streams.is_nearly_full() {
+        if self.rooms.is_over() || !self.streams.is_nearly_full() {
             self.rooms.queue.clear();
             return false;
         }
@@ -154,13 +271,13 @@ impl Core {
 
     /// A future to wait for before a change, if there is no room for it.
     pub(crate) fn room(self: &Arc<Self>) -> Option<Room> {
-        self.must_wait_for_room().then(|| Room { core: self.clone(), put: false })
+        self.must_wait_for_room().then(|| Room::new(self, false))
     }
 
     /// The same for a put.
     pub(crate) fn put_room(self: &Arc<Self>) -> Option<Room> {
         let must = self.must_wait_for_room() || self.must_wait_for_queue();
-        must.then(|| Room { core: self.clone(), put: true })
+        must.then(|| Room::new(self, true))
     }
 
     /// Blocks while a change should wait.
@@ -169,6 +286,13 @@ impl Core {
             if !self.must_wait_for_room() {
                 return;
             }
+            let _ = self.rooms.freed.wait_for(&mut self.rooms.sleeping.lock(), NAP);
+        }
+    }
+
+    /// Blocks while a put that is not to cost another object its copy should wait.
+    pub(crate) fn wait_for_queue(&self) {
+        while self.must_wait_for_queue() {
             let _ = self.rooms.freed.wait_for(&mut self.rooms.sleeping.lock(), NAP);
         }
     }
@@ -183,5 +307,37 @@ impl Core {
             rooms.queue.wake();
         }
         rooms.freed.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Wakes(AtomicU64);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_is_polled_often_is_registered_once_and_woken_by_the_latest_waker() {
+        let line = Line::default();
+        let [first, other, last] = std::array::from_fn(|_| Arc::new(Wakes(AtomicU64::new(0))));
+        let (mut mine, mut others) = (None, None);
+        for _ in 0..1000 {
+            line.register(&mut mine, &first.clone().into());
+            line.register(&mut others, &other.clone().into());
+        }
+        line.register(&mut mine, &last.clone().into());
+        assert_eq!(line.waiting.lock().wakers.len(), 2);
+        line.wake();
+        assert!(!line.is_awaited());
+        // Woken for nothing it waits on, in the next round.
+        line.register(&mut mine, &last.clone().into());
+        line.wake();
+        assert_eq!([first, other, last].map(|w| w.0.load(Ordering::SeqCst)), [0, 1, 2]);
     }
 }

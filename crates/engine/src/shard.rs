@@ -11,7 +11,7 @@ use crate::dram::{DramTier, Entry, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};
 use crate::prefetch::prefetch_bytes;
 use crate::recovery::KillMap;
-use crate::segment::SegmentTable;
+use crate::segment::{SegmentState, SegmentTable};
 
 /// Largest object whose memory is kept for the next one.
 const MAX_KEPT: usize = 16 << 10;
@@ -136,6 +136,11 @@ impl Shard {
     /// Whether the slot of `hash` points at `location`.
     pub fn is_at(&self, hash: u64, location: Location) -> bool {
         self.index.peek(hash).is_some_and(|slot| slot.location() == location)
+    }
+
+    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the segment has not failed to be written.
+    pub fn is_copied(&self, hash: u64, location: Location) -> bool {
+        self.is_at(hash, location) && self.table.state(location.segment) != SegmentState::Retired
     }
 
     /// Whether a copy of `hash` with this version is known to be superseded.

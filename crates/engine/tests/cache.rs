@@ -1,10 +1,11 @@
 //! A cache over real files, as a program uses it.
 
+use std::fs::File;
 use std::path::Path;
 
 use afterglow_engine::{
-    Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, PutOptions, PutOutcome,
-    RefuseReason, Tier,
+    Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, Opening, Origin, PutOptions,
+    PutOutcome, RefuseReason, Tier, Truncated,
 };
 use tempfile::TempDir;
 
@@ -35,6 +36,19 @@ fn pace(cache: &Cache) {
 
 fn wait_loaded(cache: &Cache) {
     while cache.stats().loading {
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until everything put is on flash.
+fn wait_saved(cache: &Cache) {
+    let begun = std::time::Instant::now();
+    while cache.stats().unsaved_bytes > 0 {
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "the background copy should have finished: {:#?}",
+            cache.stats()
+        );
         std::thread::yield_now();
     }
 }
@@ -86,6 +100,9 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
         let _ = ns.put(&key(n), &value(n), PutOptions::default());
         pace(&cache);
     }
+    wait_saved(&cache);
+    let stats = cache.stats();
+    let given_up = stats.totals.dropped.iter().chain(&stats.namespaces[0].dropped).sum::<u64>();
     for n in 0..1000 {
         ns.remove(&key(n));
         let _ = ns.put(&key(n + 1000), b"new", PutOptions::default());
@@ -106,7 +123,13 @@ fn a_dropped_cache_recovers_what_had_reached_flash_and_nothing_stale() {
             _ => assert_eq!(hit.value, value(n)),
         }
     }
-    assert!(hits > 8_000, "{hits} hits: {:#?}", cache.stats());
+    // The last thousand may not have reached flash; and a slot in some thousands is shared.
+    let expected = 18_000 - given_up.min(17_000);
+    assert!(
+        hits + 40 >= expected && given_up < 1_000,
+        "{hits} hits, {given_up} given up: {:#?}",
+        cache.stats()
+    );
 }
 
 #[test]
@@ -188,15 +211,7 @@ fn nothing_unsaved_means_that_a_crash_loses_nothing() {
         let _ = ns.put(&key(n), &value(n), PutOptions::default());
     }
     assert!(cache.stats().unsaved_bytes > 0);
-    let begun = std::time::Instant::now();
-    while cache.stats().unsaved_bytes > 0 {
-        assert!(
-            begun.elapsed().as_secs() < 30,
-            "the background copy should have finished: {:#?}",
-            cache.stats()
-        );
-        std::thread::yield_now();
-    }
+    wait_saved(&cache);
     drop(ns);
     drop(cache);
 
@@ -262,33 +277,94 @@ fn a_device_of_another_cache_is_refused_and_left_as_it_is() {
 
 #[test]
 fn damaged_files_cost_warmth_and_nothing_else() {
+    const VERSIONS: u32 = 4;
     let dir = TempDir::new().unwrap();
-    for damage in ["state", "journal", "flash"] {
+    let of_version = |n: u32, version: u32| value(n * VERSIONS + version);
+    // All versions of a key reach flash, so that damage may uncover an old one.
+    let options = NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
+    for (damage, close) in ["state", "journal", "flash"].into_iter().flat_map(|d| [(d, true), (d, false)]) {
         let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
-        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
-        for n in 0..500 {
-            let _ = ns.put(&key(n), &value(n), PutOptions::default());
+        let ns = cache.namespace("test", options).unwrap();
+        for version in 0..VERSIONS {
+            let put = |n| ns.submit_put(&key(n), &of_version(n, version), PutOptions::default());
+            let acks: Vec<_> = (0..500).map(put).collect();
+            assert!(acks.into_iter().all(|ack| ack.wait().version().is_some()));
         }
-        cache.close();
+        for n in 0..50 {
+            ns.remove(&key(n));
+        }
+        if close {
+            cache.close();
+        }
         drop((ns, cache));
         let path = dir.path().join(damage);
         let mut bytes = std::fs::read(&path).unwrap();
-        // The superblocks stay; everything else is stirred.
-        let from = if damage == "flash" { 8192 } else { 20 };
-        for at in (from..bytes.len()).step_by(101) {
+        // The superblocks stay; everything else is stirred, but for a few records in a hundred.
+        let (from, step) = if damage == "flash" { (8192, 40_009) } else { (20, 101) };
+        for at in (from..bytes.len()).step_by(step) {
             bytes[at] ^= 0x55;
         }
         std::fs::write(&path, &bytes).unwrap();
         let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
-        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        let ns = cache.namespace("test", options).unwrap();
         wait_loaded(&cache);
         for n in 0..500 {
             if let Some(hit) = ns.get_blocking(&key(n)) {
-                assert_eq!(hit.value, value(n), "{damage}");
+                assert!(n >= 50, "{damage}: key {n} was removed");
+                assert_eq!(hit.value, of_version(n, VERSIONS - 1), "{damage}: an old value, or a wrong one");
             }
         }
         assert!(ns.put(b"k", b"v", PutOptions::default()).version().is_some(), "{damage}: the cache goes on");
     }
+}
+
+#[test]
+fn opening_tells_what_it_found_and_half_a_flash_file_costs_only_what_it_held() {
+    let dir = TempDir::new().unwrap();
+    let flash = dir.path().join("flash");
+    let fill = |cache: &Cache| {
+        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        for n in 0..20_000 {
+            let _ = ns.put(&key(n), &value(n), PutOptions::default());
+            pace(cache);
+        }
+    };
+    let open = || Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
+    let cache = open();
+    assert_eq!(cache.opening().origin, Origin::New);
+    fill(&cache);
+    cache.close();
+    drop(cache);
+
+    let half = File::options().write(true).open(&flash).unwrap();
+    half.set_len(32 << 20).unwrap();
+    drop(half);
+    let cache = open();
+    let Opening { origin, namespaces, warm, truncated, .. } = cache.opening().clone();
+    assert_eq!((origin, namespaces, warm), (Origin::Closed, 1, 1));
+    assert_eq!(truncated, [Truncated { path: flash.clone(), left: 32 << 20, size: 64 << 20 }]);
+    wait_loaded(&cache);
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let found: Vec<_> = (0..20_000).map(|n| (n, ns.get_blocking(&key(n)))).collect();
+    for (n, hit) in found.iter().filter_map(|(n, hit)| Some((n, hit.as_ref()?))) {
+        assert_eq!(hit.value, value(*n));
+    }
+    let hits = found.iter().filter(|(_, hit)| hit.is_some()).count();
+    assert!((2_000..18_000).contains(&hits), "{hits} of 20,000 objects");
+    drop((ns, cache));
+
+    // Not closed, and the journal gone; then closed, and the flash gone.
+    std::fs::remove_file(dir.path().join("journal")).unwrap();
+    let cache = open();
+    let found = cache.opening();
+    assert_eq!((found.origin, found.warm, found.journal), (Origin::Process, 0, false));
+    assert!(found.to_string().starts_with("cold: "), "{found}");
+    assert!(found.truncated.is_empty());
+    cache.close();
+    drop(cache);
+    std::fs::remove_file(flash).unwrap();
+    let cache = open();
+    assert!(matches!(cache.opening().origin, Origin::Replaced(why) if why.contains("missing")));
 }
 
 #[test]
@@ -317,4 +393,35 @@ fn groups_epochs_and_whole_namespaces_die_at_once_and_stay_dead() {
     assert!(ns.get_blocking(b"group").is_none() && ns.get_blocking(b"epoch").is_none());
     assert!(other.get_blocking(b"cleared").is_none());
     assert!(ns.get_blocking(b"stays").is_some() && ns.get_blocking(b"again").is_some());
+}
+
+/// The same lives, each with the journal that the life before has written in the other way.
+#[test]
+fn a_journal_that_is_not_mapped_serves_the_same() {
+    let dir = TempDir::new().unwrap();
+    for life in 0..3u32 {
+        let mut config = config(dir.path(), IoEngine::Auto);
+        config.mapped_journal = life % 2 == 0;
+        let cache = Cache::open(config).unwrap();
+        let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+        wait_loaded(&cache);
+        for n in (0..life * 100).filter(|n| n % 100 != 50) {
+            let hit = ns.get_blocking(&key(n)).unwrap_or_else(|| panic!("{n} is lost in life {life}"));
+            assert_eq!(&hit.value[..], value(n), "life {life}");
+        }
+        for before in 0..life {
+            assert!(ns.get_blocking(&key(before * 100 + 50)).is_none(), "a removed object is back");
+        }
+        for n in life * 100..(life + 1) * 100 {
+            let _ = ns.put(&key(n), b"older", PutOptions::default());
+            let _ = ns.put(&key(n), &value(n), PutOptions::default());
+        }
+        while cache.stats().unsaved_bytes > 0 {
+            std::thread::yield_now();
+        }
+        // Not noted anywhere but in the journal: the cache ends as by `kill -9`.
+        ns.remove(&key(life * 100 + 50));
+        drop(ns);
+        drop(cache);
+    }
 }

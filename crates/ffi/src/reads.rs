@@ -2,7 +2,8 @@
 //!
 //! One or two reads go through a ring that their thread keeps, with one system call, as `pread` would take. When the time is
 //! over, ring and buffers are left to the kernel, the thread goes on with a miss, and until the device has answered what was
-//! given up it is not asked again. Where io_uring is refused it is `pread`, which no limit can end.
+//! given up it is not asked again. Where io_uring is refused, or older than Linux 5.11, it is `pread`,
+//! which no limit can end.
 
 use std::cell::RefCell;
 use std::io;
@@ -42,8 +43,27 @@ pub(crate) struct Reads {
     most: u32,
     in_flight: AtomicU32,
     given_up: Mutex<Vec<GivenUp>>,
+    /// Hands reads to the kernel and waits; another one in tests.
+    enter: Enter,
     /// How many these are, to be seen without the lock.
     unanswered: AtomicUsize,
+}
+
+/// Submits what a ring holds and waits for so many completions, no longer than the time given.
+type Enter = fn(&IoUring, usize, &types::Timespec) -> io::Result<usize>;
+
+fn enter(ring: &IoUring, count: usize, time: &types::Timespec) -> io::Result<usize> {
+    ring.submitter().submit_with_args(count, &types::SubmitArgs::new().timespec(time))
+}
+
+/// How a wait for reads ended.
+enum Waited {
+    /// All reads have their results.
+    Done,
+    /// The time was over; the kernel still holds so many reads.
+    Late(usize),
+    /// The kernel took none of them, for this reason: nothing is in flight.
+    Refused(io::Error),
 }
 
 thread_local! {
@@ -57,7 +77,7 @@ impl Reads {
     /// At most `most` at once, each for no longer than `limit`.
     pub(crate) fn new(most: u32, limit: Duration) -> Self {
         let (in_flight, unanswered) = (AtomicU32::new(0), AtomicUsize::new(0));
-        Self { limit, most, in_flight, given_up: Mutex::default(), unanswered }
+        Self { limit, most, in_flight, given_up: Mutex::default(), enter, unanswered }
     }
 
     /// Looks a key up.
@@ -151,8 +171,8 @@ impl Reads {
         self.unanswered.store(given_up.len(), Ordering::Relaxed);
     }
 
-    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the thread's again afterwards, unless it
-    /// was given up.
+    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the thread's again
+    /// afterwards, unless it was given up or refused the reads. `Unsupported`: the kernel took none of them.
     fn read(
         &self,
         mut ring: IoUring,
@@ -169,10 +189,19 @@ impl Reads {
                 .expect("a ring that is taken has no reads in flight, and a place for each");
         }
         let mut results = [0; AT_ONCE];
-        let missing = wait(&mut ring, self.limit, wanted.len(), &mut results);
-        if missing > 0 {
-            self.give_up(wanted, ring, missing, bufs);
-            return Err(io::ErrorKind::TimedOut.into());
+        match wait(&mut ring, self.enter, self.limit, wanted.len(), &mut results) {
+            Waited::Done => {}
+            Waited::Late(missing) => {
+                self.give_up(wanted, ring, missing, bufs);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Waited::Refused(reason) => {
+                // Lack of memory passes; what the kernel does not know it will not learn.
+                if reason.kind() != io::ErrorKind::WouldBlock {
+                    refuse(&reason);
+                }
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         }
         RING.with_borrow_mut(|kept| *kept = Some(ring));
         let outcome = |(buf, result): (AlignedBuf, i32)| match result {
@@ -191,12 +220,25 @@ fn wanted(read: &FlashRead) -> Wanted {
 /// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was over.
 fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
     let fds: Option<Vec<RawFd>> = wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
-    match fds.and_then(|fds| Some((ring()?, fds))) {
-        Some((ring, fds)) => reads.read(ring, wanted, &fds).unwrap_or_else(|e| vec![Err(e)]),
-        None => {
-            let devices = cache.devices();
-            wanted.iter().map(|wanted| devices.read_at(wanted.device, wanted.offset, wanted.len)).collect()
+    if let Some((ring, fds)) = fds.and_then(|fds| Some((ring()?, fds))) {
+        match reads.read(ring, wanted, &fds) {
+            Ok(outcomes) => return outcomes,
+            Err(e) if e.kind() != io::ErrorKind::Unsupported => return vec![Err(e)],
+            Err(_) => {}
         }
+    }
+    let devices = cache.devices();
+    wanted.iter().map(|wanted| devices.read_at(wanted.device, wanted.offset, wanted.len)).collect()
+}
+
+/// From now on reads go without a ring; said once.
+fn refuse(reason: &io::Error) {
+    if !REFUSED.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            %reason,
+            "io_uring cannot be used here: a device that hangs holds up the threads that read it. \
+             Linux 5.11 or newer that allows io_uring ends such reads in time"
+        );
     }
 }
 
@@ -208,33 +250,59 @@ fn ring() -> Option<IoUring> {
     if REFUSED.load(Ordering::Relaxed) {
         return None;
     }
-    IoUring::new(AT_ONCE as u32)
-        .inspect_err(|reason| {
-            if !REFUSED.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%reason, "io_uring is refused here: a device that hangs holds up the threads that read it");
-            }
-        })
-        .ok()
+    match IoUring::new(AT_ONCE as u32) {
+        Ok(ring) if waits_with_limit(ring.params().is_feature_ext_arg()) => Some(ring),
+        Ok(_) => None,
+        Err(reason) => {
+            refuse(&reason);
+            None
+        }
+    }
 }
 
-/// Hands what was pushed to the kernel and waits for `count` completions, whose results go to the places their reads name; how many are missing
-/// when the time is over, or when the kernel does not take them.
-fn wait(ring: &mut IoUring, limit: Duration, count: usize, results: &mut [i32]) -> usize {
+/// Whether a kernel can end a wait in time: Linux 5.1 to 5.10 have io_uring and not that.
+fn waits_with_limit(ext_arg: bool) -> bool {
+    if !ext_arg {
+        refuse(&io::Error::new(io::ErrorKind::Unsupported, "this kernel is older than Linux 5.11"));
+    }
+    ext_arg
+}
+
+/// Hands what was pushed to the kernel and waits for `count` completions. Results go to the places that reads name.
+///
+/// What the kernel has not taken is not in flight, so it is never waited for: a ring that holds only such reads may be
+/// dropped with its buffers.
+fn wait(ring: &mut IoUring, enter: Enter, limit: Duration, count: usize, results: &mut [i32]) -> Waited {
     let (end, mut missing) = (Instant::now() + limit, count);
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let time = types::Timespec::from(left);
-        // What it returns says nothing of the reads: it may have been interrupted, or they may be over at once.
-        let _ = ring.submitter().submit_with_args(missing, &types::SubmitArgs::new().timespec(&time));
+        let outcome = enter(ring, missing, &types::Timespec::from(left));
         for completion in ring.completion() {
             results[completion.user_data() as usize] = completion.result();
             missing -= 1;
         }
-        if missing == 0 || left.is_zero() {
-            return missing;
+        let in_flight = missing - ring.submission().len();
+        match outcome {
+            _ if missing == 0 => return Waited::Done,
+            Err(reason) if in_flight == 0 && missing == count && !passes(&reason) => {
+                return Waited::Refused(reason);
+            }
+            _ if left.is_zero() && in_flight == 0 => {
+                return Waited::Refused(io::ErrorKind::WouldBlock.into());
+            }
+            _ if left.is_zero() => return Waited::Late(in_flight),
+            _ => {}
         }
     }
 }
+
+/// Whether an error says nothing of the reads: it was interrupted, or the time was over.
+fn passes(reason: &io::Error) -> bool {
+    matches!(reason.kind(), io::ErrorKind::Interrupted) || reason.raw_os_error() == Some(ETIME)
+}
+
+/// `ETIME` of Linux, the same number on all of its machines that we build for.
+const ETIME: i32 = 62;
 
 #[cfg(test)]
 mod tests {
@@ -290,6 +358,22 @@ mod tests {
             [2; 512],
             "and this one has its own answer"
         );
+    }
+
+    /// As kernels before 5.11 do, which do not know of limits.
+    #[test]
+    fn reads_that_the_kernel_does_not_take_are_told_apart_from_a_device_that_hangs() {
+        let Some(ring) = ring() else {
+            return eprintln!("io_uring is refused here, not tested");
+        };
+        let (device, _other_end) = pipe().expect("a pipe");
+        let mut reads = Reads::new(64, PATIENT);
+        reads.enter = |_, _, _| Err(io::Error::from_raw_os_error(11));
+        let began = Instant::now();
+        let refused = reads.read(ring, &[of(0, 512)], &[device.as_raw_fd()]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "so that it is read in another way");
+        assert!(began.elapsed() < PATIENT, "and at once");
+        assert!(!reads.is_silent(&[of(0, 512)]), "nothing is in flight");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{
     Compression, Decoder, Encoder, Envelope, Flags, FrameError, HEADER_LEN, Header, MAX_PAYLOAD, Opcode,
@@ -29,6 +30,25 @@ const LONGEST: usize = 4096;
 /// What a decoder may hold besides what was fed last: an envelope, and a segment of which a byte is missing.
 const HELD: usize = LONGEST + MAX_PAYLOAD + 64;
 
+/// Decoders that ask hold envelopes that take more than that.
+const ASKED_ABOVE: usize = 600;
+
+/// Admits every other envelope that a decoder holds, and refuses the others. What is held takes more than may be had
+/// unasked, no more than the longest envelope packed and unpacked, and next to nothing of it is there: its beginning,
+/// and what was fed last.
+fn decide(decoder: &mut Decoder, held: usize, fed: usize) {
+    assert!(held > ASKED_ABOVE && held <= 2 * LONGEST, "{held} bytes are asked for");
+    let kept = decoder.buffered();
+    assert!(kept <= fed + 2 * MAX_PAYLOAD + 64, "{kept} bytes are kept of what is asked for, {fed} were fed");
+    assert!(matches!(decoder.next_envelope(), Ok(None)), "nothing comes before it is decided");
+    if held.is_multiple_of(2) {
+        decoder.admit()
+    } else {
+        decoder.refuse(ProtocolError::overloaded("no room"))
+    }
+    assert_eq!(decoder.held(), None, "it is decided");
+}
+
 /// Everything that a decoder makes of bytes that come in pieces of that size, until an error that ends the connection. After each
 /// piece no more is held than may be.
 fn decoded(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Vec<Result<Envelope, FrameError>> {
@@ -37,7 +57,10 @@ fn decoded(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Vec<Result<Envel
         decoder.feed(part);
         loop {
             match decoder.next_envelope() {
-                Ok(None) => break,
+                Ok(None) => match decoder.held() {
+                    Some(held) => decide(&mut decoder, held, part.len()),
+                    None => break,
+                },
                 Ok(Some(envelope)) => {
                     assert!(envelope.wire_len() <= LONGEST, "an envelope longer than allowed");
                     found.push(Ok(envelope));
@@ -56,7 +79,7 @@ fn decoded(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Vec<Result<Envel
     found
 }
 
-/// The first byte chooses direction, segments and compression, the second the size of the pieces: one connection's bytes mean the
+/// The first byte chooses direction, segments, compression and whether large envelopes are held, the second the size of the pieces: one connection's bytes mean the
 /// same however they are cut, as long as nobody is told an unsupported version (whose length nobody knows).
 fn frames(data: &[u8]) {
     let [how, piece, bytes @ ..] = data else { return };
@@ -69,6 +92,9 @@ fn frames(data: &[u8]) {
         }
         if how & 4 != 0 {
             decoder.set_compression(Compression::Lz4);
+        }
+        if how & 8 != 0 {
+            decoder.hold_above(ASKED_ABOVE);
         }
         decoder
     };
@@ -141,6 +167,35 @@ fn frame_seeds() -> Vec<Vec<u8>> {
             seeds.push([&[how, 11], &segments[..]].concat());
         }
     }
+    seeds.extend(large_seeds());
+    seeds
+}
+
+/// Large envelopes among small ones as they travel in v4 and v5, compressed and not, to decoders that hold them; and
+/// announcements of more than there may be.
+fn large_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (version, compressed) in
+        [(Version::V4, false), (Version::V4, true), (Version::V5, false), (Version::V5, true)]
+    {
+        let mut encoder = Encoder::new();
+        if compressed {
+            encoder.set_compression(Compression::Lz4);
+        }
+        if version.has_segments() {
+            encoder.switch_to_segments();
+        }
+        for (stream, length) in [10, 700, 701, 3_000, 0, 4_000, 100_000, 5].into_iter().enumerate() {
+            encoder.push(&Header::new(version, stream as i16, Opcode::Query), &vec![7; length]);
+        }
+        let how = 8 | u8::from(compressed) << 2 | u8::from(version.has_segments()) << 1;
+        let wire = encoder.take();
+        seeds.extend([1, 9, 255].map(|piece| [&[how, piece], &wire[..]].concat()));
+    }
+    let mut announced = encoded(Version::V4, Opcode::Query, |_| ());
+    announced[5..HEADER_LEN].copy_from_slice(&(250_i32 << 20).to_be_bytes());
+    seeds.push([&[8, 20], &announced[..], &[7; 500]].concat());
+    seeds.push([&[8 | 2, 20], &in_segments(&announced)[..]].concat());
     seeds
 }
 
@@ -149,6 +204,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
 fn session(data: &[u8]) {
     let [piece, bytes @ ..] = data else { return };
     let mut decoder = Decoder::for_requests().with_max_envelope(LONGEST);
+    decoder.hold_above(ASKED_ABOVE);
     let mut answers = Encoder::new();
     let mut client = Decoder::for_responses();
     let mut stage = Stage::Initial;
@@ -157,7 +213,13 @@ fn session(data: &[u8]) {
         decoder.feed(part);
         loop {
             let envelope = match decoder.next_envelope() {
-                Ok(None) => break,
+                Ok(None) => match decoder.held() {
+                    Some(held) => {
+                        decide(&mut decoder, held, part.len());
+                        continue;
+                    }
+                    None => break,
+                },
                 Ok(Some(envelope)) => envelope,
                 Err(error) => {
                     if error.fatal {

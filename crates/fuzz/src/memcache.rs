@@ -41,6 +41,30 @@ fn session(data: &[u8], users: Option<&str>) {
         assert!(answers == expected, "in pieces of {}: other answers than at once", usize::from(*cut) + 1);
         assert_eq!(pieces.closed, whole.closed);
     }
+    if bytes.first() == Some(&0x16) {
+        assert!(whole.closed && whole.len() == 0, "a TLS handshake got through");
+    }
+    if is_http(bytes) {
+        assert!(whole.closed && whole.len() == 0, "a web page got through");
+    }
+}
+
+/// Whether it begins as a browser's request does.
+fn is_http(bytes: &[u8]) -> bool {
+    let methods = [&b"GET "[..], b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"HEAD "];
+    let Some(line) = bytes.split_inclusive(|byte| *byte == b'\n').next() else { return false };
+    // No browser sends a zero byte, where a line of memcached ends.
+    let words = if line.contains(&0) { 0 } else { line.split(|byte| *byte == b' ').count() };
+    methods.iter().any(|method| line.starts_with(method)) && words == 3 && line.ends_with(b" HTTP/1.1\r\n")
+}
+
+/// A web page's request, with commands where its head or its body may be.
+fn pages() -> impl Iterator<Item = Vec<u8>> {
+    let commands = "set a 0 0 1\r\n1\r\nflush_all\r\n";
+    ["GET", "POST", "PUT", "flush_all", "set"].into_iter().map(move |method| {
+        format!("\x20{method} / HTTP/1.1\r\nHost: localhost:11211\r\nContent-Length: 34\r\n\r\n{commands}")
+            .into()
+    })
 }
 
 fn longest_line(bytes: &[u8]) -> usize {
@@ -50,6 +74,8 @@ fn longest_line(bytes: &[u8]) -> usize {
 /// The short ones among the conversations, each in pieces of its own length; and a session of the binary protocol.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![vec![255], binary()];
+    seeds.extend(pages());
+    seeds.push(b"\x20\x16\x03\x01\x02\0\x01\r\nset a 0 0 1\r\n1\r\nflush_all\r\n".into());
     let mut session = Vec::new();
     for line in CONVERSATIONS.lines() {
         if line.starts_with('#') {

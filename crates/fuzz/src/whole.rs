@@ -52,6 +52,8 @@ fn open(data: &[u8]) {
         opened,
         Err(OpenError::Foreign { .. }
             | OpenError::Device(disk::OpenError::Foreign { .. })
+            | OpenError::ForeignState { .. }
+            | OpenError::Journal(_)
             | OpenError::OtherFormat { .. }
             | OpenError::OtherCache { .. })
     );

@@ -274,7 +274,7 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
         }
         op::FLUSH => {
             let delay = if extras.is_empty() { 0 } else { word(extras, 0).into() };
-            Request::Flush { delay, reply }
+            Request::Flush { delay: Some(delay), reply }
         }
         op::STAT => Request::Stats { argument: key, reply },
         op::VERSION => Request::Version(reply),

@@ -27,6 +27,13 @@ pub struct Item<'a> {
     pub idle: u32,
 }
 
+impl Item<'_> {
+    /// What memcached counts of it on a machine of 64 bits, with cas tokens.
+    pub(crate) fn counted_size(&self, key: &[u8]) -> usize {
+        key.len() + self.value.len() + if self.flags == 0 { 59 } else { 63 }
+    }
+}
+
 /// What is to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<'a> {
@@ -221,7 +228,8 @@ fn kept(item: Item<'_>) -> NewItem<'_> {
 fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let Some(item) = old else { return vivify(get, now) };
     let expiry = get.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
-    let runs_out = get.recache.is_some_and(|ttl| expiry != NEVER && expiry < absolute(ttl, now));
+    let looked_at = if get.recache_first { item.expiry } else { expiry };
+    let runs_out = get.recache.is_some_and(|ttl| looked_at != NEVER && looked_at < absolute(ttl, now));
     let won = get.can_win && !item.token_sent && (runs_out || item.stale);
     let change = match won || expiry != item.expiry {
         true => Change::Put(NewItem { expiry, token_sent: item.token_sent || won, ..kept(item) }),
@@ -232,6 +240,7 @@ fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
 
 fn vivify<'a>(get: &Get, now: u64) -> Decision<'a> {
     let Some(ttl) = get.vivify else { return Decision::nothing(Outcome::Missing) };
+    let ttl = get.touch.filter(|_| !get.vivify_last).unwrap_or(ttl);
     let (item, expiry) = (Item::default(), absolute(ttl, now));
     let new = NewItem { expiry, token_sent: true, cas: NewCas::Fresh, ..kept(item) };
     Decision { change: Change::Put(new), outcome: Outcome::Found { item, expiry, won: true } }

@@ -22,6 +22,10 @@ pub enum Decoded<'a> {
     Close,
 }
 
+/// What TLS begins with. A browser that was given the address as one of HTTPS sends bytes of a web page's choice in the handshake (session
+/// tickets, names), among which could be lines with commands: nothing behind that byte is looked at.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Text,
@@ -76,6 +80,9 @@ impl Decoder {
             return Decoded::Skip(dropped);
         }
         let Some(first) = input.first() else { return Decoded::More(1) };
+        if self.protocol.is_none() && *first == TLS_HANDSHAKE {
+            return Decoded::Close;
+        }
         let of_first = if *first == binary::REQUEST { Protocol::Binary } else { Protocol::Text };
         match self.protocol.get_or_insert(of_first) {
             Protocol::Binary => self.packet(input),
@@ -108,7 +115,8 @@ impl Decoder {
         }
         let scanned = self.scanned.min(input.len());
         let found = memchr::memchr(b'\n', &input[scanned..]).map(|at| scanned + at);
-        if found.unwrap_or(input.len()) > MAX_LINE && !is_long_lawfully(input, found) {
+        let may_be_long = self.authenticated && is_long_lawfully(input, found);
+        if found.unwrap_or(input.len()) > MAX_LINE && !may_be_long {
             return Decoded::Close;
         }
         let Some(end) = found else {
@@ -146,6 +154,9 @@ impl Decoder {
         let words = Tokens::of(line);
         let len = (words.len() >= 5 && words.get(0) == b"set").then(|| number::unsigned_32(words.get(4)));
         let Some(len) = len.flatten() else {
+            if text::is_http(&words) {
+                return Decoded::Close;
+            }
             return self.whole(start, answer("CLIENT_ERROR unauthenticated\r\n"));
         };
         let len = len as usize;

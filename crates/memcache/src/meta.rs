@@ -137,6 +137,8 @@ pub fn parse<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a
             touch: flags.touch,
             vivify: flags.vivify,
             recache: flags.recache,
+            recache_first: stands_before(words, b'R', b'T'),
+            vivify_last: stands_before(words, b'T', b'N'),
             can_win: true,
             silent: flags.silent,
             debug: false,
@@ -158,6 +160,12 @@ pub fn parse<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a
     }
     let reply = reply(verb, &flags, tokens::after(line, 2));
     Line::Whole(Request::Operation(Operation { key, action, reply }))
+}
+
+/// Whether both flags are there, `first` before `second`: memcached carries flags out as it comes by them.
+fn stands_before(words: &Tokens<'_>, first: u8, second: u8) -> bool {
+    let place = |letter| words.from(2).iter().position(|word| word[0] == letter);
+    place(first).zip(place(second)).is_some_and(|(first, second)| first < second)
 }
 
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key\r\n";

@@ -40,6 +40,11 @@ pub fn signed_32(text: &[u8]) -> Option<i32> {
     Some(if negative { -value } else { value } as i32)
 }
 
+/// Whether that is a number with a fraction, or without one.
+pub fn is_float(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok())
+}
+
 /// Appends a number in decimal digits.
 pub fn push(out: &mut Vec<u8>, value: u64) {
     let mut digits = [0; 20];

@@ -6,7 +6,7 @@ use crate::binary::{self, Status};
 use crate::decide::{Item, Outcome};
 use crate::expiry::NEVER;
 use crate::request::Mode;
-use crate::{base64, number, tokens};
+use crate::{CLASS, base64, number, text, tokens};
 
 /// How a client wants to be answered.
 #[derive(Debug, Clone)]
@@ -113,6 +113,22 @@ impl Reply<'_> {
             Reply::Binary(binary) => binary::packet(binary, Status::Ok, 0, &[], &[], &[], out),
             Reply::Text { quiet: true } => {}
             _ => out.extend_from_slice(b"OK\r\n"),
+        }
+    }
+
+    /// Writes that `flush_all` is switched off.
+    pub fn no_flush(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Binary(binary) => binary::error(binary, Status::AuthError, out),
+            Reply::Text { quiet: true } => {}
+            _ => out.extend_from_slice(b"CLIENT_ERROR flush_all not allowed\r\n"),
+        }
+    }
+
+    /// Writes that an expiry is no number.
+    pub fn bad_expiry(&self, out: &mut Vec<u8>) {
+        if !matches!(self, Reply::Text { quiet: true }) {
+            out.extend_from_slice(text::BAD_EXPTIME.as_bytes());
         }
     }
 
@@ -376,8 +392,7 @@ fn debug(key: &[u8], item: &Item<'_>, now: u64, out: &mut Vec<u8>) {
         expiry => now as i64 - i64::from(expiry),
     };
     let fetch = if item.fetched { "yes" } else { "no" };
-    // What memcached counts on a machine of 64 bits, with cas tokens.
-    let size = key.len() + item.value.len() + if item.flags == 0 { 59 } else { 63 };
-    let text = format!(" exp={exp} la={} cas={} fetch={fetch} cls=1 size={size}\r\n", item.idle, item.cas);
+    let (idle, cas, size) = (item.idle, item.cas, item.counted_size(key));
+    let text = format!(" exp={exp} la={idle} cas={cas} fetch={fetch} cls={CLASS} size={size}\r\n");
     out.extend_from_slice(text.as_bytes());
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::dump::Dump;
 use crate::reply::Reply;
 use crate::tokens;
 
@@ -44,8 +45,8 @@ pub enum Request<'a> {
     },
     /// Every object that is there in so many seconds (at once when not positive), or at that moment, is to be dropped.
     Flush {
-        /// As clients write expiry.
-        delay: i64,
+        /// As clients write expiry; `None` when it is no number, which is said only where a flush is allowed.
+        delay: Option<i64>,
         /// How to answer.
         reply: Reply<'a>,
     },
@@ -59,6 +60,15 @@ pub enum Request<'a> {
         password: &'a [u8],
         /// How to answer.
         reply: Reply<'a>,
+    },
+    /// All objects are to be shown.
+    Dump(Dump),
+    /// Memory is to be limited to so many megabytes.
+    MemoryLimit {
+        /// How many.
+        megabytes: u32,
+        /// Nothing is answered.
+        quiet: bool,
     },
     /// Certificates are to be read again.
     RefreshCertificates,
@@ -136,6 +146,10 @@ pub struct Get {
     pub vivify: Option<i64>,
     /// An object that expires before this is to be made anew by the client that sees it first.
     pub recache: Option<i64>,
+    /// `recache` looks at the expiry from before `touch`: the client wrote it first.
+    pub recache_first: bool,
+    /// What is made on a miss keeps the expiry of `vivify`: the client wrote it behind `touch`.
+    pub vivify_last: bool,
     /// The client can be told to make a stale object, or one that runs out, anew.
     pub can_win: bool,
     /// The read is not to count as an access.

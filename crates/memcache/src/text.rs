@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::reply::Reply;
 use crate::request::{Action, Arithmetic, Delete, Get, Keys, Mode, Operation, Request, Store};
 use crate::tokens::{self, Tokens};
-use crate::{ITEM_OVERHEAD, MAX_KEY, meta, number};
+use crate::{ITEM_OVERHEAD, MAX_KEY, dump, meta, number};
 
 /// What a line calls for.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ const ERROR: &str = "ERROR\r\n";
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
-const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+pub const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
 
 /// What can be told in a quiet request is not.
@@ -39,7 +39,7 @@ fn told(text: &'static str, quiet: bool) -> Line<'static> {
 pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
     let words = Tokens::of(line);
     let count = words.len();
-    let wrong = || Line::Whole(answer(ERROR));
+    let wrong = || Line::Whole(if is_http(&words) { close() } else { answer(ERROR) });
     let store = |mode, counts: [usize; 2]| match counts.contains(&count) {
         true => store(&words, mode, max_item),
         false => wrong(),
@@ -64,14 +64,57 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
         b"flush_all" if matches!(count, 1..=3) => flush(&words),
         b"verbosity" if matches!(count, 2 | 3) => verbosity(&words),
         b"version" => Line::Whole(Request::Version(Reply::Text { quiet: false })),
-        b"quit" => Line::Whole(Request::Answer { bytes: Cow::Borrowed(b""), close: true }),
+        b"quit" => Line::Whole(close()),
+        b"stats" if words.get(1) == b"cachedump" => dump::cached(&words),
         b"stats" => Line::Whole(Request::Stats {
             argument: tokens::after(line, 1).trim_ascii(),
             reply: Reply::Text { quiet: false },
         }),
         b"refresh_certs" => Line::Whole(Request::RefreshCertificates),
-        name => Line::Whole(answer(unsupported(name, &words).unwrap_or(ERROR))),
+        b"slabs" if words.get(1) == b"automove" && count > 2 => automove(&words),
+        b"cache_memlimit" if matches!(count, 2 | 3) => memory_limit(&words),
+        b"lru_crawler"
+            if count == 3
+                && let Some(line) = dump::crawl(&words) =>
+        {
+            line
+        }
+        name => unsupported(name, &words).map_or_else(wrong, |text| Line::Whole(answer(text))),
     }
+}
+
+/// There is nothing to move: as where reassignment is off, the setting is taken and changes nothing.
+fn automove(words: &Tokens<'_>) -> Line<'static> {
+    let text = match (words.get(2), number::unsigned_32(words.get(2))) {
+        (b"ratio", _) if number::is_float(words.get(3)) => "OK\r\n",
+        (_, Some(0..=2)) => "OK\r\n",
+        (b"ratio", _) | (_, Some(_)) => ERROR,
+        (_, None) => BAD_FORMAT,
+    };
+    told(text, is_quiet(words))
+}
+
+fn memory_limit(words: &Tokens<'_>) -> Line<'static> {
+    let quiet = is_quiet(words);
+    let text = match number::unsigned_32(words.get(1)) {
+        None => ERROR,
+        Some(..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+        Some(megabytes @ 8..=1_000_000_000) => return Line::Whole(Request::MemoryLimit { megabytes, quiet }),
+        Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+    };
+    told(text, quiet)
+}
+
+/// Ends the connection without a word.
+pub fn close() -> Request<'static> {
+    Request::Answer { bytes: Cow::Borrowed(b""), close: true }
+}
+
+/// Whether a line that is no command is one of HTTP. A web page can have a browser send a request here, and what follows in it would be
+/// commands. memcached ends the connection at a request line, unless its method begins like a command; the `Host` that each
+/// request has in its head catches the others.
+pub fn is_http(words: &Tokens<'_>) -> bool {
+    words.last().starts_with(b"HTTP/") || words.get(0).eq_ignore_ascii_case(b"host:")
 }
 
 /// memcached's own answer where what a command is for has been switched off.
@@ -79,11 +122,8 @@ fn unsupported(name: &[u8], words: &Tokens<'_>) -> Option<&'static str> {
     Some(match (name, words.get(1)) {
         (b"shutdown", _) => "ERROR: shutdown not enabled\r\n",
         (b"watch", _) => "CLIENT_ERROR watch commands not allowed\r\n",
-        (b"lru_crawler", b"metadump") => "ERROR metadump not allowed\r\n",
         (b"lru_crawler", b"crawl") => "CLIENT_ERROR lru crawler disabled\r\n",
         (b"slabs", b"reassign") => "CLIENT_ERROR slab reassignment disabled\r\n",
-        (b"cache_memlimit", b"") => return None,
-        (b"cache_memlimit", _) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
         _ => return None,
     })
 }
@@ -187,10 +227,7 @@ fn flush<'a>(words: &Tokens<'a>) -> Line<'a> {
         true => Some(0),
         false => number::signed_32(words.get(1)),
     };
-    match delay {
-        Some(delay) => Line::Whole(Request::Flush { delay: delay.into(), reply: Reply::Text { quiet } }),
-        None => told(BAD_EXPTIME, quiet),
-    }
+    Line::Whole(Request::Flush { delay: delay.map(i64::from), reply: Reply::Text { quiet } })
 }
 
 fn verbosity<'a>(words: &Tokens<'a>) -> Line<'a> {

@@ -1,6 +1,9 @@
 //! Whether clients should come here.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crate::reactor::Reactors;
 
 /// How far the process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +35,19 @@ pub struct Health {
     backend_seen: AtomicBool,
     /// No door needs a database.
     independent: AtomicBool,
+    /// The threads that serve clients, once they are started.
+    reactors: OnceLock<Reactors>,
 }
 
 impl Health {
     /// Says how far the process is.
     pub fn set(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// Says which threads serve clients.
+    pub fn set_reactors(&self, reactors: &Reactors) {
+        self.reactors.get_or_init(|| reactors.clone());
     }
 
     /// Says that no door needs a database.
@@ -56,7 +66,9 @@ impl Health {
         }
         const SERVING: u8 = Stage::Serving as u8;
         const DRAINING: u8 = Stage::Draining as u8;
+        let whole = self.reactors.get().is_none_or(Reactors::are_running);
         match (self.stage.load(Ordering::Relaxed), backend, self.backend_seen.load(Ordering::Relaxed)) {
+            (SERVING, ..) if !whole => Readiness::Not("a thread that serves clients has ended: restart"),
             (SERVING, true, _) => Readiness::Ready,
             (SERVING, false, true) => {
                 Readiness::Degraded("the database cannot be reached: only hits are served")
@@ -71,6 +83,7 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reactor::{Driver, ReactorsConfig};
 
     #[test]
     fn clients_come_once_the_database_was_there_and_go_when_it_ends() {
@@ -82,6 +95,18 @@ mod tests {
         assert!(matches!(health.readiness(false), Readiness::Degraded(_)), "hits are served without it");
         health.set(Stage::Draining);
         assert_eq!(health.readiness(true), Readiness::Not("shutting down"));
+    }
+
+    #[test]
+    fn clients_go_elsewhere_when_a_thread_that_serves_them_has_ended() {
+        let health = Health::default();
+        health.set_independent();
+        health.set(Stage::Serving);
+        let reactors = Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
+        health.set_reactors(&reactors);
+        assert_eq!(health.readiness(false), Readiness::Ready);
+        reactors.shutdown();
+        assert!(matches!(health.readiness(false), Readiness::Not(_)));
     }
 
     #[test]

@@ -1,20 +1,32 @@
 //! Metrics and health over HTTP, for the operator's machines only: no password, no TLS, nothing that changes anything.
 
 mod health;
+mod limited;
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderMap, StatusCode,
+        header::{ACCEPT, CONTENT_TYPE},
+    },
     response::{IntoResponse, Response},
     routing::get,
 };
 
 pub use health::{Health, Readiness, Stage};
 
-use crate::{metrics::Metrics, version};
+use crate::{
+    metrics::{Metrics, TextFormat},
+    version,
+};
+
+/// Connections at once: some scrapers and probes, and no more memory and descriptors than that.
+const CONNECTIONS: usize = 64;
+/// A connection that has not taken a page for so long is closed. Longer than Prometheus waits between two scrapes, a minute unless told.
+const PATIENCE: Duration = Duration::from_secs(75);
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -66,7 +78,18 @@ pub async fn serve(
     shown: Shown,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    serve_within(CONNECTIONS, PATIENCE, listener, shown, stop).await
+}
+
+async fn serve_within(
+    connections: usize,
+    patience: Duration,
+    listener: std::net::TcpListener,
+    shown: Shown,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let listener = limited::Limited::new(listener, connections, patience);
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop).await
 }
 
@@ -87,8 +110,10 @@ async fn index() -> String {
     )
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], shown.metrics.render()).into_response()
+async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = TextFormat::accepted(accept);
+    ([(CONTENT_TYPE, format.content_type())], shown.metrics.render(format)).into_response()
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {

@@ -10,6 +10,10 @@ use crate::metrics::{MissReason, Path, Tier};
 
 /// Runs the pages on a port of the system's choice while `client` asks for them.
 fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
+    with_limits(CONNECTIONS, PATIENCE, shown, client);
+}
+
+fn with_limits(connections: usize, patience: Duration, shown: Shown, client: impl FnOnce(SocketAddr)) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -18,7 +22,7 @@ fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
         let stop = async {
             let _ = stopped.await;
         };
-        runtime.block_on(serve(listener, shown, stop)).unwrap();
+        runtime.block_on(serve_within(connections, patience, listener, shown, stop)).unwrap();
     });
     client(address);
     stop.send(()).unwrap();
@@ -41,6 +45,43 @@ fn shown() -> Shown {
 }
 
 #[test]
+fn whoever_stands_still_is_in_nobodys_way_for_long() {
+    with_limits(2, Duration::from_millis(500), shown(), |address| {
+        let mut silent = TcpStream::connect(address).unwrap();
+        let mut halfway = TcpStream::connect(address).unwrap();
+        write!(halfway, "GET /healthz HTTP/1.1\r\nHost: ").unwrap();
+        assert_eq!(get(address, "/healthz").0, 200, "once there is a place");
+        let mut rest = Vec::new();
+        for waits in [&mut silent, &mut halfway] {
+            // Closed, however the system tells it.
+            let _ = waits.read_to_end(&mut rest);
+        }
+    });
+}
+
+#[test]
+fn a_client_beyond_the_bound_waits_for_a_place() {
+    with_limits(1, Duration::from_secs(3600), shown(), |address| {
+        let mut first = TcpStream::connect(address).unwrap();
+        write!(first, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert!(first.read(&mut [0; 1024]).unwrap() > 0);
+        let mut second = TcpStream::connect(address).unwrap();
+        write!(second, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        // The server looks at both in one thread: it would have come to the second before it answers this.
+        write!(first, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert!(first.read(&mut [0; 1024]).unwrap() > 0);
+        second.set_nonblocking(true).unwrap();
+        let early = second.read(&mut [0; 1024]);
+        assert_eq!(early.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        second.set_nonblocking(false).unwrap();
+        drop(first);
+        let mut answer = String::new();
+        second.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    });
+}
+
+#[test]
 fn counters_of_all_reactors_are_summed_and_every_sample_is_announced() {
     let shown = shown();
     let (one, other) = (shown.metrics.door("cql"), shown.metrics.door("cql"));
@@ -56,8 +97,8 @@ fn counters_of_all_reactors_are_summed_and_every_sample_is_announced() {
             "afterglow_hits_total{door=\"cql\",tier=\"flash\"} 2",
             "afterglow_hits_total{door=\"cql\",tier=\"dram\"} 0",
             "afterglow_misses_total{door=\"cql\",reason=\"absent\"} 1",
-            "afterglow_request_duration_seconds_bucket{door=\"cql\",path=\"flash\",le=\"0.000192\"} 0",
-            "afterglow_request_duration_seconds_bucket{door=\"cql\",path=\"flash\",le=\"0.000224\"} 1",
+            "afterglow_request_duration_seconds_bucket{door=\"cql\",path=\"flash\",le=\"0.000128\"} 0",
+            "afterglow_request_duration_seconds_bucket{door=\"cql\",path=\"flash\",le=\"0.000256\"} 1",
             "afterglow_request_duration_seconds_count{door=\"cql\",path=\"flash\"} 1",
         ] {
             assert!(body.lines().any(|l| l == line), "{line} is missing in\n{body}");

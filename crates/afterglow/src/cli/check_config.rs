@@ -4,8 +4,14 @@ use std::{fmt::Write, path::Path};
 
 use clap::ArgMatches;
 
+use afterglow_engine::Outlook;
+
 use super::{Failure, flag, inputs, print};
-use crate::config::{Config, Loaded, Place, TablePolicy, key::Group, keys::KEYS, load};
+use crate::{
+    config::{Config, Loaded, Place, TablePolicy, key::Group, keys::KEYS, load},
+    inspect,
+    serve::{self, Checked},
+};
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     if flag(arguments, "example") {
@@ -13,7 +19,41 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     }
     let file = arguments.get_one::<String>("FILE").map(Path::new);
     let loaded = load(&inputs::gather(arguments, file)?).map_err(Failure::usage)?;
-    print(&explain(&loaded))
+    let checked = serve::check(&loaded.config).map_err(|e| Failure::usage(format!("error: {e}")))?;
+    let mut text = explain(&loaded);
+    divide(&mut text, &loaded.config, &checked);
+    print(&text)
+}
+
+/// How memory and flash would be divided.
+fn divide(text: &mut String, config: &Config, checked: &Checked) {
+    let Outlook { flash, segments, index_bytes, index_slots, dram } = checked.outlook;
+    let size = inspect::size;
+    text.push_str("\n# Memory and flash:\n");
+    let memory = config.memory;
+    let (index, dram, flash) = (size(index_bytes), size(dram), size(flash));
+    let divided = format!(
+        "{memory} of memory: {index} are index, for {index_slots} objects on flash, and {dram} hold objects"
+    );
+    comment(text, "#   ", &divided);
+    comment(text, "#   ", &format!("{flash} of flash in {segments} segments"));
+    if let Some(warning) = serve::small_index(&checked.outlook) {
+        comment(text, "#   ", &warning);
+    }
+    if let Some(doubt) = &checked.intents {
+        let hold = config.unknown_outcome_hold;
+        let said = format!(
+            "the table of intents cannot be used ({doubt:?}): `exclusive` tables are not cached for {hold} after the start"
+        );
+        comment(text, "#   ", &said);
+    }
+    if let Some(pid) = checked.served_by {
+        comment(
+            text,
+            "#   ",
+            &format!("process {pid} serves from this data directory now: its addresses were not tried"),
+        );
+    }
 }
 
 /// A file with every key, commented out where there is no default to show.

@@ -53,7 +53,8 @@ Examples:
 
 const CHECK_HELP: &str = "\
 Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what \
-would run.
+would run. It does what serve does up to opening the cache, and undoes it: reads every file that is named, takes the addresses, \
+starts the reactors, looks at flash. Where a server has the data directory open, addresses are not tried.
 
 Exit status: 0 a server could start with it, 2 it could not.";
 

@@ -12,8 +12,10 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         arguments.get_one::<String>("DIR").map(Path::new).ok_or_else(|| Failure::usage("error: no DIR"))?;
     let named = arguments.get_many::<String>("flash").unwrap_or_default().map(|text| path(text));
     let mut devices: Vec<PathBuf> = named.collect();
-    if devices.is_empty() {
-        devices.push(data_dir.join(FLASH_FILE));
+    let default = data_dir.join(FLASH_FILE);
+    // Where it is not there, flash lies elsewhere or is gone: only who configured it knows.
+    if devices.is_empty() && default.exists() {
+        devices.push(default);
     }
     let report = inspect::inspect(data_dir, &devices)
         .map_err(|e| Failure::failed(format!("error: cannot look into {}: {e}", data_dir.display())))?;

@@ -31,6 +31,11 @@ impl Failure {
         Failure { code: USAGE, message: message.to_string() }
     }
 
+    /// It did not work, and the log has said why.
+    fn said() -> Self {
+        Failure::failed("")
+    }
+
     /// All was said rightly, and still it did not work.
     fn failed(message: impl ToString) -> Self {
         Failure { code: FAILED, message: message.to_string() }
@@ -51,7 +56,9 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.message);
+            if !failure.message.is_empty() {
+                eprintln!("{}", failure.message);
+            }
             ExitCode::from(failure.code)
         }
     }

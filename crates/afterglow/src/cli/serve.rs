@@ -6,7 +6,7 @@ use clap::ArgMatches;
 
 use super::{Failure, inputs};
 use crate::{
-    config::{Config, load},
+    config::{Config, LogFormat, load},
     logging::Logging,
     serve::{self, Reload},
 };
@@ -16,13 +16,21 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let given = inputs::gather(arguments, file.as_deref())?;
     let loaded = load(&given).map_err(Failure::usage)?;
     let logging = Logging::start(&loaded.config);
+    // Where errors are filtered out, the one that ends the process is told all the same.
+    let json = loaded.config.log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR);
     for note in &loaded.notes {
         tracing::info!("configuration: {note}");
     }
     // Flags and environment cannot change any more; only the file is read again.
     let reload = move || read_again(&given, file.as_deref());
-    serve::run(loaded.config, &logging, &reload as &Reload<'_>)
-        .map_err(|e| Failure::failed(format!("error: {e}")))
+    serve::run(loaded.config, &logging, &reload as &Reload<'_>).map_err(|e| match json {
+        // Who reads the log as JSON reads nothing else.
+        true => {
+            tracing::error!("{e}");
+            Failure::said()
+        }
+        false => Failure::failed(format!("error: {e}")),
+    })
 }
 
 fn read_again(given: &crate::config::Inputs, file: Option<&Path>) -> Result<Config, String> {

@@ -50,6 +50,10 @@ pub struct Config {
     pub memcache_tls_key: Option<PathBuf>,
     /// Who may use the memcache door: a file of `name:password` lines. `None`: anybody who reaches it.
     pub memcache_auth_file: Option<PathBuf>,
+    /// The memcache door refuses `flush_all`.
+    pub memcache_no_flush: bool,
+    /// The memcache door refuses to list keys.
+    pub memcache_no_dump: bool,
     /// Connections of the memcache door at once.
     pub memcache_connections: NonZeroUsize,
     /// A connection of the memcache door on which nothing comes for so long is closed; `None`: never.
@@ -66,6 +70,8 @@ pub struct Config {
     pub flash_size: Size,
     /// Files or block devices to cache on; empty means one file in the data directory.
     pub flash: Vec<FlashSpec>,
+    /// Lets a cache that was made of other flash than configured be thrown away.
+    pub discard_cache: bool,
     /// All the memory the cache may use: index, DRAM tier, write buffers.
     pub memory: Size,
     /// Bytes a second that may be written, on average; `None` for no limit.
@@ -112,6 +118,7 @@ impl Default for Config {
             data_dir: PathBuf::from("afterglow-data"),
             flash_size: Size::gib(1),
             flash: Vec::new(),
+            discard_cache: false,
             memory: Size::mib(256),
             write_budget: None,
             io: IoChoice::Auto,
@@ -121,6 +128,8 @@ impl Default for Config {
             unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
             reactors: None,
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            memcache_no_flush: false,
+            memcache_no_dump: false,
             admin_allow_remote: false,
             drain_timeout: Span::new(Duration::from_secs(10)),
             log_level: LogFilter::default(),

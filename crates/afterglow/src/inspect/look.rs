@@ -16,11 +16,12 @@ use afterglow_engine::{
         state::{self, StateError},
         superblock::{Found, RESERVED, Superblock},
     },
-    media::boot_id,
+    media::{boot_id, look_at_area},
 };
 use uuid::Uuid;
 
 use super::report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};
+use super::utc::utc;
 
 /// Slots in a line of the index.
 const SLOTS_PER_LINE: u64 = 8;
@@ -43,7 +44,11 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     });
     let checkpoint = first.and_then(|(path, block)| newest_checkpoint(path, block));
     let journal = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
-    let next_start = next_start(&state, raw.as_ref(), &looked, journal.as_ref());
+    let unusable = look_at_area(&data_dir.join("journal")).err().map(|error| error.to_string());
+    let next_start = match unusable {
+        Some(_) => NextStart::Refused,
+        None => next_start(&state, raw.as_ref(), &looked, journal.as_ref()),
+    };
     Ok(Report {
         open_in_process: holder(&data_dir.join("lock")),
         data_dir,
@@ -51,27 +56,9 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
         devices: looked.into_iter().map(|(path, found)| Device { path, state: device(found) }).collect(),
         checkpoint,
         journal,
+        unusable,
         next_start,
     })
-}
-
-/// What opening the cache will find, in a few words for the log; from the state file alone, so that it costs nothing.
-///
-/// The engine has the last word, and says so in the log when it comes out colder than this.
-pub fn foretell(data_dir: &Path) -> String {
-    match read_state(&data_dir.join("state")).0 {
-        State::Missing => "cold: it is new".into(),
-        State::Damaged { why } => format!("cold: its state file is damaged ({why})"),
-        State::OtherFormat { format } => format!("of format {format}, written by another version"),
-        State::Whole { clean: true, .. } => "warm: it was closed properly".into(),
-        State::Whole { this_boot: true, .. } => {
-            "warm: the last process ended without closing it, what had reached flash is served".into()
-        }
-        State::Whole { .. } => {
-            "cold: it was not closed before the machine was restarted, so invalidations might have been lost"
-                .into()
-        }
-    }
 }
 
 fn read_state(path: &Path) -> (State, Option<state::State>) {
@@ -82,9 +69,8 @@ fn read_state(path: &Path) -> (State, Option<state::State>) {
     };
     match state::State::decode(&bytes) {
         Err(StateError::OtherFormat(format)) => (State::OtherFormat { format }, None),
-        Err(StateError::Damaged) => {
-            (State::Damaged { why: "it is not a state file, or not whole".into() }, None)
-        }
+        Err(StateError::Foreign) => (State::Foreign, None),
+        Err(StateError::Damaged) => (State::Damaged { why: "it is not whole".into() }, None),
         Ok(raw) => {
             let namespace = |n: &state::NamespaceRecord| Namespace {
                 name: n.name.clone(),
@@ -97,6 +83,7 @@ fn read_state(path: &Path) -> (State, Option<state::State>) {
                 openings: raw.generation,
                 this_boot: boot_id().is_ok_and(|id| id.0 == raw.boot_id),
                 time: raw.time,
+                time_utc: utc(raw.time),
                 namespaces: raw.namespaces.iter().map(namespace).collect(),
             };
             (whole, Some(raw))
@@ -153,6 +140,7 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<Checkpoint> {
     Some(Checkpoint {
         sequence: header.sequence,
         time: header.time,
+        time_utc: utc(header.time),
         index_slots: u64::from(header.shards) * header.lines * SLOTS_PER_LINE,
         segments_sealed: count(2),
         segments_free: count(0),
@@ -194,7 +182,9 @@ fn next_start(
     journal: Option<&Journal>,
 ) -> NextStart {
     let refused = |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
-    if matches!(state, State::OtherFormat { .. }) || devices.iter().any(|(_, found)| refused(found)) {
+    if matches!(state, State::OtherFormat { .. } | State::Foreign)
+        || devices.iter().any(|(_, found)| refused(found))
+    {
         return NextStart::Refused;
     }
     let (State::Whole { clean, this_boot, .. }, Some(raw)) = (state, raw) else {
@@ -206,7 +196,10 @@ fn next_start(
     if devices.iter().any(|(_, found)| others(found)) {
         return NextStart::Refused;
     }
-    if devices.is_empty() || !devices.iter().all(|(_, found)| ours(found)) {
+    if devices.is_empty() {
+        return NextStart::Unknown;
+    }
+    if !devices.iter().all(|(_, found)| ours(found)) {
         return NextStart::Cold;
     }
     match (*clean, *this_boot, journal) {
@@ -218,7 +211,7 @@ fn next_start(
 
 /// The process that holds the lock on a file, found without touching the lock: to try it could make a server that starts just
 /// now believe that the directory is in use.
-fn holder(lock: &Path) -> Option<u32> {
+pub fn holder(lock: &Path) -> Option<u32> {
     let inode = format!(":{}", fs::metadata(lock).ok()?.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {

@@ -2,6 +2,8 @@
 
 mod look;
 mod report;
+mod utc;
 
-pub use look::{foretell, inspect};
+pub use look::{holder, inspect};
+pub(crate) use report::size;
 pub use report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};

@@ -19,6 +19,8 @@ pub struct Report {
     pub checkpoint: Option<Checkpoint>,
     /// The journal; `None` when there is none of this cache.
     pub journal: Option<Journal>,
+    /// Why the journal's file cannot be used; the next start is refused then.
+    pub unusable: Option<String>,
     /// What the next start will make of it.
     pub next_start: NextStart,
 }
@@ -34,6 +36,8 @@ pub enum State {
         /// In what way.
         why: String,
     },
+    /// It is not Afterglow's; Afterglow will not touch it.
+    Foreign,
     /// Another version of Afterglow wrote it.
     OtherFormat {
         /// Its format.
@@ -51,6 +55,8 @@ pub enum State {
         this_boot: bool,
         /// Highest Unix time seen, in seconds.
         time: u64,
+        /// The same, for people.
+        time_utc: String,
         /// Namespaces ever opened.
         namespaces: Vec<Namespace>,
     },
@@ -119,6 +125,8 @@ pub struct Checkpoint {
     pub sequence: u64,
     /// Unix time it was taken, in seconds.
     pub time: u64,
+    /// The same, for people.
+    pub time_utc: String,
     /// Slots of the index, each for one object.
     pub index_slots: u64,
     /// Segments that were sealed.
@@ -158,6 +166,8 @@ pub enum NextStart {
     Cold,
     /// It will be refused.
     Refused,
+    /// The flash was not looked at.
+    Unknown,
 }
 
 impl NextStart {
@@ -172,11 +182,12 @@ impl NextStart {
                 "cold: what can change is not served, since invalidations might have been lost"
             }
             NextStart::Refused => "refused: these files are not, or not only, of this cache and this version",
+            NextStart::Unknown => "not known without --flash: the cache's flash is not in its data directory",
         }
     }
 }
 
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => format!("{bytes} B"),
         _ if bytes < 1 << 30 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
@@ -205,7 +216,8 @@ impl fmt::Display for Report {
         match &self.checkpoint {
             None => writeln!(f, "checkpoint      none")?,
             Some(c) => {
-                writeln!(f, "checkpoint      number {}, taken at Unix time {}", c.sequence, c.time)?;
+                let Checkpoint { sequence, time, time_utc, .. } = c;
+                writeln!(f, "checkpoint      number {sequence}, taken at {time_utc} (Unix time {time})")?;
                 writeln!(
                     f,
                     "                {} segments sealed, {} free, {} retired; {} records of {}; index of {} slots",
@@ -225,7 +237,10 @@ impl fmt::Display for Report {
                 writeln!(f, "journal         {} entries, room for {}{poisoned}", j.entries, j.capacity)?;
             }
         }
-        writeln!(f, "next start      {}", self.next_start.explain())
+        match &self.unusable {
+            Some(why) => writeln!(f, "next start      refused: {why}"),
+            None => writeln!(f, "next start      {}", self.next_start.explain()),
+        }
     }
 }
 
@@ -234,15 +249,17 @@ impl fmt::Display for State {
         match self {
             State::Missing => f.write_str("no cache here yet"),
             State::Damaged { why } => write!(f, "damaged: {why}"),
+            State::Foreign => f.write_str("not Afterglow's, or damaged at its start"),
             State::OtherFormat { format } => write!(f, "of format {format}, written by another version"),
-            State::Whole { cache, clean, openings, this_boot, .. } => {
+            State::Whole { cache, clean, openings, this_boot, time, time_utc, .. } => {
                 let end = if *clean { "closed properly" } else { "not closed" };
                 let boot = if *this_boot {
                     "since this machine was started"
                 } else {
                     "before this machine was started"
                 };
-                write!(f, "cache {cache}, opened {openings} times, last {boot}, {end}")
+                write!(f, "cache {cache}, opened {openings} times, last {boot}, {end}; ")?;
+                write!(f, "highest time seen {time_utc} (Unix time {time})")
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What is counted of the database behind a door, and of the lease kept in it.
 
 use std::{
-    sync::Arc,
     sync::atomic::{AtomicUsize, Ordering},
+    sync::{Arc, OnceLock},
 };
 
 use super::{ConnectFailure, Counter, Exposition, Family, Gauge, Kind, Label, LeaseState};
@@ -27,6 +27,10 @@ pub struct BackendMetrics {
 }
 
 pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
+    // A server of memcached's protocol has no database, so nothing of one is down.
+    if shards.is_empty() {
+        return;
+    }
     let count = |of: &dyn Fn(&BackendMetrics) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
     let level =
         |of: &dyn Fn(&BackendMetrics) -> &Gauge| shards.iter().map(|shard| of(shard).get()).sum::<i64>();
@@ -65,7 +69,7 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
 }
 
 /// Where this instance stands with the lease that `exclusive` tables need.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct LeaseMetrics {
     /// Index into [`LeaseState::ALL`]; starts at `NotNeeded`.
     state: AtomicUsize,
@@ -75,6 +79,14 @@ pub struct LeaseMetrics {
     pub renewed: Counter,
     /// Times it was held and then not.
     pub lost: Counter,
+    /// Whether what is held counts at this moment. It runs out by the clock, while whoever sets the state may wait for the database.
+    counts: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl std::fmt::Debug for LeaseMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaseMetrics").field("state", &self.state()).finish_non_exhaustive()
+    }
 }
 
 impl LeaseMetrics {
@@ -83,9 +95,17 @@ impl LeaseMetrics {
         self.state.store(state.index(), Ordering::Relaxed);
     }
 
+    /// From now on a lease that is held counts as [`LeaseState::Waiting`] unless `counts` says that it counts; once at most.
+    pub fn held_while(&self, counts: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.counts.set(Box::new(counts));
+    }
+
     /// Where it stands.
     pub fn state(&self) -> LeaseState {
-        LeaseState::ALL[self.state.load(Ordering::Relaxed)]
+        match LeaseState::ALL[self.state.load(Ordering::Relaxed)] {
+            LeaseState::Held if self.counts.get().is_some_and(|counts| !counts()) => LeaseState::Waiting,
+            state => state,
+        }
     }
 
     pub(super) fn expose(&self, out: &mut Exposition) {

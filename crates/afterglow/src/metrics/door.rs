@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Counter, Exposition, Family, FillOutcome, Histogram, Kind, Label, MissReason, PassReason, Path,
     QuarantineReason, RequestKind, Tier, WriteScope,
-    histogram::{BUCKETS, upper_bound_us},
+    histogram::{BUCKETS, octaves},
 };
 
 /// One reactor's counters of one door. Every read is counted once in `hits`, `misses` or `passes`.
@@ -65,7 +65,7 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     let help = "Connections of clients taken.";
     single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
     let help = "Connections of clients open now.";
-    single(shards, out, "afterglow_client_connections", Gauge, help, |d| {
+    single(shards, out, "afterglow_client_connections_open", Gauge, help, |d| {
         d.connections_opened.get().saturating_sub(d.connections_closed.get())
     });
     let help = "Connections of clients turned away because there were too many.";
@@ -113,9 +113,14 @@ fn family<L: Label>(
     of: impl Fn(&DoorMetrics) -> &Family<L>,
 ) {
     let name = format!("afterglow_{what}_total");
+    let mut doors = doors(shards);
+    doors.retain(|door| L::ALL.iter().any(|label| label.is_of(door)));
+    if doors.is_empty() {
+        return;
+    }
     out.header(&name, Kind::Counter, help);
-    for door in doors(shards) {
-        for &label in L::ALL {
+    for door in doors {
+        for &label in L::ALL.iter().filter(|label| label.is_of(door)) {
             let count = sum(shards, door, |d| of(d).of(label).get());
             out.sample(&name, &[("door", door), (L::NAME, label.word())], count);
         }
@@ -126,14 +131,51 @@ fn latency(shards: &Shards, out: &mut Exposition) {
     const NAME: &str = "afterglow_request_duration_seconds";
     out.header(NAME, Kind::Histogram, "From the whole request read to the answer handed to the socket.");
     for door in doors(shards) {
-        for &path in Path::ALL {
+        for &path in Path::ALL.iter().filter(|path| path.is_of(door)) {
             let mut counts = [0; BUCKETS];
             let mut ns = 0;
             for (_, shard) in shards.iter().filter(|(name, _)| *name == door) {
                 ns += shard.latency.of(path).add_to(&mut counts);
             }
-            let labels = [("door", door), (Path::NAME, path.word())];
-            out.histogram(NAME, &labels, counts.iter().enumerate().map(|(b, n)| (upper_bound_us(b), *n)), ns);
+            // A way that no request took has no series: there are few front ends that have them all.
+            if counts.iter().any(|count| *count > 0) {
+                let labels = [("door", door), (Path::NAME, path.word())];
+                out.histogram(NAME, &labels, octaves(&counts), ns);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_shows_what_means_something_for_it() {
+        let shown = |names: &[&'static str]| {
+            let shards: Vec<_> = names.iter().map(|name| (*name, Arc::default())).collect();
+            let mut out = Exposition::default();
+            expose(&shards, &mut out);
+            out.finish()
+        };
+        let cql_alone = [
+            "afterglow_passes_total",
+            "afterglow_writes_total",
+            "afterglow_invalidations_total",
+            "afterglow_fills_total",
+            "afterglow_quarantines_total",
+            "request=\"query\"",
+            "reason=\"quarantined\"",
+            "path=\"pass\"",
+        ];
+        let (memcache, both) = (shown(&["memcache"]), shown(&["cql", "memcache"]));
+        for name in &cql_alone[..7] {
+            assert!(!memcache.contains(name), "{name} in\n{memcache}");
+            assert!(both.contains(name), "no {name} in\n{both}");
+        }
+        assert!(!memcache.contains(cql_alone[7]));
+        assert!(memcache.contains("afterglow_requests_total{door=\"memcache\",request=\"get\"} 0"));
+        assert!(!both.contains("afterglow_requests_total{door=\"cql\",request=\"get\"}"));
+        assert!(!both.contains("afterglow_fills_total{door=\"memcache\""));
     }
 }

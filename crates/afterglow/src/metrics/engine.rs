@@ -112,6 +112,11 @@ fn levels(stats: &Stats, out: &mut Exposition) {
             "Objects in memory that are not yet written to flash: what a crash would lose now.",
             stats.unsaved_bytes,
         ),
+        (
+            "unsaved_age_seconds",
+            "How long what has waited longest to be written to flash has waited: less than 10 s where there is room and the device keeps up.",
+            stats.unsaved_ms.div_ceil(1000),
+        ),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
         ("index_slots_used", "Slots of the index that name an object.", stats.index_slots_used),
         ("index_slots", "All slots of the index.", stats.index_slots),

@@ -1,4 +1,4 @@
-//! Prometheus' text format, version 0.0.4.
+//! Prometheus' text format 0.0.4, and OpenMetrics 1.0.0 for those who ask for it.
 
 use std::fmt::{Display, Write};
 
@@ -13,16 +13,55 @@ pub enum Kind {
     Histogram,
 }
 
+/// Which of the two formats is written. They differ in the headers of counters and in the end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TextFormat {
+    /// Prometheus 0.0.4.
+    #[default]
+    Prometheus,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
+
+impl TextFormat {
+    /// What an `Accept` header asks for.
+    pub fn accepted(header: &str) -> TextFormat {
+        if header.contains("application/openmetrics-text") {
+            TextFormat::OpenMetrics
+        } else {
+            TextFormat::Prometheus
+        }
+    }
+
+    /// The `Content-Type` of the text.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
 /// Collects the text. Write a family's header, then all its samples, then the next family.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
+    format: TextFormat,
 }
 
 impl Exposition {
+    /// An empty text.
+    pub fn new(format: TextFormat) -> Exposition {
+        Exposition { text: String::new(), format }
+    }
+
     /// Starts a family. The name carries the unit: `_bytes`, `_seconds`, `_total`.
     pub fn header(&mut self, name: &str, kind: Kind, help: &str) {
         debug_assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+        let family = match self.format {
+            TextFormat::Prometheus => name,
+            TextFormat::OpenMetrics => name.trim_end_matches("_total"),
+        };
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -30,7 +69,7 @@ impl Exposition {
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a string cannot fail, here and below.
-        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let _ = write!(self.text, "# HELP {family} {help}\n# TYPE {family} {kind}\n");
     }
 
     /// Adds one value.
@@ -79,7 +118,10 @@ impl Exposition {
     }
 
     /// The text.
-    pub fn finish(self) -> String {
+    pub fn finish(mut self) -> String {
+        if self.format == TextFormat::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
         self.text
     }
 }

@@ -69,6 +69,24 @@ fn bucket(ns: u64) -> usize {
     ((octave - 2) * PER_OCTAVE + step) as usize
 }
 
+/// What Prometheus is shown: one bucket a doubling from 16 microseconds to 16.8 s, and one without a bound. Finer ones
+/// would be most of all series; what is above and below is added to the outermost.
+pub(super) fn octaves(counts: &[u64; BUCKETS]) -> impl Iterator<Item = (Option<u64>, u64)> {
+    let mut buckets = Vec::with_capacity(LAST_OCTAVE as usize);
+    let mut inside = 0;
+    for (bucket, count) in counts.iter().enumerate() {
+        inside += count;
+        let bound = upper_bound_us(bucket);
+        if bound.is_none_or(|us| us >= SMALLEST_SHOWN_US && us.is_power_of_two()) {
+            buckets.push((bound, std::mem::take(&mut inside)));
+        }
+    }
+    buckets.into_iter()
+}
+
+/// The smallest bound that Prometheus is shown.
+const SMALLEST_SHOWN_US: u64 = 16;
+
 /// The upper bound of a bucket in microseconds; `None` for the last, which has none.
 pub(super) fn upper_bound_us(bucket: usize) -> Option<u64> {
     let bucket = bucket as u64;
@@ -95,6 +113,21 @@ mod tests {
             assert!(pair[1] > pair[0] && (pair[1] - pair[0]) * 4 <= pair[0], "{pair:?}");
         }
         assert_eq!(upper_bound_us(BUCKETS - 1), None);
+    }
+
+    #[test]
+    fn prometheus_is_shown_every_count_once_under_a_true_bound() {
+        let mut counts = [0; BUCKETS];
+        for (bucket, count) in counts.iter_mut().enumerate() {
+            *count = 1 << (bucket % 3);
+        }
+        let shown: Vec<_> = octaves(&counts).collect();
+        assert_eq!(shown.len(), 22);
+        assert_eq!(shown.iter().map(|(_, count)| count).sum::<u64>(), counts.iter().sum::<u64>());
+        assert_eq!(shown.last().unwrap().0, None);
+        let below: u64 =
+            (0..BUCKETS).filter(|b| upper_bound_us(*b).is_some_and(|us| us <= 16)).map(|b| counts[b]).sum();
+        assert_eq!(shown[0], (Some(16), below));
     }
 
     #[test]

@@ -10,10 +10,14 @@ pub trait Label: Copy + 'static {
     fn index(self) -> usize;
     /// The word Prometheus sees.
     fn word(self) -> &'static str;
+    /// Whether it means something for that door.
+    fn is_of(self, door: &str) -> bool;
 }
 
 macro_rules! label {
-    ($(#[$doc:meta])* $name:ident = $label:literal { $($(#[$vdoc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident = $label:literal $(of $all:literal)? {
+        $($(#[$vdoc:meta])* $variant:ident => $word:literal $(of $door:literal)?),+ $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name { $($(#[$vdoc])* $variant),+ }
@@ -26,6 +30,11 @@ macro_rules! label {
             }
             fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
+            }
+            fn is_of(self, door: &str) -> bool {
+                let only: &[&str] = match self { $(Self::$variant => &[$($door)?]),+ };
+                let all: &[&str] = &[$($all)?];
+                only.iter().chain(all).all(|known| *known == door)
             }
         }
     };
@@ -69,19 +78,21 @@ label! {
         /// Too many reads of the device were in flight.
         Busy => "busy",
         /// A write of the partition is on its way; nothing cached may be shown.
-        WriteInFlight => "write_in_flight",
+        WriteInFlight => "write_in_flight" of "cql",
         /// The partition waits for a write whose outcome is unknown.
-        Quarantined => "quarantined",
+        Quarantined => "quarantined" of "cql",
+        /// The row was too large to keep when it was last read, a moment ago.
+        TooLarge => "too_large" of "cql",
         /// Joined the read of the database that another request had started.
-        Coalesced => "coalesced",
+        Coalesced => "coalesced" of "cql",
         /// The copy could not answer this request (rows of another schema or of an earlier claim, say).
-        Unusable => "unusable",
+        Unusable => "unusable" of "cql",
     }
 }
 
 label! {
     /// Why a read went to the database without a look into the cache.
-    PassReason = "reason" {
+    PassReason = "reason" of "cql" {
         /// The table's policy is `off`.
         PolicyOff => "policy_off",
         /// The table's policy is `exclusive` and this instance has no lease.
@@ -117,7 +128,7 @@ label! {
 
 label! {
     /// How much a write may touch.
-    WriteScope = "scope" {
+    WriteScope = "scope" of "cql" {
         /// Rows named by their full primary key.
         Row => "row",
         /// Whole partitions.
@@ -133,25 +144,29 @@ label! {
 
 label! {
     /// What became of a read of the database that was to fill the cache.
-    FillOutcome = "outcome" {
+    FillOutcome = "outcome" of "cql" {
         /// A row is now cached.
         Installed => "installed",
         /// That the row does not exist is now cached.
         InstalledAbsent => "installed_absent",
         /// A write came between; the answer went to the client only.
         Overtaken => "overtaken",
-        /// The engine did not take it (too large, queue full, not admitted).
+        /// The engine did not take it (its journal is full, its time was over).
         Refused => "refused",
+        /// The row is larger than what can be kept: reads of it go past the cache for a while.
+        TooLarge => "too_large",
         /// The answer may not be cached (warnings, more pages, unknown shape).
         Uncacheable => "uncacheable",
         /// The database answered with an error; the client's own request was sent instead.
         Failed => "failed",
+        /// The database took too long; the client's own request was sent instead.
+        Late => "late",
     }
 }
 
 label! {
     /// Why partitions were quarantined.
-    QuarantineReason = "reason" {
+    QuarantineReason = "reason" of "cql" {
         /// WRITE_TIMEOUT from the coordinator.
         WriteTimeout => "write_timeout",
         /// WRITE_FAILURE or CAS_WRITE_UNKNOWN from the coordinator.
@@ -169,17 +184,27 @@ label! {
     /// What a client sent.
     RequestKind = "request" {
         /// STARTUP, OPTIONS, REGISTER, AUTH_RESPONSE.
-        Session => "session",
+        Session => "session" of "cql",
         /// QUERY.
-        Query => "query",
+        Query => "query" of "cql",
         /// PREPARE.
-        Prepare => "prepare",
+        Prepare => "prepare" of "cql",
         /// EXECUTE.
-        Execute => "execute",
+        Execute => "execute" of "cql",
         /// BATCH.
-        Batch => "batch",
+        Batch => "batch" of "cql",
         /// What no server would take.
-        Malformed => "malformed",
+        Malformed => "malformed" of "cql",
+        /// A read, of however many keys, also one that touches.
+        Get => "get" of "memcache",
+        /// `set` and its kin.
+        Store => "store" of "memcache",
+        /// A removal.
+        Delete => "delete" of "memcache",
+        /// Counting up or down.
+        Arithmetic => "arithmetic" of "memcache",
+        /// `stats`, `flush_all`, `version`, what is refused and the like.
+        Other => "other" of "memcache",
     }
 }
 
@@ -190,13 +215,13 @@ label! {
         Dram => "dram",
         /// From the device.
         Flash => "flash",
-        /// Read from the database to fill the cache.
+        /// Read from the database to fill the cache; in the place of memcached, answered that there is nothing.
         Miss => "miss",
         /// A read the cache had no part in.
-        Pass => "pass",
+        Pass => "pass" of "cql",
         /// A write.
         Write => "write",
-        /// Answered by Afterglow itself (system tables, unknown prepared statements).
+        /// Answered by Afterglow itself (system tables, unknown prepared statements, `stats`).
         Local => "local",
     }
 }

@@ -22,6 +22,14 @@ macro_rules! counters {
                 }
                 sum
             }
+
+            /// What was counted since the counters were at `before`.
+            #[must_use]
+            pub fn since(&self, before: &MemcacheMetrics) -> MemcacheMetrics {
+                let since = MemcacheMetrics::default();
+                $(since.$name.add(self.$name.get().saturating_sub(before.$name.get()));)*
+                since
+            }
         }
     };
 }
@@ -85,6 +93,8 @@ counters! {
     stalled_connections,
     /// Connections cut because nothing came on them for too long.
     idle_connections,
+    /// Times that a connection with more to do let others have their turn.
+    conn_yields,
 }
 
 impl MemcacheMetrics {
@@ -192,6 +202,11 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
             "memcached_idle_connections_total",
             "Connections cut because nothing came on them for too long.",
             &sum.idle_connections,
+        ),
+        (
+            "memcached_connections_yielded_total",
+            "Times that a connection with more to do let others have their turn.",
+            &sum.conn_yields,
         ),
     ] {
         out.single(name, Kind::Counter, help, count.get());

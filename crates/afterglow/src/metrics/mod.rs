@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 pub use backend::{BackendMetrics, LeaseMetrics};
 pub use counter::{Counter, Family, Gauge};
 pub use door::DoorMetrics;
-pub use exposition::{Exposition, Kind};
+pub use exposition::{Exposition, Kind, TextFormat};
 pub use histogram::Histogram;
 pub use labels::{
     ConnectFailure, FillOutcome, Label, LeaseState, MissReason, PassReason, Path, QuarantineReason,
@@ -83,8 +83,12 @@ impl Metrics {
     }
 
     /// Shows a door's counters at zero from its start: reactors bring their shards with their first connection.
+    /// With `cql`, those of the database too.
     pub fn announce(&self, name: &'static str) {
         let _ = self.door(name);
+        if name == "cql" {
+            let _ = self.backend();
+        }
     }
 
     /// A new shard of the counters of connections to the database, for one reactor.
@@ -129,15 +133,17 @@ impl Metrics {
         self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
     }
 
-    /// All of it in Prometheus' text format.
-    pub fn render(&self) -> String {
-        let mut out = Exposition::default();
+    /// All of it as text.
+    pub fn render(&self, format: TextFormat) -> String {
+        let mut out = Exposition::new(format);
         door::expose(&self.doors.lock(), &mut out);
         memcache::expose(&self.memcache.lock(), &mut out);
         backend::expose(&self.backends.lock(), &mut out);
         self.lease.expose(&mut out);
-        let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";
-        out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
+        if !self.backends.lock().is_empty() {
+            let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";
+            out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
+        }
         process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {
             source(&mut out);

@@ -22,6 +22,10 @@ use super::{ConnectionGuard, Reactors};
 /// How long to wait after an accept failed (mostly: no descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that may wait to be accepted, as memcached has it: many clients come back at once after a restart. The standard library's
+/// sockets have 128; to listen again changes that. The system may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 1024;
+
 /// For how long an address that is in use may be that of a process that is gone.
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// Pause between two attempts to take an address.
@@ -43,16 +47,56 @@ pub struct Listener {
     address: SocketAddr,
     reactors: Reactors,
     stop: Arc<Mutex<Option<Stop>>>,
-    /// The file of a Unix socket, removed in the end.
-    file: Option<PathBuf>,
+    /// The file of a Unix socket.
+    _file: Option<SocketFile>,
 }
 
-impl Drop for Listener {
+/// An address that is ours before anybody is served there. Whoever connects meanwhile waits.
+pub struct Bound {
+    socket: StdListener,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Takes `address`; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub fn tcp(address: SocketAddr) -> Result<Self, ListenError> {
+        let failed = |source| ListenError { address: address.to_string(), source };
+        let socket = once_let_go(LETTING_GO, || StdListener::bind(address)).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(Self { socket, address })
+    }
+}
+
+/// A Unix socket that is ours before anybody is served there; its file is removed when this is dropped.
+pub struct BoundUnix {
+    socket: StdUnixListener,
+    file: SocketFile,
+}
+
+impl BoundUnix {
+    /// Makes a socket that only this user may use. One that a process left behind is replaced.
+    ///
+    /// # Errors
+    /// When something else has that name, or a process listens there.
+    pub fn at(path: &Path) -> Result<Self, ListenError> {
+        let failed = |source| ListenError { address: path.display().to_string(), source };
+        let socket = once_let_go(LETTING_GO, || bind_unix(path)).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
+        Ok(Self { socket, file: SocketFile(path.to_owned()) })
+    }
+}
+
+/// The file of a Unix socket, removed in the end.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            // Gone already is as good.
-            let _ = std::fs::remove_file(file);
-        }
+        // Gone already is as good.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -69,9 +113,16 @@ impl Listener {
         S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |source| ListenError { address: address.to_string(), source };
-        let socket = once_let_go(LETTING_GO, || StdListener::bind(address)).map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
+        Ok(Self::start_on(reactors, Bound::tcp(address)?, serve))
+    }
+
+    /// As [`Listener::start`], on an address that is bound already.
+    pub fn start_on<S, F>(reactors: &Reactors, bound: Bound, serve: S) -> Self
+    where
+        S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let Bound { socket, address } = bound;
         let (stop, stopped) = futures_channel::oneshot::channel();
         let spread = reactors.clone();
         reactors.spawn_on(0, move || async move {
@@ -81,22 +132,18 @@ impl Listener {
             }
         });
         let stop = Arc::new(Mutex::new(Some(Stop(stop))));
-        Ok(Self { address, reactors: reactors.clone(), stop, file: None })
+        Self { address, reactors: reactors.clone(), stop, _file: None }
     }
 
-    /// As [`Listener::start`], on a Unix socket that only this user may use. A socket that a process left behind is replaced.
-    ///
-    /// # Errors
-    /// When something else has that name, or a process listens there.
-    pub fn start_unix<S, F>(reactors: &Reactors, path: &Path, serve: S) -> Result<Self, ListenError>
+    /// As [`Listener::start_on`], on a Unix socket.
+    pub fn start_unix<S, F>(reactors: &Reactors, bound: BoundUnix, serve: S) -> Self
     where
         S: Fn(UnixStream, ConnectionGuard) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |source| ListenError { address: path.display().to_string(), source };
-        let socket = once_let_go(LETTING_GO, || bind_unix(path)).map_err(failed)?;
+        let BoundUnix { socket, file } = bound;
         let (stop, stopped) = futures_channel::oneshot::channel();
-        let (spread, shown) = (reactors.clone(), path.to_owned());
+        let (spread, shown) = (reactors.clone(), file.0.clone());
         reactors.spawn_on(0, move || async move {
             match UnixListener::from_std(socket) {
                 Ok(listener) => accept_unix(&listener, stopped, &spread, serve).await,
@@ -107,7 +154,7 @@ impl Listener {
         });
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
         let stop = Arc::new(Mutex::new(Some(Stop(stop))));
-        Ok(Self { address, reactors: reactors.clone(), stop, file: Some(path.to_owned()) })
+        Self { address, reactors: reactors.clone(), stop, _file: Some(file) }
     }
 
     /// Where it listens: the address asked for, with the port that the system chose in place of 0.
@@ -244,6 +291,30 @@ async fn accept_unix<S, F>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_connections_wait_to_be_accepted_as_a_fleet_makes_at_once() {
+        const CLIENTS: usize = 200;
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux");
+        let clients = CLIENTS.min(allowed.trim().parse().expect("a number"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let unix = BoundUnix::at(&path).expect("bound");
+        let tcp = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        // Beyond the backlog a TCP connection is not made, and one by a Unix socket waits for ever.
+        let waiting: Vec<_> = (0..clients)
+            .map(|_| StdStream::connect_timeout(&tcp.address, LETTING_GO).expect("room to wait in"))
+            .collect();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let waiting: io::Result<Vec<_>> = (0..clients).map(|_| StdUnixStream::connect(&path)).collect();
+            // The test may be over already.
+            let _ = tell.send(waiting);
+        });
+        let local = told.recv_timeout(Duration::from_secs(60)).expect("room to wait in").expect("connected");
+        assert_eq!((waiting.len(), local.len()), (clients, clients));
+        drop(unix);
+    }
 
     #[test]
     fn an_address_that_is_let_go_soon_is_waited_for() {

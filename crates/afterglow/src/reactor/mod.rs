@@ -20,9 +20,9 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 
 pub use flash::{FlashFile, read_flash};
-pub use listen::{ListenError, Listener};
+pub use listen::{Bound, BoundUnix, ListenError, Listener};
 pub use runtime::Driver;
-pub use wake::Wake;
+pub use wake::{Wake, yield_now};
 
 /// Starts a task on the reactor it is called from.
 type Job = Box<dyn FnOnce() + Send>;
@@ -40,6 +40,12 @@ pub struct ReactorsConfig {
 #[derive(Clone)]
 pub struct Reactors {
     inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Reactors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reactors").field("count", &self.count()).finish_non_exhaustive()
+    }
 }
 
 struct Inner {
@@ -89,7 +95,8 @@ impl Reactors {
     where
         F: Future<Output = ()> + 'static,
     {
-        let job: Job = Box::new(move || compio::runtime::spawn(make()).detach());
+        // `make` runs within the task as well: a task that panics ends alone, what panics outside of it ends the reactor.
+        let job: Job = Box::new(move || compio::runtime::spawn(async move { make().await }).detach());
         // A closed inbox means that the process is going down; whoever waits for the task sees its channel closed.
         let _ = self.inner.reactors[index].jobs.unbounded_send(job);
     }
@@ -130,10 +137,22 @@ impl Reactors {
         }
     }
 
-    /// The reactor with the fewest connections of clients, and that one more is there now until the guard is dropped.
+    /// Whether reactor `index` takes tasks. One that has ended by a panic never does again, nor does any after
+    /// [`Reactors::shutdown`].
+    fn runs(&self, index: usize) -> bool {
+        // Its thread holds the inbox.
+        !self.inner.reactors[index].jobs.is_closed()
+    }
+
+    /// Whether all reactors take tasks.
+    pub fn are_running(&self) -> bool {
+        (0..self.count()).all(|index| self.runs(index))
+    }
+
+    /// The reactor that runs and has the fewest connections of clients, and that one more is there now until the guard is dropped.
     fn place_connection(&self) -> (usize, ConnectionGuard) {
         let load = |index: &usize| self.inner.reactors[*index].connections.load(Ordering::Relaxed);
-        let index = (0..self.count()).min_by_key(load).unwrap_or(0);
+        let index = (0..self.count()).filter(|index| self.runs(*index)).min_by_key(load).unwrap_or(0);
         self.inner.reactors[index].connections.fetch_add(1, Ordering::Relaxed);
         (index, ConnectionGuard { reactors: self.clone(), index })
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use afterglow_engine::disk::memlock_hint;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
@@ -32,14 +33,19 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
     };
     let mut plain = ProactorBuilder::new();
     plain.driver_type(DriverType::IoUring);
-    if let Ok(runtime) = with(&plain) {
-        if announce {
-            tracing::info!(reason = %refused, "this kernel has no deferred io_uring completions, a plain ring is used");
+    let plain = match with(&plain) {
+        Ok(runtime) => {
+            if announce {
+                tracing::info!(reason = %refused, "this kernel has no deferred io_uring completions, a plain ring is used");
+            }
+            return Ok(runtime);
         }
-        return Ok(runtime);
-    }
+        Err(refused) => refused,
+    };
     if announce {
-        tracing::warn!(reason = %refused, "io_uring is refused here, reactors run on readiness (epoll) instead");
+        // The first may have been refused for another cause, such as a kernel that is too old for it.
+        let hint = memlock_hint(&plain).or_else(|| memlock_hint(&refused)).unwrap_or_default();
+        tracing::warn!(reason = %plain, "io_uring is refused here, reactors run on readiness (epoll) instead{hint}");
     }
     with(&readiness())
 }

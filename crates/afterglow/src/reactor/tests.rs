@@ -47,6 +47,29 @@ fn few_connections_are_spread_evenly_and_places_are_given_back() {
 }
 
 #[test]
+fn a_task_that_cannot_even_be_made_costs_nothing_else() {
+    let reactors = reactors(1, Driver::Auto);
+    reactors.spawn_on(0, || -> std::future::Ready<()> { panic!("a bug") });
+    assert_eq!(reactors.block_on(0, || async { 7 }), Some(7));
+    assert!(reactors.are_running());
+    reactors.shutdown();
+}
+
+#[test]
+fn no_connection_goes_to_a_reactor_that_has_ended() {
+    let reactors = reactors(2, Driver::Auto);
+    let listener = name_server(&reactors);
+    let ends: Job = Box::new(|| panic!("a bug outside of any task"));
+    reactors.inner.reactors[1].jobs.unbounded_send(ends).unwrap();
+    while reactors.are_running() {
+        std::thread::yield_now();
+    }
+    let mut clients: Vec<_> = (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+    assert!(clients.iter_mut().all(|client| ask_name(client) == "reactor-0"));
+    reactors.shutdown();
+}
+
+#[test]
 fn a_stopped_listener_refuses_and_what_is_connected_goes_on() {
     let reactors = reactors(1, Driver::Auto);
     let listener = name_server(&reactors);

@@ -4,6 +4,19 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
+/// Lets the reactor's other tasks run, and what has come from sockets and disks be seen.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| match std::mem::replace(&mut yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
 /// Where one task waits until a condition on shared state holds; others call [`Wake::wake`] after changing the state.
 ///
 /// One waiter at a time: a later one takes the place of the earlier.

@@ -1,17 +1,16 @@
 //! The cache as the configuration wants it.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError, disk, media::MediaError};
+use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError, Outlook, disk, media::MediaError};
 
 use super::FLASH_FILE;
 use crate::{
     config::{Config, IoChoice, Size},
-    inspect,
     metrics::{self, Metrics},
 };
 
@@ -24,11 +23,17 @@ const STEP: u64 = 4096;
 
 /// Opens the cache in `data_dir`, says what it found, and adds its figures to the metrics.
 pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Result<Arc<Cache>, OpenError> {
-    // Opening begins a new life in the state file, so what the last one left is looked at before.
-    let found = inspect::foretell(&data_dir);
     let started = std::time::Instant::now();
     let cache = Arc::new(open_when_released(engine_config(config, data_dir))?);
-    let stats = cache.stats();
+    let (stats, found) = (cache.stats(), cache.opening());
+    for cut in &found.truncated {
+        tracing::warn!(
+            "{} was truncated: {} of its {} bytes were left, what it lost is a miss",
+            cut.path.display(),
+            cut.left,
+            cut.size
+        );
+    }
     tracing::info!(
         "cache opened in {} ms, {found}; {} of flash in {} segments, {} free; of {} of memory {} are index, for {} \
          objects on flash",
@@ -72,6 +77,11 @@ fn is_device_in_use(error: &OpenError) -> bool {
     )
 }
 
+/// Sees whether it could be opened, and how large its parts would be; changes nothing.
+pub(super) fn look(config: &Config, data_dir: &Path) -> Result<Outlook, OpenError> {
+    afterglow_engine::look(&engine_config(config, data_dir.to_path_buf()))
+}
+
 fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config {
     let default =
         || vec![DeviceConfig { path: data_dir.join(FLASH_FILE), size: whole_steps(config.flash_size) }];
@@ -85,6 +95,7 @@ fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config
     let buffers = if config.has_memcache() { config.buffers().get() } else { 0 };
     engine.memory = config.memory.get() - buffers;
     engine.write_budget = config.write_budget.map(Size::get);
+    engine.discard = config.discard_cache;
     engine.io = match config.io {
         IoChoice::Auto => IoEngine::Auto,
         IoChoice::Uring => IoEngine::Uring,

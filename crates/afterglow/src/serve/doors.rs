@@ -1,5 +1,9 @@
 //! The doors that the configuration wants open.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,12 +13,37 @@ use afterglow_memcache::auth::Users;
 use super::{PLANS_FILE, ServeError};
 use crate::{
     config::{Config, DurabilityChoice, LivePolicies},
-    door::cql::cached::{Cached, CachedConfig, Keeping},
+    door::cql::cached::{Cached, CachedConfig, Keeping, Times},
     door::cql::{CqlDoor, CqlDoorConfig},
-    door::memcache::{DoorAddress, MemcacheDoor, MemcacheDoorConfig, Tls},
+    door::memcache::{DoorAddress, MemcacheDoor, MemcacheDoorConfig, Sockets, Tls},
     metrics::Metrics,
-    reactor::Reactors,
+    reactor::{Bound, Reactors},
 };
+
+/// What the doors need of this machine, had before the cache is opened: a start that fails for the want of it costs no warmth.
+pub(super) struct Entrances {
+    cql: Option<Bound>,
+    sockets: Sockets,
+    tls: Option<Tls>,
+    users: Option<Users>,
+}
+
+impl Entrances {
+    /// Reads the files and takes the addresses; these only when `bind`.
+    pub(super) fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
+        let tls = match (&config.memcache_tls_cert, &config.memcache_tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::open(certificates, key)?),
+            _ => None,
+        };
+        let users = config.memcache_auth_file.as_deref().map(read_users).transpose()?;
+        let (mut cql, mut sockets) = (None, Sockets::default());
+        if bind {
+            cql = config.cql.map(Bound::tcp).transpose()?;
+            sockets = Sockets::bind(config.memcache, config.memcache_unix.as_deref())?;
+        }
+        Ok(Self { cql, sockets, tls, users })
+    }
+}
 
 /// The open doors.
 pub(super) struct Doors {
@@ -26,18 +55,25 @@ impl Doors {
     /// Opens what is configured.
     pub(super) fn open(
         config: &Config,
+        entrances: Entrances,
         cache: &Arc<Cache>,
         policies: &Arc<LivePolicies>,
         metrics: &Arc<Metrics>,
         reactors: &Reactors,
     ) -> Result<Self, ServeError> {
+        let Entrances { cql, sockets, tls, users } = entrances;
         let memcache = match config.has_memcache() {
-            true => Some(MemcacheDoor::start(memcache(config, cache, metrics)?, cache, reactors)?),
+            true => {
+                let door = memcache(config, tls, users, cache, metrics);
+                Some(MemcacheDoor::start_on(sockets, door, cache, reactors)?)
+            }
             false => None,
         };
-        let cql = match config.cql {
-            Some(listen) => Some(open_cql(config, listen, cache, policies, metrics, reactors)?),
-            None => None,
+        let cql = match (cql, config.cql) {
+            (Some(bound), Some(listen)) => {
+                Some(open_cql(config, (bound, listen), cache, policies, metrics, reactors)?)
+            }
+            _ => None,
         };
         Ok(Doors { cql, memcache })
     }
@@ -57,6 +93,20 @@ impl Doors {
         all
     }
 
+    /// SIGHUP: reads the users of the memcache door again. They stay as they are when the file is wrong.
+    pub(super) fn reload_users(&self, config: &Config) {
+        let (Some(door), Some(path)) = (&self.memcache, &config.memcache_auth_file) else { return };
+        match read_users(path) {
+            Ok(users) => {
+                door.set_users(users);
+                tracing::info!("SIGHUP: the users of the memcache door were read again");
+            }
+            Err(error) => {
+                tracing::error!("SIGHUP: the users of the memcache door stay as they were: {error}")
+            }
+        }
+    }
+
     /// Lets requests under way be answered, for at most `timeout`, and closes; false when some were cut off.
     pub(super) fn close(self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
@@ -73,7 +123,7 @@ impl Doors {
 
 fn open_cql(
     config: &Config,
-    listen: std::net::SocketAddr,
+    (bound, listen): (Bound, std::net::SocketAddr),
     cache: &Arc<Cache>,
     policies: &Arc<LivePolicies>,
     metrics: &Arc<Metrics>,
@@ -85,6 +135,7 @@ fn open_cql(
         policies: policies.clone(),
         restart_grace: config.restart_grace.get(),
         unknown_outcome_hold: config.unknown_outcome_hold.get(),
+        times: Times::default(),
     })?;
     let door = CqlDoorConfig {
         listen,
@@ -96,34 +147,43 @@ fn open_cql(
         metrics: metrics.clone(),
         router: cached.router(),
     };
-    let door = CqlDoor::start(door, reactors)?;
+    let door = CqlDoor::start_on(bound, door, reactors);
     let keeping = cached.keep(&door);
     Ok((door, keeping))
 }
 
+/// Who may use the memcache door. As the file holds passwords, nobody but its owner may read it.
+fn read_users(path: &Path) -> Result<Users, ServeError> {
+    let unusable = |why: String| ServeError::Users { path: path.to_owned(), why };
+    let mut file = File::open(path).map_err(|error| unusable(error.to_string()))?;
+    let mode = file.metadata().map_err(|error| unusable(error.to_string()))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(unusable(format!("others may read it (mode {mode:03o}): `chmod 600` it")));
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(|error| unusable(error.to_string()))?;
+    Users::parse(&text).map_err(|error| unusable(error.to_string()))
+}
+
 fn memcache(
     config: &Config,
+    tls: Option<Tls>,
+    users: Option<Users>,
     cache: &Cache,
     metrics: &Arc<Metrics>,
-) -> Result<MemcacheDoorConfig, ServeError> {
-    let tls = match (&config.memcache_tls_cert, &config.memcache_tls_key) {
-        (Some(certificates), Some(key)) => Some(Tls::open(certificates, key)?),
-        _ => None,
-    };
-    let users = config.memcache_auth_file.as_ref().map(|path| {
-        let unusable = |why: String| ServeError::Users { path: path.clone(), why };
-        let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-        Users::parse(&text).map_err(|error| unusable(error.to_string()))
-    });
-    Ok(MemcacheDoorConfig {
+) -> MemcacheDoorConfig {
+    MemcacheDoorConfig {
         listen: config.memcache,
         unix: config.memcache_unix.clone(),
         tls,
-        users: users.transpose()?,
+        users,
         max_connections: config.memcache_connections.get(),
         idle_timeout: config.memcache_idle_timeout.map(|timeout| timeout.get()),
         max_item: max_item(config, cache),
         buffers: usize::try_from(config.buffers().get()).unwrap_or(usize::MAX),
+        memory: config.memory.get(),
+        flush_enabled: !config.memcache_no_flush,
+        dump_enabled: !config.memcache_no_dump,
         durability: match config.memcache_durability {
             DurabilityChoice::WriteBack => Durability::WriteBack,
             DurabilityChoice::WriteThrough => Durability::WriteThrough,
@@ -131,7 +191,7 @@ fn memcache(
         },
         data_dir: config.data_dir.clone(),
         metrics: metrics.clone(),
-    })
+    }
 }
 
 /// What is configured, or less where segments are small.

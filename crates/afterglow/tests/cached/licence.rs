@@ -7,7 +7,7 @@ use afterglow_engine::IntentTable;
 use afterglow_workload::fake_backend::{FakeBackend, Faults, Kind};
 use tempfile::TempDir;
 
-use crate::node::{House, Setup, database, wait_until};
+use crate::node::{House, Setup, database, direct, wait_until};
 
 #[test]
 fn a_bounded_row_is_read_again_once_the_bound_is_over() {
@@ -56,6 +56,17 @@ fn a_second_instance_passes_exclusive_tables_through_and_takes_over_when_the_fir
     let before = database.reads();
     assert_eq!(client.value("a").as_deref(), Some("2"));
     assert_eq!(database.reads() - before, 1, "another instance held the lease in between");
+}
+
+#[test]
+fn a_lease_that_has_run_out_is_not_shown_as_held() {
+    let House { node, database, directory: _directory } = House::with("ks.*=exclusive", |setup| {
+        setup.times.lease = Duration::from_secs(2);
+        setup.times.margin = Duration::from_millis(500);
+    });
+    drop(database);
+    node.wait_for_lease("waiting");
+    assert_eq!(node.count(&["afterglow_lease_state", "state=\"held\""]), 0);
 }
 
 #[test]
@@ -200,4 +211,34 @@ fn faults_of_the_database_reach_the_client_as_they_are_and_nothing_else_does() {
     let error = client.try_run("SELECT nothing FROM ks.t WHERE k = 'a'").unwrap_err();
     assert!(error.to_string().contains("Undefined column name nothing"), "{error}");
     assert_eq!(house.node.count(&["afterglow_errors_total"]), 0);
+}
+
+#[test]
+fn a_change_of_the_schema_that_was_told_empties_nothing_when_the_connection_is_lost_then() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.run("CREATE TABLE ks.more (k text PRIMARY KEY, v text)");
+    // A change that is told too early is caught by this: the schema is then still being read once more.
+    let system_delay = Duration::from_millis(20);
+    house.database.set_faults(Faults { system_delay, late_events: true, ..Faults::default() });
+    for round in 0..3 {
+        wait_until("the row is cached", || house.reads(|| client.value("a")).0 == 0);
+        client.run(&format!("ALTER TABLE ks.more ADD c{round} text"));
+        let (reads, _) = house.reads(|| client.value("a"));
+        assert_eq!(reads, 0, "a control connection has told of the change");
+        // The new control connection has seen the version when it reads the schema.
+        let held = house.database.hold(Kind::Schema);
+        house.database.hang_up();
+        held.wait_for(1);
+        house.database.set_faults(Faults { system_delay, late_events: false, ..Faults::default() });
+        direct(&house.database, &format!("CREATE TABLE ks.new{round} (k text PRIMARY KEY, v text)"));
+        drop(held);
+        // Who knows a table that is made meanwhile has read the schema, and is told of changes.
+        let read = format!("SELECT v FROM ks.new{round} WHERE k = 'a'");
+        wait_until("the schema is known again", || {
+            house.reads(|| client.try_run(&read).is_ok()) == (0, true)
+        });
+        house.database.set_faults(Faults { system_delay, late_events: true, ..Faults::default() });
+    }
+    assert_eq!(house.node.count(&["afterglow_misses_total", "killed"]), 0);
 }

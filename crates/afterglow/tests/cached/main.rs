@@ -4,8 +4,10 @@
 
 mod accounts;
 mod forever;
+mod holders;
 mod licence;
 mod node;
 mod orders;
 mod reads;
+mod silent;
 mod writes;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow::config::{HostPort, LivePolicies, TablePolicies};
-use afterglow::door::cql::cached::{Cached, CachedConfig, Keeping};
+use afterglow::door::cql::cached::{Cached, CachedConfig, Keeping, Times};
 use afterglow::door::cql::{CqlDoor, CqlDoorConfig};
 use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
@@ -51,7 +51,6 @@ fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
 /// comes in between unless a test makes it.
 pub fn database() -> FakeBackend {
     let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
-    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
     let lease = create_keyspace("datacenter1", 1);
     for text in [
         &lease,
@@ -61,9 +60,15 @@ pub fn database() -> FakeBackend {
         "CREATE TABLE ks.other (k text PRIMARY KEY, v text)",
         "CREATE TABLE ks.wide (k text, c int, v text, PRIMARY KEY (k, c))",
     ] {
-        direct.query(text, Consistency::One).unwrap();
+        direct(&database, text);
     }
     database
+}
+
+/// Runs a statement past Afterglow.
+pub fn direct(database: &FakeBackend, text: &str) {
+    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
+    direct.query(text, Consistency::One).unwrap();
 }
 
 /// A running Afterglow.
@@ -89,6 +94,7 @@ pub struct Setup {
     pub policy: &'static str,
     pub restart_grace: Duration,
     pub hold: Duration,
+    pub times: Times,
     /// Where to listen; port 0: anywhere.
     pub listen: SocketAddr,
     /// Our own user and password, in a file.
@@ -103,6 +109,7 @@ impl Setup {
             policy,
             restart_grace: Duration::from_secs(60),
             hold: Duration::from_secs(600),
+            times: Times::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: None,
         }
@@ -134,6 +141,7 @@ impl Setup {
             policies,
             restart_grace: self.restart_grace,
             unknown_outcome_hold: self.hold,
+            times: self.times,
         })
         .unwrap();
         let config = CqlDoorConfig {
@@ -168,7 +176,7 @@ impl Node {
 
     /// The sum of the samples whose line has all these parts.
     pub fn count(&self, parts: &[&str]) -> u64 {
-        let text = self.metrics.render();
+        let text = self.metrics.render(Default::default());
         let matching =
             text.lines().filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
         matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
@@ -239,12 +247,16 @@ impl Client {
     }
 
     pub fn execute(&mut self, prepared: &Prepared, values: &[&str]) -> Vec<OwnedRow> {
+        self.try_execute(prepared, values).unwrap()
+    }
+
+    pub fn try_execute(&mut self, prepared: &Prepared, values: &[&str]) -> Result<Vec<OwnedRow>, CqlError> {
         let mut bound = ValuesBuilder::positional();
         for value in values {
             bound.push(Value::Bytes(value.as_bytes()));
         }
         let params = QueryParams { values: bound.view(), ..QueryParams::new(Consistency::LocalQuorum) };
-        self.0.execute(prepared, &params).unwrap()
+        self.0.execute(prepared, &params)
     }
 
     /// `v` of a row of `ks.t`.

@@ -129,3 +129,27 @@ fn a_table_that_is_switched_off_is_never_cached() {
     let (reads, _) = house.reads(|| (0..3).for_each(|_| drop(client.value("a"))));
     assert_eq!(reads, 3);
 }
+
+#[test]
+fn a_row_too_large_to_keep_is_read_whole_once_and_then_only_as_asked() {
+    for policy in ["ks.*=exclusive", "ks.*=max-staleness=1h"] {
+        let house = House::new(policy);
+        let mut client = house.node.client(Version::V5);
+        let insert = client.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)");
+        let fills = || house.node.count(&["afterglow_fills_total"]);
+        let passed = || house.node.count(&["afterglow_misses_total", "too_large"]);
+        // A value of that length is more than the format of the cache can hold.
+        client.execute(&insert, &["a", &"x".repeat(17 << 20)]);
+        let (fills_before, read) = (fills(), "SELECT k FROM ks.t WHERE k = 'a'");
+        let (reads, ()) =
+            house.reads(|| (0..5).for_each(|_| assert_eq!(one_text(client.run(read)).as_deref(), Some("a"))));
+        assert_eq!((fills() - fills_before, passed(), reads), (1, 4, 5), "{policy}");
+        assert_eq!(house.node.count(&["afterglow_fills_total", "too_large"]), 1, "{policy}");
+        // Small again: cached again.
+        client.put("a", "1");
+        assert_eq!(client.value("a").as_deref(), Some("1"));
+        let (reads, value) = house.reads(|| client.value("a"));
+        assert_eq!((reads, value.as_deref()), (0, Some("1")), "{policy}");
+        assert_eq!((fills() - fills_before, passed()), (2, 4), "{policy}");
+    }
+}

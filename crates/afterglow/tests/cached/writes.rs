@@ -157,6 +157,34 @@ fn a_column_that_is_added_shows_at_once_and_moves_no_other() {
     }
 }
 
+#[test]
+fn a_client_that_does_not_take_on_new_columns_prepares_again_once_and_has_hits() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let star = "SELECT * FROM ks.t WHERE k = ?";
+    let mut read = client.prepare(star);
+    client.put("a", "1");
+    for column in ["early", "late"] {
+        client.run(&format!("ALTER TABLE ks.t ADD {column} text"));
+        let mut unprepared = 0;
+        wait_until("it is asked to prepare again", || {
+            unprepared += u32::from(client.try_execute(&read, &["a"]).is_err());
+            unprepared > 0
+        });
+        // A driver with many requests under way hears it of one of them.
+        for _ in 0..3 {
+            assert_eq!(client.execute(&read, &["a"])[0][0], text("a"));
+        }
+        read = client.prepare(star);
+        let hits = house.node.hits();
+        wait_until("it has hits", || {
+            client.execute(&read, &["a"]);
+            house.node.hits() > hits
+        });
+        assert_eq!(house.node.count(&["afterglow_errors_total"]), if column == "early" { 1 } else { 2 });
+    }
+}
+
 fn text(value: &str) -> Option<Vec<u8>> {
     Some(value.as_bytes().to_vec())
 }

@@ -60,6 +60,12 @@ impl Ask {
         }
     }
 
+    /// Answers a traced request with the id of its trace.
+    pub fn reply_traced(&self, trace: [u8; 16], opcode: Opcode, body: &[u8]) {
+        let header = Header::new(self.version(), self.envelope.header.stream, opcode);
+        self.push(&Header { flags: Flags::TRACING, ..header }, &[&trace[..], body].concat());
+    }
+
     /// Sends an event on the connection of this request.
     pub fn event(&self, body: &[u8]) {
         self.push(&Header::new(self.version(), -1, Opcode::Event), body);
@@ -343,6 +349,24 @@ impl Client {
     pub fn encode(&mut self, stream: i16, opcode: Opcode, body: &[u8]) -> Vec<u8> {
         self.encoder.push(&Header::new(self.version, stream, opcode), body);
         self.encoder.take()
+    }
+
+    /// Many requests as one piece.
+    pub fn encode_all<'a>(
+        &mut self,
+        opcode: Opcode,
+        requests: impl Iterator<Item = (i16, &'a [u8])>,
+    ) -> Vec<u8> {
+        for (stream, body) in requests {
+            self.encoder.push(&Header::new(self.version, stream, opcode), body);
+        }
+        self.encoder.take()
+    }
+
+    /// Sends a request with flags.
+    pub fn send_flagged(&mut self, stream: i16, flags: Flags, opcode: Opcode, body: &[u8]) {
+        self.encoder.push(&Header { flags, ..Header::new(self.version, stream, opcode) }, body);
+        self.stream.write_all(&self.encoder.take()).unwrap();
     }
 
     pub fn send(&mut self, stream: i16, opcode: Opcode, body: &[u8]) {

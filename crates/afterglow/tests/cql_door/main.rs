@@ -1,6 +1,8 @@
 //! The CQL door between a client that sees every byte and a database that does what a test says.
 
+mod bounds;
 mod fake;
+mod keyspaces;
 mod logins;
 mod nodes;
 mod prepared;
@@ -20,7 +22,7 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Compression, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
-use fake::{Ask, Client, Fake, error_of, text_of};
+use fake::{Ask, Client, Fake, TEXT, error_of, rows, text_of};
 
 /// A door on its own reactors; drained at the end.
 struct Proxy {
@@ -456,6 +458,36 @@ fn drivers_are_shown_this_proxy_and_no_other_node() {
     for table in ["peers", "peers_v2"] {
         client.query(1, &format!("SELECT peer FROM system.{table}"));
         assert!(client.receive().body.ends_with(&[0; 4]), "no rows in {table}");
+    }
+}
+
+#[test]
+fn a_traced_query_of_a_system_table_has_a_trace_and_the_rows_that_drivers_are_shown() {
+    const TRACE: [u8; 16] = [9; 16];
+    let fake = Fake::start(Version::V5, |ask| {
+        let traced = ask.envelope.header.flags.contains(Flags::TRACING);
+        if traced && ask.text.contains("system.local") {
+            // Of a row that no driver may see.
+            ask.reply_traced(TRACE, Opcode::Result, &rows(ask.version(), &[("v", TEXT)], &[&[b"theirs"]]));
+        } else if traced {
+            let mut error = Vec::new();
+            ErrorBody::new(ErrorCode::Overloaded, "not now").encode(&mut error);
+            ask.reply_traced(TRACE, Opcode::Error, &error);
+        }
+        traced
+    });
+    let proxy = Proxy::before(fake.address);
+    for version in [Version::V4, Version::V5] {
+        let mut client = proxy.client(version);
+        let mut ask = |text: &str| {
+            let body = client.query_body(text);
+            client.send_flagged(1, Flags::TRACING, Opcode::Query, &body);
+            let answer = client.receive();
+            assert!(answer.header.flags.contains(Flags::TRACING) && answer.body.starts_with(&TRACE));
+            answer
+        };
+        assert_eq!(text_of(&ask("SELECT cluster_name FROM system.local")), "fake");
+        assert_eq!(error_of(&ask("SELECT peer FROM system.peers")).1, "not now");
     }
 }
 

@@ -58,6 +58,14 @@ impl Compression {
         (packed.len() < body.len()).then_some(packed)
     }
 
+    /// How long a compressed body says it was, as soon as its first bytes are there.
+    pub(super) fn claimed(self, packed: &[u8]) -> Option<usize> {
+        match self {
+            Compression::Lz4 => packed.first_chunk().map(|length| u32::from_be_bytes(*length) as usize),
+            Compression::Snappy => snap::raw::decompress_len(packed).ok(),
+        }
+    }
+
     /// A compressed body as it was, which must be no longer than `max`.
     pub(super) fn unpack(self, packed: &[u8], max: usize) -> Result<Vec<u8>, ProtocolError> {
         match self {

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::DEFAULT_MAX_ENVELOPE;
 use super::compression::{Compression, unpack_block};
 use super::header::{Direction, Envelope, Flags, HEADER_LEN, Header, Version};
-use super::reassembly::Reassembly;
+use super::reassembly::{Assembled, Reassembly};
 use super::refusal::{FrameError, Head, Rules, Skipping, check_version};
 use super::segment::{MAX_PAYLOAD, TRAILER_LEN, Wrapped, check_payload};
 use crate::error::ProtocolError;
@@ -32,6 +32,8 @@ pub struct Decoder {
     segments: Option<Reassembly>,
     /// A bare envelope that is being skipped.
     skipping: Option<Skipping>,
+    /// What the envelope that is held takes.
+    held: Option<usize>,
     /// The error that ended this connection.
     failed: Option<FrameError>,
 }
@@ -51,18 +53,58 @@ impl Decoder {
         let rules = Rules {
             direction,
             max_envelope: DEFAULT_MAX_ENVELOPE,
+            unasked: usize::MAX,
+            admitted: 0,
             highest: Version::MAX,
             version: None,
             segments: false,
             compression: None,
         };
-        Self { rules, input: BytesMut::new(), segments: None, skipping: None, failed: None }
+        Self { rules, input: BytesMut::new(), segments: None, skipping: None, held: None, failed: None }
     }
 
     /// Sets how long an envelope, header included, may be. Longer ones are skipped, with a non-fatal error.
     pub fn with_max_envelope(mut self, bytes: usize) -> Self {
         self.rules.max_envelope = bytes.max(HEADER_LEN);
         self
+    }
+
+    /// As [`with_max_envelope`](Self::with_max_envelope), for the envelopes to come.
+    pub fn set_max_envelope(&mut self, bytes: usize) {
+        self.rules.max_envelope = bytes.max(HEADER_LEN);
+    }
+
+    /// Holds envelopes that take more memory than that: [`next_envelope`](Self::next_envelope) gives `None`, whatever
+    /// is fed, until the envelope is admitted or refused.
+    pub fn hold_above(&mut self, bytes: usize) {
+        self.rules.unasked = bytes;
+    }
+
+    /// How much memory the envelope that is held takes, as it came and as it was before it was compressed. It is known
+    /// from the envelope's first bytes: next to nothing of it has been kept so far.
+    pub fn held(&self) -> Option<usize> {
+        self.held
+    }
+
+    /// Takes in the envelope that is held.
+    pub fn admit(&mut self) {
+        self.rules.admitted = self.held.take().unwrap_or(0);
+    }
+
+    /// Skips the envelope that is held. Once it is gone, `next_envelope` gives the error, which is not fatal.
+    pub fn refuse(&mut self, error: ProtocolError) {
+        if self.held.take().is_none() {
+            return;
+        }
+        match &mut self.segments {
+            Some(segments) => segments.refuse_spanning(error),
+            None => {
+                let Some(bytes) = self.input.first_chunk::<HEADER_LEN>() else { return };
+                let head = Head::read(bytes);
+                let then = self.rules.refuse(&head, error);
+                self.skipping = Some(Skipping { left: head.total(), then });
+            }
+        }
     }
 
     /// The highest version that is spoken, for what is told to clients that come with a higher one.
@@ -108,10 +150,16 @@ impl Decoder {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        if self.held.is_some() {
+            return Ok(None);
+        }
         let next = match &mut self.segments {
-            Some(segments) => next_in_segments(&mut self.input, segments, &self.rules),
+            Some(segments) => next_in_segments(&mut self.input, segments, &self.rules, &mut self.held),
             None => self.next_bare(),
         };
+        if !matches!(next, Ok(None)) {
+            self.rules.admitted = 0;
+        }
         if let Err(error) = &next
             && error.fatal
         {
@@ -141,12 +189,29 @@ impl Decoder {
             Ok(header) => header,
             Err(then) => return self.skip(Skipping { left: head.total(), then }),
         };
-        if self.input.len() < head.total() {
+        let takes = head.total() + self.claimed(&header);
+        if self.rules.holds(takes) {
+            self.held = Some(takes);
             return Ok(None);
         }
-        let mut body = self.input.split_to(head.total()).freeze();
-        body.advance(HEADER_LEN);
+        if self.input.len() < head.total() {
+            // At once and no more than that: a buffer that doubles would take twice as much.
+            self.input.reserve(head.total() - self.input.len());
+            return Ok(None);
+        }
+        let body = take_body(&mut self.input, &head);
         self.unpack(header, body).map(Some).map_err(|error| self.rules.refuse(&head, error))
+    }
+
+    /// How long the envelope that the input starts with says its body was before it was compressed. Nothing, where it
+    /// would be refused for that.
+    fn claimed(&self, header: &Header) -> usize {
+        let compressed = header.flags.contains(Flags::COMPRESSED) && !header.version.has_segments();
+        let claimed = match self.rules.compression {
+            Some(compression) if compressed => compression.claimed(&self.input[HEADER_LEN..]),
+            _ => None,
+        };
+        claimed.filter(|length| *length <= self.rules.max_envelope).unwrap_or(0)
     }
 
     /// The envelope as it was before its sender compressed it. Without an algorithm the flag means nothing.
@@ -171,20 +236,55 @@ impl Decoder {
     }
 }
 
+/// Of so many bytes of input, an envelope that is much shorter is copied: else a small request that takes long would keep
+/// all that came with it.
+const WORTH_A_COPY: usize = 16 * 1024;
+
+/// Whether an envelope out of so many bytes is to be a copy.
+pub(super) fn is_to_be_copied(length: usize, of: usize) -> bool {
+    of > WORTH_A_COPY && length < of / 4
+}
+
+/// The body of the whole envelope that the input starts with.
+fn take_body(input: &mut BytesMut, head: &Head) -> Bytes {
+    let total = head.total();
+    if is_to_be_copied(total, input.len()) {
+        let body = Bytes::copy_from_slice(&input[HEADER_LEN..total]);
+        input.advance(total);
+        return body;
+    }
+    let mut body = input.split_to(total).freeze();
+    if total > WORTH_A_COPY {
+        // Or the room for a large envelope would be kept for the small ones that follow.
+        *input = BytesMut::from(&input[..]);
+    }
+    body.advance(HEADER_LEN);
+    body
+}
+
 fn next_in_segments(
     input: &mut BytesMut,
     segments: &mut Reassembly,
     rules: &Rules,
+    held: &mut Option<usize>,
 ) -> Result<Option<Envelope>, FrameError> {
     loop {
         if let Some(envelope) = segments.next_contained(rules)? {
             return Ok(Some(envelope));
         }
+        match segments.assemble(rules)? {
+            Assembled::Whole(envelope) => return Ok(Some(envelope)),
+            Assembled::Held(takes) => {
+                *held = Some(takes);
+                return Ok(None);
+            }
+            Assembled::Partly => {}
+        }
         let Some((header, payload)) = next_segment(input, rules)? else { return Ok(None) };
         if header.self_contained {
             segments.contain(payload);
-        } else if let Some(envelope) = segments.span(&payload, rules)? {
-            return Ok(Some(envelope));
+        } else {
+            segments.span(&payload, rules)?;
         }
     }
 }

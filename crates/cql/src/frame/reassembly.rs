@@ -2,18 +2,34 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::decoder::is_to_be_copied;
 use super::header::{Envelope, HEADER_LEN};
 use super::refusal::{FrameError, Head, Rules, Skipping};
+use crate::error::ProtocolError;
 
 /// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that
 /// spans segments.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     contained: Bytes,
+    /// How long `contained` was at first.
+    segment_len: usize,
     /// How many envelopes of `contained` were refused since the last good one.
     refused_in_a_row: u32,
     spanning: BytesMut,
     skipping: Option<Skipping>,
+    /// The envelope in `spanning` is to be skipped, with this error.
+    refused: Option<ProtocolError>,
+}
+
+/// What there is of an envelope that spans segments.
+pub(super) enum Assembled {
+    /// All of it.
+    Whole(Envelope),
+    /// Its header, which says that it takes so much memory.
+    Held(usize),
+    /// Not enough, or nothing.
+    Partly,
 }
 
 const BEYOND_END: &str = "Segment goes on after the end of the envelope it is a part of";
@@ -27,6 +43,7 @@ impl Reassembly {
     /// Takes in the payload of a self-contained segment, once [`next_contained`](Self::next_contained) gave
     /// everything of the one before.
     pub fn contain(&mut self, payload: Bytes) {
+        self.segment_len = payload.len();
         self.contained = payload;
         self.refused_in_a_row = 0;
     }
@@ -48,6 +65,9 @@ impl Reassembly {
         }
         self.refused_in_a_row = 0;
         body.advance(HEADER_LEN);
+        if is_to_be_copied(head.total(), self.segment_len) {
+            body = Bytes::copy_from_slice(&body);
+        }
         Ok(Some(Envelope { header, body }))
     }
 
@@ -58,42 +78,65 @@ impl Reassembly {
         FrameError { fatal: self.refused_in_a_row > 1, ..refusal }
     }
 
-    /// Takes in a part of an envelope that spans segments; gives the envelope when it is whole.
-    pub fn span(&mut self, part: &[u8], rules: &Rules) -> Result<Option<Envelope>, FrameError> {
-        if let Some(skipping) = self.skipping.take() {
-            return self.skip(skipping, part.len(), rules);
+    /// Takes in a part of an envelope that spans segments.
+    pub fn span(&mut self, part: &[u8], rules: &Rules) -> Result<(), FrameError> {
+        match self.skipping.take() {
+            Some(skipping) => self.skip(skipping, part.len(), rules),
+            None => {
+                self.spanning.extend_from_slice(part);
+                Ok(())
+            }
         }
-        self.spanning.extend_from_slice(part);
+    }
+
+    /// The envelope that spans segments, when it is whole.
+    pub fn assemble(&mut self, rules: &Rules) -> Result<Assembled, FrameError> {
         let have = self.spanning.len();
-        let Some(bytes) = self.spanning.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let Some(bytes) = self.spanning.first_chunk::<HEADER_LEN>() else { return Ok(Assembled::Partly) };
         let head = Head::read(bytes);
         rules.check_sign(&head)?;
+        if let Some(error) = self.refused.take() {
+            return self.skip_spanning(&head, rules.refuse(&head, error), rules);
+        }
         let header = match rules.accept(&head) {
             Ok(header) => header,
-            Err(then) if rules.is_too_long(&head) => {
-                self.spanning = BytesMut::new();
-                return self.skip(Skipping { left: head.total(), then }, have, rules);
-            }
+            Err(then) if rules.is_too_long(&head) => return self.skip_spanning(&head, then, rules),
             // The parts that follow a header like that cannot be trusted to belong to it.
             Err(refusal) => return Err(refusal.fatal()),
         };
+        if rules.holds(head.total()) {
+            return Ok(Assembled::Held(head.total()));
+        }
         if have < head.total() {
-            return Ok(None);
+            self.spanning.reserve(head.total() - have);
+            return Ok(Assembled::Partly);
         }
         if have > head.total() {
             return Err(rules.fatal(BEYOND_END));
         }
         let mut body = std::mem::take(&mut self.spanning).freeze();
         body.advance(HEADER_LEN);
-        Ok(Some(Envelope { header, body }))
+        Ok(Assembled::Whole(Envelope { header, body }))
     }
 
-    fn skip(
+    /// Has the envelope that spans segments skipped, with that error.
+    pub fn refuse_spanning(&mut self, error: ProtocolError) {
+        self.refused = Some(error);
+    }
+
+    /// Drops what there is of an envelope and skips the rest.
+    fn skip_spanning(
         &mut self,
-        mut skipping: Skipping,
-        part: usize,
+        head: &Head,
+        then: FrameError,
         rules: &Rules,
-    ) -> Result<Option<Envelope>, FrameError> {
+    ) -> Result<Assembled, FrameError> {
+        let have = std::mem::take(&mut self.spanning).len();
+        self.skip(Skipping { left: head.total(), then }, have, rules)?;
+        Ok(Assembled::Partly)
+    }
+
+    fn skip(&mut self, mut skipping: Skipping, part: usize, rules: &Rules) -> Result<(), FrameError> {
         if skipping.skip(part) < part {
             return Err(rules.fatal(BEYOND_END));
         }
@@ -101,6 +144,6 @@ impl Reassembly {
             return Err(skipping.then);
         }
         self.skipping = Some(skipping);
-        Ok(None)
+        Ok(())
     }
 }

@@ -83,6 +83,10 @@ pub(super) struct Rules {
     pub direction: Direction,
     /// How long they may be, header included.
     pub max_envelope: usize,
+    /// How much memory they may take without being admitted.
+    pub unasked: usize,
+    /// How much the next one may take: it was admitted.
+    pub admitted: usize,
     /// The highest version that is spoken.
     pub highest: Version,
     /// The version they must have, once it is agreed upon.
@@ -107,6 +111,11 @@ impl Rules {
     /// How segments are written.
     pub fn segment_format(&self) -> Format {
         if self.compression == Some(Compression::Lz4) { Format::Lz4 } else { Format::Plain }
+    }
+
+    /// Whether an envelope that takes so much memory waits to be admitted.
+    pub fn holds(&self, takes: usize) -> bool {
+        takes > self.unasked.max(self.admitted)
     }
 
     /// Whether an envelope is longer than allowed.

@@ -18,13 +18,17 @@
 //!   install must be short-lived.
 //! - A read joins a fill that is on its way only if no write has begun since the fill started: every write
 //!   acknowledged before the read came is then older than the fill's own read of the database.
+//! - It joins none that has taken long: the node that was asked may be gone, and who comes again must not meet the same silence.
+//!   So several fills of a row may be on their way, and what one installs, no older one replaces.
 //!
-//! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe.
+//! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then the rows that are too large.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+
+use super::too_large::TooLarge;
 
 /// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the token.
 pub const SLOTS: u32 = 1 << SLOT_BITS;
@@ -32,6 +36,9 @@ pub const SLOTS: u32 = 1 << SLOT_BITS;
 pub const SLOT_BITS: u32 = 20;
 const SLOTS_PER_STRIPE: u32 = 1 << 10;
 const STRIPES: u32 = SLOTS / SLOTS_PER_STRIPE;
+
+/// A fill that is older than this leads nobody any more: most take a hundredth of it.
+const JOINED_FOR: Millis = 1_000;
 
 /// Milliseconds of a clock that never steps back and counts while the machine sleeps.
 pub type Millis = u64;
@@ -76,6 +83,8 @@ pub enum Bypass {
     WriteInFlight,
     /// The outcome of an earlier write is unknown.
     Quarantined,
+    /// The row was too large to keep a moment ago, and no write has begun since.
+    TooLarge,
 }
 
 /// What a missing read shall do.
@@ -90,10 +99,12 @@ pub enum Join<W> {
 
 /// What became of a finished fill.
 pub struct Finished<W> {
-    /// Whether the value was installed. False if a write began since the fill did.
+    /// Whether the value was installed. False if a write began since the fill did, or a younger fill has installed.
     pub installed: bool,
     /// Reads that waited for the result.
     pub waiters: Vec<W>,
+    /// What had been written when the fill began.
+    pub stamp: Stamp,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -175,11 +186,15 @@ impl Wide {
 struct Fill<W> {
     id: u64,
     stamp: Stamp,
+    since: Millis,
+    /// A younger one has installed what it read.
+    barred: bool,
     waiters: Vec<W>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+/// A moment between two writes that may touch a row: it differs as soon as the next one begins.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
     slot: u32,
     wide: u64,
 }
@@ -188,7 +203,7 @@ struct Stripe<W> {
     slots: Box<[Slot]>,
     /// Slots that are closed or weak for a while, at most one entry a slot.
     holds: HashMap<u32, Hold>,
-    /// Fills on their way, by key; only the last of a key can be joined, the others have been overtaken.
+    /// Fills on their way, by key, the oldest first; only the last of a key can be joined, the others have been overtaken or take long.
     fills: HashMap<Box<[u8]>, Vec<Fill<W>>>,
     next_fill: u64,
 }
@@ -217,21 +232,28 @@ impl<W> Stripe<W> {
     fn take_fill(&mut self, key: &[u8], id: u64) -> Option<Fill<W>> {
         let fills = self.fills.get_mut(key)?;
         let at = fills.iter().position(|fill| fill.id == id)?;
-        let fill = fills.swap_remove(at);
+        let fill = fills.remove(at);
         if fills.is_empty() {
             self.fills.remove(key);
         }
         Some(fill)
+    }
+
+    /// Keeps older fills from installing what they read.
+    fn bar_older(&mut self, key: &[u8], than: u64) {
+        let fills = self.fills.get_mut(key).into_iter().flatten();
+        fills.filter(|fill| fill.id < than).for_each(|fill| fill.barred = true);
     }
 }
 
 /// All gates. `W` is how a waiting read is told of the result.
 ///
 /// Memory: 8 bytes a slot (8 MiB), and an entry for each fill in flight, each held slot and each table that was
-/// written as a whole.
+/// written as a whole. A bounded number of rows that are too large is remembered.
 pub struct Gates<W> {
     wide: RwLock<Wide>,
     stripes: Box<[Mutex<Stripe<W>>]>,
+    too_large: TooLarge,
 }
 
 impl<W> Default for Gates<W> {
@@ -244,7 +266,8 @@ impl<W> Default for Gates<W> {
                 next_fill: 0,
             })
         };
-        Gates { wide: RwLock::default(), stripes: (0..STRIPES).map(|_| stripe()).collect() }
+        let stripes = (0..STRIPES).map(|_| stripe()).collect();
+        Gates { wide: RwLock::default(), stripes, too_large: TooLarge::default() }
     }
 }
 
@@ -318,6 +341,20 @@ impl<W> Gates<W> {
         wide_held + self.stripes.iter().map(slots).sum::<usize>()
     }
 
+    /// Whether no gate is closed or weak, now or for a while.
+    pub fn is_settled(&self, now: Millis) -> bool {
+        let wide = self.wide.read();
+        let mut gates = std::iter::once(&wide.all).chain(wide.tables.values());
+        let settled = gates.all(|gate| gate.writers == 0 && gate.hold.is_over(now));
+        drop(wide);
+        settled
+            && self.stripes.iter().all(|stripe| {
+                let stripe = stripe.lock();
+                stripe.holds.values().all(|hold| hold.is_over(now))
+                    && stripe.slots.iter().all(|slot| slot.writers == 0)
+            })
+    }
+
     /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if the answer is
     /// [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway, so that outcomes unknown need not stop it: nobody
     /// was told of those writes.
@@ -342,15 +379,31 @@ impl<W> Gates<W> {
         let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
         if let Some(fill) = stripe.fills.get_mut(key).and_then(|fills| fills.last_mut())
             && fill.stamp == stamp
+            && now < fill.since + JOINED_FOR
         {
             fill.waiters.push(waiter());
             return Join::Wait;
         }
+        if self.too_large.has(key, stamp, now) {
+            return Join::Bypass(Bypass::TooLarge);
+        }
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
         let id = stripe.next_fill;
         stripe.next_fill += 1;
-        stripe.fills.entry(key.into()).or_default().push(Fill { id, stamp, waiters: Vec::new() });
+        stripe.fills.entry(key.into()).or_default().push(Fill {
+            id,
+            stamp,
+            since: now,
+            barred: false,
+            waiters: Vec::new(),
+        });
         Join::Lead(Ticket { gates: self.clone(), table, slot, key: key.into(), id, weak, done: false })
+    }
+
+    /// A fill that began at `stamp` has brought a row that is too large to keep: reads of it go past for a while, or until
+    /// the next write that may touch it. If that has begun already, this says nothing.
+    pub fn note_too_large(&self, key: &[u8], stamp: Stamp, now: Millis) {
+        self.too_large.note(key, stamp, now);
     }
 }
 
@@ -372,18 +425,20 @@ impl<W> Ticket<W> {
         self.weak
     }
 
-    /// Ends the fill: calls `install` if no write has begun since it started, in one step with the check.
+    /// Ends the fill: calls `install` if no write has begun since it started, and no younger fill has installed, in one step with
+    /// the check.
     pub fn finish(mut self, install: impl FnOnce()) -> Finished<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.slot).lock();
         let now = Stamp { slot: stripe.slot(self.slot).version, wide: wide.version_of(self.table) };
         let fill = stripe.take_fill(&self.key, self.id).expect("a ticket's fill stays until it is finished");
-        let installed = fill.stamp == now;
+        let installed = fill.stamp == now && !fill.barred;
         if installed {
             install();
+            stripe.bar_older(&self.key, self.id);
         }
-        Finished { installed, waiters: fill.waiters }
+        Finished { installed, waiters: fill.waiters, stamp: fill.stamp }
     }
 }
 

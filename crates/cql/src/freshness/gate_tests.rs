@@ -131,6 +131,21 @@ fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
 }
 
 #[test]
+fn a_fill_that_takes_long_is_joined_by_nobody_and_overtaken_by_a_younger_one() {
+    let gates = Gates::new();
+    let late = lead(&gates, 5_000);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 5_999, false, || "early"), Join::Wait));
+    let young = lead(&gates, 6_000);
+    assert!(matches!(gates.join(TABLE, SLOT, KEY, 6_001, false, || "late"), Join::Wait));
+    let youngest = lead(&gates, 7_000);
+    let young = young.finish(|| {});
+    assert_eq!((young.installed, &young.waiters[..]), (true, &["late"][..]));
+    let late = late.finish(|| panic!("an older fill replaced what a younger one brought"));
+    assert_eq!((late.installed, &late.waiters[..]), (false, &["early"][..]));
+    assert!(youngest.finish(|| {}).installed);
+}
+
+#[test]
 fn a_dropped_ticket_lets_go_of_its_waiters_and_its_key() {
     let gates: Arc<Gates<Arc<()>>> = Gates::new();
     let waiter = Arc::new(());
@@ -141,6 +156,32 @@ fn a_dropped_ticket_lets_go_of_its_waiters_and_its_key() {
     drop(ticket);
     assert_eq!(Arc::strong_count(&waiter), 1);
     assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || unreachable!()), Join::Lead(_)));
+}
+
+#[test]
+fn a_row_that_is_too_large_is_passed_by_until_a_write_or_for_a_while() {
+    for scope in scopes() {
+        let gates = Gates::new();
+        let large = |now| {
+            let finished = lead(&gates, now).finish(|| {});
+            gates.note_too_large(KEY, finished.stamp, now);
+        };
+        large(0);
+        assert_eq!(bypass(&gates, 1_000), Some(Bypass::TooLarge), "{scope:?}");
+        assert!(matches!(gates.join(TABLE, SLOT, b"other", 0, false, || ""), Join::Lead(_)), "{scope:?}");
+        gates.begin_write(&scope);
+        assert_eq!(bypass(&gates, 1_000), Some(Bypass::WriteInFlight), "{scope:?}");
+        gates.end_write(&scope, Settled::Definite);
+        large(1_000);
+        assert_eq!(bypass(&gates, 60_999), Some(Bypass::TooLarge), "{scope:?}");
+        assert_eq!(bypass(&gates, 61_000), None, "{scope:?}");
+        // A write that overtakes the fill may have made the row small.
+        let ticket = lead(&gates, 61_000);
+        gates.begin_write(&scope);
+        gates.end_write(&scope, Settled::Definite);
+        gates.note_too_large(KEY, ticket.finish(|| {}).stamp, 61_000);
+        assert_eq!(bypass(&gates, 61_000), None, "{scope:?}");
+    }
 }
 
 /// Readers and a writer race over one key. "Database" and "cache" are two cells; the writer follows the order that

@@ -137,6 +137,16 @@ pub fn release_cql(config: &LeaseConfig, epoch: i64) -> String {
     format!("UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF owner = {me} AND epoch = {epoch}")
 }
 
+/// Reads the epoch that ended with nothing unsettled, see [`settled_cql`].
+pub const READ_SETTLED: &str = "SELECT epoch FROM afterglow.lease WHERE scope = 'settled'";
+
+/// The statement that tells who comes next that all writes through the holder of this epoch are where every fill finds them: to be run
+/// once nothing is under way any more, before the lease is given back. It is about one epoch, which nobody has twice: come too late, it
+/// says nothing of any other.
+pub fn settled_cql(epoch: i64) -> String {
+    format!("INSERT INTO afterglow.lease (scope, epoch) VALUES ('settled', {epoch})")
+}
+
 /// What the database answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -157,14 +167,25 @@ pub enum Change {
     Acquired {
         /// Our epoch, to be noted as held.
         epoch: i64,
-        /// Nobody else had it since `KnownEpochs`; otherwise everything cached under it must be forgotten
-        /// before [`LeaseClock::extend`] makes it count.
-        continuous: bool,
+        /// Who had it before.
+        before: Before,
     },
     /// Somebody else has it.
     HeldByOther(Uuid),
     /// A renewal was refused: it is no longer ours.
     Lost,
+}
+
+/// Who had the lease before it was acquired. Unless it was us, everything cached under it must be forgotten before
+/// [`LeaseClock::extend`] makes it count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// We had, and nobody since.
+    Us,
+    /// Nobody: the row is new.
+    Nobody,
+    /// Somebody else, at this epoch. What went through it may not have reached all replicas, see [`settled_cql`].
+    Another(i64),
 }
 
 /// What the driver shall do next.
@@ -257,10 +278,10 @@ impl Lease {
     pub fn answered(&mut self, request: Request, sent_at: Millis, answer: Answer, now: Millis) -> Change {
         match (request, answer) {
             (Request::Read, Answer::Row(row)) => self.saw(row, now),
-            (Request::Found, Answer::Applied(true)) => self.acquired(1, false, sent_at),
+            (Request::Found, Answer::Applied(true)) => self.acquired(1, Before::Nobody, sent_at),
             (Request::Take { from, to, .. }, Answer::Applied(true)) => {
-                let continuous = self.is_continuous(from);
-                self.acquired(to, continuous, sent_at)
+                let before = if self.is_continuous(from) { Before::Us } else { Before::Another(from) };
+                self.acquired(to, before, sent_at)
             }
             (Request::Renew { epoch }, Answer::Applied(true)) => {
                 self.held(epoch, sent_at);
@@ -275,10 +296,8 @@ impl Lease {
                 Change::Nothing
             }
             (request, _) => {
-                if let Request::Take { from, to, .. } = request
-                    && self.is_continuous(from)
-                {
-                    self.known.asked = to; // it may have applied, or may yet
+                if let Some(known) = self.to_note(request) {
+                    self.known = known; // it may have applied, or may yet
                 }
                 self.state = State::Apart { ask_at: now + self.config.retry };
                 Change::Nothing
@@ -299,12 +318,15 @@ impl Lease {
         }
     }
 
-    /// The epoch to note as asked for before `request` is sent: that of a take which, applied, leaves no gap. One that follows
-    /// another holder must not be noted: should its answer be lost, its epoch would pass for one of ours, and what was cached
-    /// before the other came would be believed.
-    pub fn to_note(&self, request: Request) -> Option<i64> {
+    /// The epochs to note before `request` is sent: those of a take which, applied, leaves no gap. The one that it starts from
+    /// counts as held: it may be that of an earlier take whose answer was lost, and this one's may be lost too.
+    /// A take that follows another holder must not be noted: should its answer be lost, its epoch would pass for one of
+    /// ours, and what was cached before the other came would be believed.
+    pub fn to_note(&self, request: Request) -> Option<KnownEpochs> {
         match request {
-            Request::Take { from, to, .. } if self.is_continuous(from) => Some(to),
+            Request::Take { from, to, .. } if self.is_continuous(from) => {
+                Some(KnownEpochs { held: from, asked: to })
+            }
             _ => None,
         }
     }
@@ -316,10 +338,10 @@ impl Lease {
         row.last_owner == Some(self.config.me) && (from == self.known.held || from == self.known.asked)
     }
 
-    fn acquired(&mut self, epoch: i64, continuous: bool, sent_at: Millis) -> Change {
+    fn acquired(&mut self, epoch: i64, before: Before, sent_at: Millis) -> Change {
         self.known = KnownEpochs { held: epoch, asked: epoch };
         self.held(epoch, sent_at);
-        Change::Acquired { epoch, continuous }
+        Change::Acquired { epoch, before }
     }
 
     fn held(&mut self, epoch: i64, sent_at: Millis) {

@@ -67,7 +67,7 @@ fn drive(lease: &mut Lease, row: &mut Row, now: Millis) -> Vec<Change> {
 fn the_first_instance_founds_the_lease_and_keeps_it() {
     let (mut row, mut lease) = (Row::default(), Lease::new(config(A), KnownEpochs::default()));
     let changes = drive(&mut lease, &mut row, 0);
-    assert_eq!(changes, [Change::Acquired { epoch: 1, continuous: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 1, before: Before::Nobody }]);
     for now in (0..600_000).step_by(500) {
         assert_eq!(drive(&mut lease, &mut row, now), []);
         assert!(lease.until() > now, "lapsed at {now}");
@@ -96,7 +96,7 @@ fn a_second_instance_waits_until_the_first_has_ended_and_never_overlaps() {
     let changes = drive(&mut a, &mut row, now);
     assert_eq!(changes, [Change::Lost, Change::HeldByOther(B)]);
     let later = b.until() + 10_000;
-    assert_eq!(drive(&mut a, &mut row, later), [Change::Acquired { epoch: 3, continuous: false }]);
+    assert_eq!(drive(&mut a, &mut row, later), [Change::Acquired { epoch: 3, before: Before::Another(2) }]);
 }
 
 #[test]
@@ -108,18 +108,18 @@ fn a_restart_is_continuous_only_if_nobody_came_between() {
         // Killed and back before, or after, the owner cell expired.
         let mut row = Row { stored: row.stored, owner: row.owner };
         let changes = drive(&mut Lease::new(config(A), known), &mut row, now);
-        assert_eq!(changes, [Change::Acquired { epoch: 2, continuous: true }]);
+        assert_eq!(changes, [Change::Acquired { epoch: 2, before: Before::Us }]);
     }
     drive(&mut Lease::new(config(B), KnownEpochs::default()), &mut row, 100_000);
     let changes = drive(&mut Lease::new(config(A), known), &mut row, 200_000);
-    assert_eq!(changes, [Change::Acquired { epoch: 3, continuous: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 3, before: Before::Another(2) }]);
 }
 
 #[test]
 fn a_crash_between_take_and_note_is_still_continuous() {
     let mut row = Row { stored: Some((5, A)), owner: None };
     let changes = drive(&mut Lease::new(config(A), KnownEpochs { held: 4, asked: 5 }), &mut row, 0);
-    assert_eq!(changes, [Change::Acquired { epoch: 6, continuous: true }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 6, before: Before::Us }]);
 }
 
 #[test]
@@ -134,7 +134,37 @@ fn a_take_whose_answer_was_lost_is_ours_and_continuous() {
     let Next::Send(take) = lease.next(0) else { panic!("takes") };
     row.run(take, A, 0);
     assert_eq!(lease.answered(take, 0, Answer::Failed, 0), Change::Nothing);
-    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 7, continuous: true }]);
+    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 7, before: Before::Us }]);
+}
+
+#[test]
+fn takes_whose_answers_were_lost_one_after_the_other_are_ours_and_continuous() {
+    let known = KnownEpochs { held: 5, asked: 5 };
+    let (mut row, mut lease) = (Row { stored: Some((5, A)), owner: None }, Lease::new(config(A), known));
+    let (mut noted, mut now) = (known, 0);
+    // The first applies, the second does not.
+    for applies in [true, false] {
+        let take = loop {
+            let Next::Send(request) = lease.next(now) else { panic!("asks") };
+            noted = lease.to_note(request).unwrap_or(noted);
+            if matches!(request, Request::Take { .. }) {
+                break request;
+            }
+            let answer = row.run(request, A, now);
+            lease.answered(request, now, answer, now);
+        };
+        if applies {
+            row.run(take, A, now);
+        }
+        lease.answered(take, now, Answer::Failed, now);
+        now += 2_000;
+    }
+    assert_eq!(row.stored, Some((6, A)));
+    for mut lease in [lease, Lease::new(config(A), noted)] {
+        let mut row = Row { ..row };
+        let changes = drive(&mut lease, &mut row, now);
+        assert_eq!(changes, [Change::Acquired { epoch: 8, before: Before::Us }]);
+    }
 }
 
 #[test]
@@ -157,11 +187,14 @@ fn a_take_after_another_holder_stays_a_new_beginning_when_its_answer_is_lost_or_
     };
     let known = KnownEpochs { held: 5, asked: 5 };
     let (mut row, mut lease, noted) = take(known);
-    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 11, continuous: false }]);
+    assert_eq!(
+        drive(&mut lease, &mut row, 2_000),
+        [Change::Acquired { epoch: 11, before: Before::Another(10) }]
+    );
     let (mut row, ..) = take(known);
-    let known = KnownEpochs { asked: noted.unwrap_or(known.asked), ..known };
+    let known = noted.unwrap_or(known);
     let changes = drive(&mut Lease::new(config(A), known), &mut row, 2_000);
-    assert_eq!(changes, [Change::Acquired { epoch: 11, continuous: false }]);
+    assert_eq!(changes, [Change::Acquired { epoch: 11, before: Before::Another(10) }]);
 }
 
 #[test]
@@ -188,7 +221,7 @@ fn a_lapse_without_another_holder_is_continuous_and_failed_renewals_do_not_exten
     }
     assert_eq!(lease.until(), until);
     let changes = drive(&mut lease, &mut row, until + 40_000);
-    assert_eq!(changes, [Change::Lost, Change::Acquired { epoch: 2, continuous: true }]);
+    assert_eq!(changes, [Change::Lost, Change::Acquired { epoch: 2, before: Before::Us }]);
 }
 
 #[test]

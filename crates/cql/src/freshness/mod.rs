@@ -3,3 +3,4 @@
 
 pub mod gate;
 pub mod lease;
+mod too_large;

@@ -55,13 +55,17 @@ impl ReadPlan {
     }
 }
 
+/// What becomes of a text that is not understood. What it drops is known when it has been answered.
+const NOT_UNDERSTOOD: &str = "\
+passed through as a write, because it is not understood; nothing is served from the cache until it is answered; it drops
+nothing if the database refuses it, a keyspace if the answer is a change of that keyspace's schema, and otherwise:
+";
+
 impl WritePlan {
     fn explain(&self, schema: &dyn SchemaView) -> String {
         let mut out = match self.kind {
             _ if self.targets.is_empty() => return "passed through: touches no rows\n".into(),
-            WriteKind::Unknown => String::from(
-                "passed through as a write, because it is not understood; before it is sent it drops:\n",
-            ),
+            WriteKind::Unknown => NOT_UNDERSTOOD.into(),
             _ => String::from("a write; before it is sent it drops from the cache:\n"),
         };
         for target in &self.targets {
@@ -207,7 +211,7 @@ mod tests {
         has("INSERT INTO t (k, c, v) VALUES (1, :c, 2)", &["a write", "the row 0x00000001, :c"]);
         has("DELETE FROM t WHERE k = ? IF EXISTS", &["the partition ?", "lightweight transaction"]);
         has("TRUNCATE n", &["all rows of s.n (not cached anyway"]);
-        has("FROBNICATE", &["not understood", "everything"]);
+        has("FROBNICATE", &["not understood", "nothing if the database refuses it", "everything"]);
         has("SELECT * FROM system.local", &["answered by Afterglow"]);
         has("GRANT SELECT ON t TO x", &["no rows"]);
         has("USE s", &["keyspace to s"]);

@@ -108,7 +108,7 @@ fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
         return Err(PassReason::UncertainBinds);
     }
     let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
-    let equal = equalities(&select.relations)?;
+    let equal = equalities(&select.relations, &table)?;
     if equal.len() != table.partition_key.len() + table.clustering.len() {
         return Err(PassReason::NotOneRow);
     }
@@ -180,7 +180,10 @@ fn locate(name: &str, table: &TableSchema) -> Option<Projected> {
 }
 
 /// The `=` relations by column, or why there are others. Each column may be named once.
-fn equalities(relations: &[Relation]) -> Result<Vec<(&str, &Term)>, PassReason> {
+fn equalities<'s>(
+    relations: &'s [Relation],
+    table: &TableSchema,
+) -> Result<Vec<(&'s str, &'s Term)>, PassReason> {
     let mut equal: Vec<(&str, &Term)> = Vec::with_capacity(relations.len());
     for relation in relations {
         match relation {
@@ -188,7 +191,7 @@ fn equalities(relations: &[Relation]) -> Result<Vec<(&str, &Term)>, PassReason> 
                 equal.push((column, &values[0]));
             }
             Relation::Tuple { columns, op: Operator::Equal, values } => match values.as_slice() {
-                [Term::Tuple(terms)] if terms.len() == columns.len() => {
+                [Term::Tuple(terms)] if terms.len() == columns.len() && are_clustering(columns, table) => {
                     equal.extend(columns.iter().map(String::as_str).zip(terms));
                 }
                 _ => return Err(PassReason::NotOneRow),
@@ -199,6 +202,13 @@ fn equalities(relations: &[Relation]) -> Result<Vec<(&str, &Term)>, PassReason> 
     let repeated =
         equal.iter().enumerate().any(|(i, (name, _))| equal[..i].iter().any(|(other, _)| other == name));
     if repeated { Err(PassReason::NotOneRow) } else { Ok(equal) }
+}
+
+/// Whether these are clustering columns in the table's order and without a gap: servers take tuples of no others.
+fn are_clustering(columns: &[String], table: &TableSchema) -> bool {
+    let mut clustering = table.clustering.iter();
+    let first = clustering.by_ref().position(|column| columns.first() == Some(&column.name));
+    first.is_some() && columns[1..].iter().all(|name| clustering.next().is_some_and(|c| c.name == *name))
 }
 
 fn key_parts(

@@ -3,23 +3,26 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{Access, AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::format::superblock::{Found, RESERVED, Superblock};
 
+use super::Truncated;
 use super::{AlignedBuf, BUF_ALIGN, DeviceConfig, DeviceId, DeviceInfo, DeviceSet, check};
 
 /// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
 const DEFAULT_ALIGNMENT: u32 = 4096;
 /// A device smaller than this cannot hold a cache.
 const MIN_SIZE: u64 = 4096;
+/// Where devices are.
+const DEVICES: &str = "/dev";
 /// For how long a lock that is held may be one of a process that is gone.
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// Pause between two attempts to take a lock.
@@ -71,6 +74,15 @@ pub enum OpenError {
         /// The offending path.
         path: PathBuf,
     },
+    /// A file would have to be made where only devices belong.
+    #[error(
+        "there is no block device {path}, and no file is made there (it would be in memory, or behind a link to nothing): name an \
+         existing device, or a file elsewhere"
+    )]
+    NoDevice {
+        /// The path.
+        path: PathBuf,
+    },
     /// The file holds something else; it was not touched.
     #[error(
         "{path} holds data that is not Afterglow's: choose another place, or clear this one if nobody needs it (delete the file; \
@@ -82,7 +94,8 @@ pub enum OpenError {
     },
     /// The size cannot be used.
     #[error(
-        "size {size} of {path} cannot be used: it must be a multiple of 4096, above 0, and within the device"
+        "size {size} of {path} cannot be used: it must be a multiple of 4096, above 0 (which stands for all of an existing block \
+         device), and within the device"
     )]
     BadSize {
         /// The cache file or device.
@@ -102,7 +115,8 @@ pub enum OpenError {
     },
     /// io_uring was asked for and is refused.
     #[error(
-        "io_uring is refused here ({source}): set the I/O engine to auto or pread, or allow io_uring in the container profile"
+        "io_uring is refused here ({source}): set the I/O engine to auto or pread, or allow io_uring in the container profile{}",
+        super::memlock_hint(.source).unwrap_or_default()
     )]
     UringRefused {
         /// What the kernel said.
@@ -146,18 +160,27 @@ impl OpenError {
 pub(super) struct Files {
     files: Vec<File>,
     infos: Vec<DeviceInfo>,
+    truncated: Vec<Truncated>,
 }
 
 impl Files {
     /// Opens all devices or none.
     pub(super) fn open(devices: &[DeviceConfig]) -> Result<Self, OpenError> {
-        let mut opened = Self { files: Vec::new(), infos: Vec::new() };
+        let mut opened = Self { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
         for device in devices {
-            let (file, info) = open_device(device)?;
+            let (file, info, left) = open_device(device)?;
             opened.files.push(file);
+            if (1..info.size).contains(&left) {
+                opened.truncated.push(Truncated { path: info.path.clone(), left, size: info.size });
+            }
             opened.infos.push(info);
         }
         Ok(opened)
+    }
+
+    /// Files that had to be made longer although something was in them.
+    pub(super) fn truncated(&self) -> &[Truncated] {
+        &self.truncated
     }
 
     /// The descriptor of a device that [`check`] has accepted.
@@ -188,7 +211,7 @@ impl DeviceSet for Files {
 /// # Errors
 /// [`OpenError`] when a path cannot be opened or is neither file nor block device.
 pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError> {
-    let mut set = Files { files: Vec::new(), infos: Vec::new() };
+    let mut set = Files { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
     for path in paths {
         let file = File::open(path).map_err(|e| OpenError::from_io("open", path, 0, e))?;
         let kind = file.metadata().map_err(|e| OpenError::from_io("inspect", path, 0, e))?.file_type();
@@ -202,17 +225,55 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError
     Ok(Arc::new(set))
 }
 
-/// Opens, locks and sizes one device.
-fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
+/// Bytes that a device would have, by a look alone: what opening it would refuse is refused, as far as that can be seen without a lock.
+pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
     let path = &config.path;
     let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
-    let (is_block, is_new) = match std::fs::metadata(path) {
-        Ok(found) if found.file_type().is_block_device() => (true, false),
-        Ok(found) if found.is_file() => (false, false),
-        Ok(_) => return Err(OpenError::NotAFile { path: path.clone() }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (false, true),
-        Err(e) => return Err(fail("inspect")(e)),
-    };
+    let kind = kind_of(config)?;
+    if kind == Kind::Missing {
+        let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let room = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
+        refuse_too_large(config, 0, &room)?;
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        rustix::fs::access(parent, may).map_err(|e| fail("create")(e.into()))?;
+        return Ok(config.size);
+    }
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|e| fail("open")(e.into()))?;
+    let file = File::open(path).map_err(fail("open"))?;
+    if is_foreign(path).map_err(fail("read"))? {
+        return Err(OpenError::Foreign { path: path.clone() });
+    }
+    if kind == Kind::File {
+        let taken = file.metadata().map_err(fail("inspect"))?.blocks() * 512;
+        refuse_too_large(
+            config,
+            taken,
+            &rustix::fs::fstatvfs(&file).map_err(|e| fail("inspect")(e.into()))?,
+        )?;
+        return Ok(config.size);
+    }
+    let whole = end_of(&file).map_err(fail("measure"))? / MIN_SIZE * MIN_SIZE;
+    match config.size {
+        0 if whole > 0 => Ok(whole),
+        size if size.is_multiple_of(MIN_SIZE) && (1..=whole).contains(&size) => Ok(size),
+        size => Err(OpenError::BadSize { path: path.clone(), size }),
+    }
+}
+
+/// Refuses a file for which its file system has no room, `taken` bytes of it being there already.
+fn refuse_too_large(config: &DeviceConfig, taken: u64, room: &rustix::fs::StatVfs) -> Result<(), OpenError> {
+    if config.size.saturating_sub(taken) > room.f_bfree.saturating_mul(room.f_frsize) {
+        return Err(OpenError::NoSpace { path: config.path.clone(), needed: config.size });
+    }
+    Ok(())
+}
+
+/// Opens, locks and sizes one device. With it, how long it was before.
+fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), OpenError> {
+    let path = &config.path;
+    let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
+    let kind = kind_of(config)?;
+    let (is_block, is_new) = (kind == Kind::Block, kind == Kind::Missing);
     let file = open_direct(path, is_block).map_err(fail("open"))?;
     // Before anything is changed: the lock is what makes changing it ours to do.
     lock(&file, LETTING_GO).map_err(|e| fail("lock")(e.into()))?;
@@ -228,6 +289,7 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     if !is_new && is_foreign(path).map_err(fail("read"))? {
         return Err(OpenError::Foreign { path: path.clone() });
     }
+    let before = if is_block { size } else { file.metadata().map_err(fail("inspect"))?.len() };
     if !is_block {
         keep_private(&file).map_err(fail("restrict"))?;
         preallocate(&file, size).map_err(|e| {
@@ -242,7 +304,46 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo), OpenError> {
     if alignment as usize > BUF_ALIGN {
         return Err(OpenError::Alignment { path: path.clone(), alignment });
     }
-    Ok((file, DeviceInfo { size, alignment, path: path.clone() }))
+    Ok((file, DeviceInfo { size, alignment, path: path.clone() }, before))
+}
+
+/// What a path is before it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Block,
+    File,
+    Missing,
+}
+
+/// What a device is, refused where it cannot be one: before a file is made, for one that is refused would stay.
+fn kind_of(config: &DeviceConfig) -> Result<Kind, OpenError> {
+    let path = &config.path;
+    let kind = match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => return Ok(Kind::Block),
+        Ok(found) if found.is_file() => Kind::File,
+        Ok(_) => return Err(OpenError::NotAFile { path: path.clone() }),
+        // A file would be made where the link points to, wherever that is.
+        Err(e) if e.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            return Err(OpenError::NoDevice { path: path.clone() });
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Kind::Missing,
+        Err(e) => return Err(OpenError::from_io("inspect", path, config.size, e)),
+    };
+    if is_among_devices(path) {
+        return Err(OpenError::NoDevice { path: path.clone() });
+    }
+    if !config.size.is_multiple_of(MIN_SIZE) || config.size == 0 {
+        return Err(OpenError::BadSize { path: path.clone(), size: config.size });
+    }
+    Ok(kind)
+}
+
+/// Whether a path is below `/dev` and on its file system, whose files are in memory. What is mounted below it (`/dev/shm`) is as good as
+/// any other place.
+fn is_among_devices(path: &Path) -> bool {
+    let Some(Ok(parent)) = path.parent().map(Path::canonicalize) else { return false };
+    let file_system = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
+    parent.starts_with(DEVICES) && file_system(&parent) == file_system(Path::new(DEVICES))
 }
 
 /// Takes the lock. The kernel ends the last io_uring requests of a cache that was closed or killed a moment after the cache itself

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use buf::{AlignedBuf, BUF_ALIGN, WriteBuf};
+pub(crate) use files::examine;
 pub use files::{OpenError, open_read_only};
 pub use pread::PreadDisk;
 pub use uring::UringDisk;
@@ -151,6 +152,17 @@ pub trait DeviceSet: Send + Sync {
     fn raw_fd(&self, device: DeviceId) -> Option<RawFd>;
 }
 
+/// A device that was shorter than the cache on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Truncated {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes that were left of it.
+    pub left: u64,
+    /// Bytes it has again; those it had lost read as zeros, which are misses.
+    pub size: u64,
+}
+
 /// Open devices: the queue for the thread that drives them, and the shared view.
 pub struct Opened {
     /// The submission queue.
@@ -159,6 +171,8 @@ pub struct Opened {
     pub set: Arc<dyn DeviceSet>,
     /// What drives `disk`: never [`IoEngine::Auto`].
     pub engine: IoEngine,
+    /// Files that were shorter than configured, although something was in them.
+    pub truncated: Vec<Truncated>,
 }
 
 /// Opens (creates, preallocates, locks) the devices and a queue over them.
@@ -168,17 +182,44 @@ pub struct Opened {
 pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<Opened, OpenError> {
     let files = Arc::new(files::Files::open(devices)?);
     let set: Arc<dyn DeviceSet> = files.clone();
+    let truncated = files.truncated().to_vec();
     if engine != IoEngine::Pread {
         match UringDisk::new(files.clone()) {
-            Ok(disk) => return Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Uring }),
+            Ok(disk) => {
+                let engine = IoEngine::Uring;
+                return Ok(Opened { disk: Box::new(disk), set, engine, truncated });
+            }
             Err(source) if engine == IoEngine::Uring => return Err(OpenError::UringRefused { source }),
             Err(reason) => {
-                tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads");
+                let hint = memlock_hint(&reason).unwrap_or_default();
+                tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads{hint}");
             }
         }
     }
     let disk = PreadDisk::new(files).map_err(|source| OpenError::Threads { source })?;
-    Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Pread })
+    Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Pread, truncated })
+}
+
+/// What to do where the kernel refuses io_uring for want of locked memory: up to Linux 5.11 rings count as such.
+#[must_use]
+pub fn memlock_hint(refused: &io::Error) -> Option<String> {
+    if rustix::io::Errno::from_io_error(refused) != Some(rustix::io::Errno::NOMEM) {
+        return None;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let limit = limit.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"));
+    Some(format!(
+        "; the limit on locked memory is {limit}; raise RLIMIT_MEMLOCK (ulimit -l), with systemd LimitMEMLOCK"
+    ))
+}
+
+/// Refuses an interface to the kernel that is asked for by name and not to be had.
+pub(crate) fn try_engine(engine: IoEngine) -> Result<(), OpenError> {
+    if engine != IoEngine::Uring {
+        return Ok(());
+    }
+    let nothing = Arc::new(files::Files::open(&[])?);
+    UringDisk::new(nothing).map(drop).map_err(|source| OpenError::UringRefused { source })
 }
 
 /// Why a request cannot be carried out on a device, if it cannot.

@@ -205,6 +205,16 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(failure(Path::new("/dev/null"), MIB), OpenError::NotAFile { .. }));
     assert!(matches!(failure(&dir.path().join("no/flash"), MIB), OpenError::NoDirectory { .. }));
 
+    // Below /dev a file would be in memory; what is refused leaves no file there or elsewhere.
+    let missing = Path::new("/dev/afterglow-no-such-device");
+    let (nowhere, link) = (dir.path().join("nowhere"), dir.path().join("link"));
+    std::os::unix::fs::symlink(missing, &link).expect("linked");
+    for (path, size) in [(missing, MIB), (missing, 0), (&link, MIB)] {
+        assert!(matches!(failure(path, size), OpenError::NoDevice { .. }), "{}", path.display());
+    }
+    assert!(matches!(failure(&nowhere, 0), OpenError::BadSize { .. }));
+    assert!(!missing.exists() && !nowhere.exists(), "a file was left");
+
     // No file system has 2^60 bytes.
     let error = failure(&path, 1 << 60);
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
@@ -248,4 +258,14 @@ fn looking_needs_no_lock_and_changes_nothing() {
     drop(opened);
     assert!(open_read_only(&[dir.path().join("nothing")]).is_err());
     assert!(open_read_only(&[dir.path().to_path_buf()]).is_err());
+}
+
+#[test]
+fn a_ring_refused_for_want_of_locked_memory_names_the_limit() {
+    let refused = |errno: rustix::io::Errno| OpenError::UringRefused { source: errno.into() }.to_string();
+    let message = refused(rustix::io::Errno::NOMEM);
+    for said in ["locked memory", "RLIMIT_MEMLOCK", "LimitMEMLOCK"] {
+        assert!(message.contains(said), "{message}");
+    }
+    assert!(!refused(rustix::io::Errno::PERM).contains("MEMLOCK"));
 }

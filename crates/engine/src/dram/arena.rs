@@ -52,6 +52,8 @@ pub(super) struct Node {
     pub(super) copy: bool,
     /// Whether it is on the dirty queue.
     dirty: bool,
+    /// When it joined the dirty queue, as the arena counts time.
+    since: u32,
 }
 
 /// Ends, length and bytes of a queue.
@@ -71,6 +73,8 @@ pub(super) struct Arena {
     len: usize,
     buckets: Vec<u32>,
     queues: [Ends; 3],
+    /// The time, in tenths of a second.
+    pub(super) now: u32,
 }
 
 /// Bytes an entry takes of the budget.
@@ -80,7 +84,7 @@ pub(super) fn cost(entry: &Entry) -> usize {
 
 impl Arena {
     pub(super) fn new() -> Self {
-        Self { blocks: Vec::new(), len: 0, buckets: vec![NIL], queues: [EMPTY; 3] }
+        Self { blocks: Vec::new(), len: 0, buckets: vec![NIL], queues: [EMPTY; 3], now: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -148,7 +152,8 @@ impl Arena {
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
-        let node = Node { entry, chain, links: [UNLINKED; 2], queue, freq: 0, copy: !dirty, dirty: false };
+        let node =
+            Node { entry, chain, links: [UNLINKED; 2], queue, freq: 0, copy: !dirty, dirty: false, since: 0 };
         self.blocks[self.len / BLOCK].push(node);
         self.len += 1;
         self.link(at, queue);
@@ -204,6 +209,11 @@ impl Arena {
         }
     }
 
+    /// When a node joined the dirty queue. An update does not change it: what is written again and again stays as old as it is.
+    pub(super) fn dirty_since(&self, at: u32) -> u32 {
+        self.node(at).since
+    }
+
     /// Makes a node the newest of small or main.
     pub(super) fn move_to(&mut self, at: u32, queue: Queue) {
         self.unlink(at, self.node(at).queue);
@@ -221,7 +231,9 @@ impl Arena {
         let older = self.queues[queue as usize].newest;
         self.node_mut(at).links[slot(queue)] = Links { older, newer: NIL };
         if queue == Queue::Dirty {
-            self.node_mut(at).dirty = true;
+            let now = self.now;
+            let node = self.node_mut(at);
+            (node.dirty, node.since) = (true, now);
         }
         match older {
             NIL => self.queues[queue as usize].oldest = at,

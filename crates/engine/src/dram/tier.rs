@@ -43,6 +43,9 @@ const GHOST_PERCENT: usize = 90;
 const SOON: usize = 4;
 const STEP: usize = 4;
 
+/// Unit in which the age of dirty objects is kept, in milliseconds.
+const TICK: u64 = 100;
+
 /// The objects of one shard in DRAM, within a budget of bytes.
 pub struct DramTier {
     arena: Arena,
@@ -94,8 +97,8 @@ impl DramTier {
             victims.push(entry);
             return Some(self.arena.remove(at));
         }
-        // An update counts as a use and keeps the object's place, also among the dirty: one written again and again would
-        // otherwise never be the oldest of those to copy to flash.
+        // An update counts as a use and keeps the object's place, also among the dirty, and the time since when it is one of them:
+        // one written again and again would otherwise never be old enough to be copied, nor let those behind it be.
         let node = self.arena.node_mut(at);
         node.freq = (node.freq + 1).min(MAX_FREQ);
         let replaced = self.arena.replace(at, entry);
@@ -169,14 +172,27 @@ impl DramTier {
         Some(self.arena.remove(at))
     }
 
-    /// The dirty objects, oldest first, for the background copy.
-    pub fn oldest_dirty(&self) -> impl Iterator<Item = &Entry> {
+    /// The dirty objects that became so by `ms` of the time told by [`Self::set_now`], oldest first, for the background copy. Each has
+    /// waited that long, however often and lately it was updated meanwhile.
+    pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = &Entry> {
         let mut at = self.arena.ends(Queue::Dirty).oldest;
         std::iter::from_fn(move || {
-            let node = (at != NIL).then(|| self.arena.node(at))?;
-            at = self.arena.newer(at, Queue::Dirty);
-            Some(&node.entry)
+            let found = (at != NIL && u64::from(self.arena.dirty_since(at)) * TICK <= ms).then_some(at)?;
+            at = self.arena.newer(found, Queue::Dirty);
+            Some(&self.arena.node(found).entry)
         })
+    }
+
+    /// Since when the oldest of the dirty objects is one, in the time told by [`Self::set_now`].
+    #[must_use]
+    pub fn dirty_since(&self) -> Option<u64> {
+        let oldest = self.arena.ends(Queue::Dirty).oldest;
+        (oldest != NIL).then(|| u64::from(self.arena.dirty_since(oldest)) * TICK)
+    }
+
+    /// Tells the time in milliseconds, which never goes back. Told seldom, objects pass for older than they are.
+    pub fn set_now(&mut self, ms: u64) {
+        self.arena.now = u32::try_from(ms / TICK).unwrap_or(u32::MAX);
     }
 
     /// Bytes of the dirty objects, overhead included.
@@ -249,6 +265,11 @@ impl DramTier {
     /// All objects, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         (0..self.len() as u32).map(|at| &self.arena.node(at).entry)
+    }
+
+    /// Some of all objects, by number. Removing one gives its number to the last.
+    pub fn range(&self, numbers: std::ops::Range<usize>) -> impl Iterator<Item = &Entry> {
+        numbers.map(|at| &self.arena.node(at as u32).entry)
     }
 
     /// Drops every object `keep` says no to. Visits all of them.

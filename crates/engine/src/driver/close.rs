@@ -3,8 +3,8 @@
 use super::Driver;
 use crate::dram::EntryState;
 
-/// Steps without progress after which what cannot be written is given up.
-const PATIENCE: u32 = 1_000;
+/// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be written is given up.
+const PATIENCE: u64 = 5_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
@@ -25,9 +25,12 @@ enum Phase {
 #[derive(Debug, Default)]
 pub struct Close {
     phase: Phase,
-    waited: u32,
-    /// Record bytes written when something was last seen to go on.
-    written: u64,
+    /// Steps in this phase.
+    steps: u32,
+    /// When something was last seen to go on.
+    moved: u64,
+    /// What is dirty still cannot be written.
+    given_up: bool,
     /// Sequence of the newest checkpoint before the last one.
     before: Option<u64>,
     clean: bool,
@@ -61,36 +64,42 @@ impl Close {
         matches!(self.phase, Phase::Write | Phase::Checkpoint | Phase::Over)
     }
 
-    /// Whether nothing has gone on for long: no I/O in flight (`busy`), and of `written` record bytes none new.
-    fn is_out_of_patience(&mut self, busy: bool, written: u64) -> bool {
-        if busy || written != self.written {
-            (self.written, self.waited) = (written, 0);
-        }
-        self.waited > PATIENCE
+    /// An I/O has succeeded.
+    pub(super) fn goes_on(&mut self, now: u64) {
+        self.moved = now;
+    }
+
+    /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that many fail is no progress.
+    fn is_out_of_patience(&self, busy: bool, now: u64) -> bool {
+        !busy && now.saturating_sub(self.moved) > PATIENCE
     }
 
     fn go(&mut self, phase: Phase) {
-        (self.phase, self.waited) = (phase, 0);
+        (self.phase, self.steps) = (phase, 0);
     }
 }
 
 impl Driver {
-    pub(super) fn step_close(&mut self, _now: u64) {
-        self.close.waited += 1;
+    pub(super) fn step_close(&mut self, now: u64) {
+        self.close.steps += 1;
         match self.close.phase {
             Phase::Open | Phase::Over => {}
             Phase::Settle => {
                 if self.load.is_none() && !self.checkpoint.is_running() {
                     self.dirty_all_without_copy();
+                    // The device may have recovered long before the pause after its last failure is over.
+                    self.pause = 0;
+                    self.core.streams.pause_until(now);
+                    self.close.goes_on(now);
                     self.close.go(Phase::Copy);
                 }
             }
             Phase::Copy => {
                 let left = self.copy_dirty(u64::MAX, true);
                 let busy = !self.in_flight.is_empty() || self.reclaim.is_some();
-                let stuck = self.close.is_out_of_patience(busy, self.core.totals.record_bytes.get());
-                // Nothing in flight for long and still no room: no segment can be freed any more, or writing fails.
-                if !left || stuck {
+                // No segment can be freed any more, or writing fails.
+                self.close.given_up = left && self.close.is_out_of_patience(busy, now);
+                if !left || self.close.given_up {
                     self.core.streams.flush(u64::MAX, true);
                     self.close.go(Phase::Write);
                 }
@@ -105,6 +114,10 @@ impl Driver {
                     // One that began before is not the last: it does not know what was sealed since.
                     && !self.checkpoint.is_running()
                 {
+                    // A write has failed, and what it was to copy is dirty again.
+                    if !self.close.given_up && self.is_dirty() {
+                        return self.close.go(Phase::Copy);
+                    }
                     self.close.before = self.checkpoint.sequence();
                     self.checkpoint.want();
                     self.close.go(Phase::Checkpoint);
@@ -112,7 +125,7 @@ impl Driver {
             }
             Phase::Checkpoint => {
                 // One step later than asked for, so that it has been started.
-                if self.close.waited <= 1 || self.checkpoint.is_running() {
+                if self.close.steps <= 1 || self.checkpoint.is_running() {
                     return;
                 }
                 // One that failed, or that came too early to lift the journal's poison: a warm next start is worth another.
@@ -128,6 +141,10 @@ impl Driver {
         }
     }
 
+    fn is_dirty(&self) -> bool {
+        self.core.shards.iter().any(|slot| slot.lock().dram.dirty_len() > 0)
+    }
+
     /// Objects whose copy was refused, or is gone, get another chance: now everything that fits is kept.
     fn dirty_all_without_copy(&self) {
         for slot in &self.core.shards {
@@ -135,7 +152,7 @@ impl Driver {
             let lost: Vec<(u64, u64)> = shard
                 .dram
                 .iter()
-                .filter(|e| matches!(e.state, EntryState::Clean(at) if !shard.is_at(e.hash, at)))
+                .filter(|e| matches!(e.state, EntryState::Clean(at) if !shard.is_copied(e.hash, at)))
                 .map(|e| (e.hash, e.version))
                 .collect();
             for (hash, version) in lost {
@@ -166,13 +183,15 @@ mod tests {
     #[test]
     fn patience_is_for_standing_still_only() {
         let mut close = Close::default();
-        // Writes that end between two steps are never seen in flight.
-        for written in 1..=u64::from(3 * PATIENCE) {
-            close.waited += 1;
-            assert!(!close.is_out_of_patience(false, written));
+        close.goes_on(100);
+        assert!(!close.is_out_of_patience(false, 100 + PATIENCE));
+        assert!(close.is_out_of_patience(false, 101 + PATIENCE));
+        assert!(!close.is_out_of_patience(true, 101 + PATIENCE), "what is in flight may succeed");
+        // However often it is looked at.
+        for _ in 0..10_000 {
+            assert!(!close.is_out_of_patience(false, 100 + PATIENCE));
         }
-        close.waited += PATIENCE + 1;
-        assert!(close.is_out_of_patience(false, u64::from(3 * PATIENCE)));
-        assert!(!close.is_out_of_patience(true, u64::from(3 * PATIENCE)));
+        close.goes_on(101 + PATIENCE);
+        assert!(!close.is_out_of_patience(false, 101 + 2 * PATIENCE));
     }
 }

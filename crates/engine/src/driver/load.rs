@@ -277,9 +277,14 @@ impl Load {
         for (line, words) in (first as usize..).zip(lines) {
             let mut words = *words;
             for word in &mut words {
-                let segment = Slot::from_word(*word).map(|s| s.location().segment);
-                if segment.is_some_and(|s| !core.table.contains(s) || !self.may_point_into(core, s)) {
-                    *word = 0;
+                let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else { continue };
+                if core.table.contains(segment) && self.may_point_into(core, segment) {
+                    continue;
+                }
+                *word = 0;
+                // The segment was good when loading began: it has been reclaimed meanwhile, without the slots that were still to come.
+                if self.generations.get(segment as usize).is_some_and(|&generation| generation != 0) {
+                    core.totals.dropped(DropReason::Reclaimed, 1);
                 }
             }
             if words == [0; 8] {

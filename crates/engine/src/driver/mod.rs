@@ -8,13 +8,14 @@
 
 mod checkpoint;
 mod close;
+mod credit;
 mod load;
 mod reclaim;
 mod through;
 mod writes;
 
 use crate::sync::atomic::Ordering;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,9 @@ const CLOCK_TOLERANCE: u64 = 60;
 /// Of so many slots of the index, one may be taken from another object without a word.
 const INDEX_TOLERANCE: u64 = 100;
 
+/// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up is gone after a few of them.
+pub const CREDIT_SEGMENTS: u64 = 4;
+
 /// What an I/O in flight is for.
 #[derive(Debug)]
 enum Purpose {
@@ -62,15 +66,13 @@ pub struct Driver {
     /// When a retired segment is tried again, and how long after that the next.
     try_again_at: u64,
     try_again: u64,
-    /// When which version was next: to know how old a dirty object is.
-    marks: VecDeque<(u64, u64)>,
-    /// Objects with lower versions have waited long enough for their copy on flash.
-    copy_below: u64,
+    /// When the DRAM tier was last told the time.
+    told: u64,
     /// The shard that is copied from next.
     copy_next: usize,
     clock_warned: bool,
     index_warned: bool,
-    reinsertion: f64,
+    credit: credit::Credit,
     reclaim: Option<reclaim::Reclaim>,
     load: Option<load::Load>,
     checkpoint: Checkpoints,
@@ -86,6 +88,9 @@ impl Driver {
         checkpoint: Checkpoints,
     ) -> Self {
         let load = plan.map(|plan| load::Load::new(&core, plan));
+        let told = core.clock.millis();
+        core.tell_time(told);
+        let credit = credit::Credit::new(config.reinsertion, core.table.segment_size());
         Self {
             core,
             in_flight: HashMap::new(),
@@ -94,12 +99,11 @@ impl Driver {
             pause: 0,
             try_again_at: 0,
             try_again: writes::FIRST_TRY,
-            marks: VecDeque::new(),
-            copy_below: 0,
+            told,
             copy_next: 0,
             clock_warned: false,
             index_warned: false,
-            reinsertion: config.reinsertion,
+            credit,
             reclaim: None,
             load,
             checkpoint,
@@ -138,8 +142,14 @@ impl Driver {
     /// Takes the outcome of an I/O.
     pub fn complete(&mut self, done: Done) {
         let Some(purpose) = self.in_flight.remove(&done.id) else { return };
+        if done.result.is_ok() {
+            self.close.goes_on(self.core.clock.millis());
+        }
         match purpose {
             Purpose::Write(job) => {
+                if done.result.is_ok() {
+                    self.core.rooms.device_goes_on(self.core.clock.millis());
+                }
                 self.written(&job, done.result.map(|_| ()));
                 self.core.streams.recycle(job);
             }
@@ -169,6 +179,7 @@ impl Driver {
 
     /// Nobody will step any more: whoever waits is told so.
     pub fn abandon(&self) {
+        self.core.rooms.end();
         self.core.waiters.end();
         for id in self.core.waiters.overdue(None) {
             self.core.give_up(id, RefuseReason::Device);

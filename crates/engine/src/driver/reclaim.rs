@@ -35,6 +35,8 @@ pub struct Reclaim {
     /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
     /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
     room: u32,
+    /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM finds half of a segment left.
+    left: u32,
 }
 
 /// Copies of a reclaimed segment's records.
@@ -67,6 +69,14 @@ enum Hot {
 pub enum Part {
     Footer,
     Record { entry: Entry, skip: usize },
+}
+
+impl Reclaim {
+    /// So many bytes of what lives in DRAM move on.
+    fn take(&mut self, len: u32) {
+        self.room -= len;
+        self.left -= len;
+    }
 }
 
 impl Driver {
@@ -129,49 +139,58 @@ impl Driver {
         let offset = place.offset + u64::from(table.segment_size() - len);
         let (keep, copies) = (VecDeque::new(), Copies::None);
         self.reclaim =
-            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0 });
+            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0, left: 0 });
         self.submit(out, Purpose::Reclaim(Part::Footer), place.device, offset, IoKind::Read { len });
+    }
+
+    /// What was written since, but for what reclaims wrote, entitles to write some of it again.
+    fn earn_credit(&mut self) {
+        let totals = &self.core.totals;
+        // This thread alone writes again, so that the difference never falls.
+        let again = totals.reinserted_bytes.get();
+        self.credit.earn(totals.record_bytes.get() - again);
     }
 
     /// Drops the slots of records, or sets the records aside to be kept.
     fn look_at_records(&mut self) {
+        self.earn_credit();
         let Some(reclaim) = &mut self.reclaim else { return };
-        let Some(entries) = &mut reclaim.entries else { return };
         // The clean stop gives nothing up that fits.
         let (core, forced) = (&self.core, self.close.is_copying());
         for _ in 0..PER_STEP {
-            let Some(entry) = entries.pop_front() else { return };
+            let Some(entry) = reclaim.entries.as_mut().and_then(VecDeque::pop_front) else { return };
             let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
             let mut shard = core.shard(hash).lock();
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
             let admission = if forced { Admission::Forced } else { Admission::Asked };
-            let has_room = entry.len.get() <= reclaim.room;
+            let len = padded(&entry);
+            let has_room = len <= reclaim.room.min(reclaim.left);
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
                     reclaim.copies = Copies::Appended;
-                    reclaim.room -= entry.len.get();
+                    reclaim.take(len);
                     continue;
                 }
                 hot @ (Hot::Dirty | Hot::GivenUp) => {
                     if matches!(hot, Hot::Dirty) {
-                        reclaim.room -= entry.len.get();
+                        reclaim.take(len);
                     }
                     core.totals.copies_lost.inc();
                     shard.clear_if(hash, at);
                     continue;
                 }
                 Hot::Later => {
-                    entries.push_front(entry);
+                    reclaim.entries.get_or_insert_default().push_front(entry);
                     return;
                 }
             }
             core.victims.note(shard.sketch.estimate(hash));
-            let written = core.totals.record_bytes.get() as f64 * self.reinsertion;
-            let kept = core.totals.reinserted_bytes.get()
-                + reclaim.keep.iter().map(|e| u64::from(e.len.get())).sum::<u64>();
-            let allowed = (kept as f64) < written && core.is_within_budget(entry.len.get());
+            let has_room = reclaim.left >= len + core.table.segment_size() / 2;
+            let allowed = has_room && self.credit.is_left() && core.is_within_budget(entry.len.get());
             if slot.freq() > 0 && allowed && is_alive(core, &entry) {
+                reclaim.left -= len;
+                self.credit.spend(len);
                 reclaim.keep.push_back(entry);
             } else if shard.clear_if(hash, at) {
                 core.totals.dropped(DropReason::Reclaimed, 1);
@@ -214,14 +233,16 @@ impl Driver {
                 }
                 // Without its footer the slots into the segment stay; lookups clear them when they find nothing.
                 let entries: VecDeque<Entry> = entries.unwrap_or_default();
-                reclaim.room = entries.iter().map(|e| e.len.get()).sum::<u32>() / 4 * 3;
+                reclaim.room = entries.iter().map(padded).sum::<u32>() / 4 * 3;
+                // An eighth at least is gained.
+                reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
             }
             Part::Record { entry, skip } => {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
-                if self.reinsert(segment, generation, &entry, skip, bytes(result).ok())
-                    && let Some(reclaim) = &mut self.reclaim
-                {
+                if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
+                    self.credit.give_back(padded(&entry));
+                } else if let Some(reclaim) = &mut self.reclaim {
                     reclaim.copies = Copies::Appended;
                 }
             }
@@ -303,6 +324,11 @@ fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Adm
         }
     }
     Hot::GivenUp
+}
+
+/// Bytes that a record takes of a segment.
+fn padded(entry: &Entry) -> u32 {
+    entry.len.get().next_multiple_of(UNIT)
 }
 
 fn location(segment: u32, entry: &Entry) -> Location {

@@ -4,24 +4,28 @@ use std::io;
 
 use super::{Driver, Purpose};
 use crate::api::DropReason;
+use crate::core::{Core, NOWHERE};
 use crate::disk::{Io, IoKind, WriteBuf};
-use crate::dram::Entry;
+use crate::dram::{Entry, EntryState};
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
 
 /// The first time between two tries.
 pub(super) const FIRST_TRY: u64 = TRY_AGAIN;
-/// Age at which a dirty object is copied, in milliseconds.
+/// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash does not have: whatever is changed
+/// all the time is copied once in so many milliseconds, and at most once.
 const COPY_AFTER: u64 = 4_000;
 /// Age at which an open chunk is written although it is not full.
 const FLUSH_AFTER: u64 = 3_000;
-/// Distance of age marks.
-const MARK_EVERY: u64 = 500;
+/// How often the DRAM tier is told the time, by which it knows the age of dirty objects.
+const TELL_EVERY: u64 = 500;
 /// Objects copied from a shard per turn at its lock, and bytes of them beyond the first.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 256 << 10;
 /// Turns per shard and step.
 const TURNS: usize = 64;
+/// Objects in DRAM looked at in one turn at a shard's lock.
+const VISITED: usize = 4096;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
 /// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
@@ -36,41 +40,43 @@ const MAX_TRY_AGAIN: u64 = 3_600_000;
 impl Driver {
     /// Copies what has waited long enough, and closes chunks that have.
     pub(super) fn step_copies(&mut self, now: u64) {
-        if self.marks.back().is_none_or(|&(at, _)| now >= at + MARK_EVERY) {
-            self.marks.push_back((now, self.core.versions.peek()));
+        if now >= self.told + TELL_EVERY {
+            self.told = now;
+            self.core.tell_time(now);
         }
-        while let Some(&(at, version)) = self.marks.front() {
-            if now < at + COPY_AFTER {
-                break;
-            }
-            self.copy_below = version;
-            self.marks.pop_front();
-        }
-        if !self.close.is_copying() {
-            self.copy_dirty(self.copy_below, false);
+        if !self.close.is_copying()
+            && let Some(by) = now.checked_sub(COPY_AFTER)
+        {
+            self.copy_dirty(by, false);
         }
         self.core.streams.flush(now.saturating_sub(FLUSH_AFTER), false);
         self.try_retired(now);
     }
 
-    /// Copies dirty objects below a version to flash, only so far ahead of the device; says whether some are left for the next step, which
-    /// begins where this one ends.
-    pub(super) fn copy_dirty(&mut self, below: u64, forced: bool) -> bool {
+    /// Copies what was dirty by then to flash, only so far ahead of the device; says whether some is left for the next step, which begins
+    /// where this one ends.
+    pub(super) fn copy_dirty(&mut self, by: u64, forced: bool) -> bool {
         let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
         for at in (first..shards).chain(0..first) {
-            if self.core.streams.is_ahead() {
+            if self.is_ahead() {
                 self.copy_next = at;
                 return true;
             }
-            left |= self.copy_shard(at, below, forced);
+            left |= self.copy_shard(at, by, forced);
         }
         left
     }
 
-    fn copy_shard(&self, at: usize, below: u64, forced: bool) -> bool {
+    /// Whether enough waits for the device. While writing fails a chunk at a time shows whether it still does: each may cost a segment.
+    fn is_ahead(&self) -> bool {
+        let streams = &self.core.streams;
+        streams.is_ahead() || (self.pause > 0 && streams.outstanding() > 0)
+    }
+
+    fn copy_shard(&self, at: usize, by: u64, forced: bool) -> bool {
         for _ in 0..TURNS {
             let mut shard = self.core.shards[at].lock();
-            let batch = batch(shard.dram.oldest_dirty().take_while(|e| e.version < below));
+            let batch = batch(shard.dram.dirty_by(by));
             if batch.is_empty() {
                 return false;
             }
@@ -90,7 +96,7 @@ impl Driver {
             if let Some(next) = ahead.next() {
                 shard.prefetch_copy(next);
             }
-            !self.core.streams.is_ahead() && self.core.copy_out(shard, entry, forced)
+            !self.is_ahead() && self.core.copy_out(shard, entry, forced)
         })
     }
 
@@ -131,7 +137,9 @@ impl Driver {
                     if self.pause == 0 { (self.try_again * 2).min(MAX_TRY_AGAIN) } else { TRY_AGAIN };
                 self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
                 core.totals.segments_retired.inc();
-                core.totals.dropped(DropReason::WriteFailed, core.table.live(job.segment).into());
+                let lost = u64::from(core.table.live(job.segment))
+                    .saturating_sub(dirty_copies_in(&core, job.segment));
+                core.totals.dropped(DropReason::WriteFailed, lost);
                 tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired, and tried again later");
             }
             core.streams.pause_until(core.clock.millis() + self.pause);
@@ -142,6 +150,29 @@ impl Driver {
         core.streams.job_done(job);
         self.acknowledge(job, failed);
     }
+}
+
+/// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads and puts that see the segment as it was
+/// before end under their shard's lock, and so before it is taken here; those that come later see that it is retired.
+fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
+    let mut count = 0;
+    for slot in &core.shards {
+        let mut below = usize::MAX;
+        // From the last object on: where one is removed between two turns the last takes its place, which has been visited, or is
+        // still to be.
+        while below > 0 {
+            let mut shard = slot.lock();
+            let end = below.min(shard.dram.len());
+            below = end.saturating_sub(VISITED);
+            let copied = |e: &&Entry| matches!(e.state, EntryState::Clean(at) if at != NOWHERE && at.segment == segment);
+            let found: Vec<_> =
+                shard.dram.range(below..end).filter(copied).map(|e| (e.hash, e.version)).collect();
+            for (hash, version) in found {
+                count += u64::from(shard.dram.mark_dirty(hash, version));
+            }
+        }
+    }
+    count
 }
 
 /// What is copied in one turn at a shard's lock: readers wait for no more than one large object.
@@ -157,7 +188,6 @@ fn batch<'a>(dirty: impl Iterator<Item = &'a Entry>) -> Vec<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dram::EntryState;
 
     fn sizes(objects: &[usize]) -> Vec<usize> {
         let entry = |&len: &usize| Entry {

@@ -13,6 +13,9 @@ use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
 
 const MAGIC: [u8; 8] = *b"aglowSTA";
 
+/// The journal's epoch began with no checkpoint that could be read.
+pub const NO_CHECKPOINT: u64 = u64::MAX;
+
 /// A namespace, as remembered between openings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceRecord {
@@ -46,7 +49,8 @@ pub struct State {
     pub hash_seed: u64,
     /// Incarnation of the set of devices.
     pub set_epoch: u64,
-    /// The checkpoint written at a clean stop; 0 otherwise.
+    /// Clean: the checkpoint of the clean stop. Otherwise the one that the journal's epoch began beside, [`NO_CHECKPOINT`] for none;
+    /// or any other, of which nothing follows.
     pub checkpoint: u64,
     /// Incarnation of the journal; entries and checkpoints of another one are void.
     pub journal_epoch: u64,
@@ -59,7 +63,9 @@ pub struct State {
 pub enum StateError {
     /// Written by another version.
     OtherFormat(u32),
-    /// Not a state file, or damaged.
+    /// Not a state file.
+    Foreign,
+    /// Damaged.
     Damaged,
 }
 
@@ -123,8 +129,10 @@ impl State {
     /// [`StateError`] when it is of another format or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut r = Reader::new(bytes);
-        if r.array().ok_or(StateError::Damaged)? != MAGIC {
-            return Err(StateError::Damaged);
+        // Nothing but zeros, or too little of it, is what a file system may leave of ours after power loss.
+        let torn = MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0);
+        if r.array().is_none_or(|magic| magic != MAGIC) {
+            return Err(if torn { StateError::Damaged } else { StateError::Foreign });
         }
         let format = r.u32().ok_or(StateError::Damaged)?;
         if format != FORMAT_VERSION {
@@ -224,6 +232,17 @@ mod tests {
             let bit = flip.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(State::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_piece_of_ours_is_damaged_and_what_never_was_ours_is_foreign(
+            keep in 0_usize..60, zeros in 0_usize..200, other in "[b-z]{1,200}",
+        ) {
+            let mut bytes = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes(), &[7; 100]].concat();
+            bytes.truncate(keep);
+            prop_assert_eq!(State::decode(&bytes), Err(StateError::Damaged));
+            prop_assert_eq!(State::decode(&vec![0; zeros]), Err(StateError::Damaged));
+            prop_assert_eq!(State::decode(other.as_bytes()), Err(StateError::Foreign));
         }
 
         #[test]

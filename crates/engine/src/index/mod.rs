@@ -162,13 +162,13 @@ impl IndexWriter {
         self.index.clone()
     }
 
-    /// Stores where a key is now, in place of its older slot if it has one; otherwise in a free slot, making room by at
+    /// Stores where a key is now, in place of its older slot if it has one, with half of that one's frequency: what was read long ago
+    /// is not kept for ever by being written again. Otherwise in a free slot, making room by at
     /// most two moves, and when that fails by evicting the least used slot of the two lines (clock over frequency).
     pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
         let table = &self.index.table;
         if let Some((place, old)) = table.find(hash) {
-            // The key keeps its popularity through an update.
-            table.set(place, Some(Slot::new(hash, location, class, old.freq())));
+            table.set(place, Some(Slot::new(hash, location, class, old.freq() / 2)));
             return Inserted { replaced: Some(old), evicted: None };
         }
         let new = Slot::new(hash, location, class, 0);

@@ -225,7 +225,7 @@ fn what_is_looked_up_outlives_what_is_not() {
 }
 
 #[test]
-fn an_update_keeps_the_popularity() {
+fn a_new_place_halves_the_popularity() {
     let mut writer = IndexWriter::with_lines(4);
     writer.insert(hash(1), location(1), CLASS);
     (0..9).for_each(|_| {
@@ -233,7 +233,9 @@ fn an_update_keeps_the_popularity() {
     });
     assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(3), "it saturates");
     assert_eq!(writer.insert(hash(1), location(2), CLASS).replaced.map(Slot::freq), Some(3));
-    assert_eq!(writer.peek(hash(1)).map(|slot| (slot.freq(), slot.location())), Some((3, location(2))));
+    assert_eq!(writer.peek(hash(1)).map(|slot| (slot.freq(), slot.location())), Some((1, location(2))));
+    writer.insert(hash(1), location(3), CLASS);
+    assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(0), "it must be read again to count");
 }
 
 /// Readers beside a writer that inserts, moves, replaces and removes: a key that is there all the time is always found, with

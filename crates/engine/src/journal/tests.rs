@@ -1,10 +1,14 @@
-//! Laps of the journal over many pages, openings in between.
+//! Laps of the journal over many pages, openings in between; and flushes that fail.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use super::{Journal, Scan};
-use crate::format::journal::{ENTRY, Event};
+use crate::format::journal::{ENTRY, Event, POISON_AT};
 use crate::media::{Media, MmapMedia};
 use crate::testing::TempDir;
 
@@ -45,4 +49,72 @@ fn a_journal_of_many_pages_goes_on_behind_its_newest_entry_and_over_none_that_co
         journal.truncate(tail);
     }
     assert!(head > 4 * capacity, "several laps");
+}
+
+/// A medium whose flushes fail when told to, and which knows where it was stored to.
+struct Failing {
+    media: MmapMedia,
+    fails: AtomicBool,
+    stored: Mutex<Vec<u64>>,
+}
+
+impl Media for Failing {
+    fn len(&self) -> u64 {
+        self.media.len()
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.stored.lock().push(offset);
+        self.media.store(offset, bytes)
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.media.load(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.fails.load(Ordering::Relaxed) { Err(io::Error::other("told to")) } else { self.media.sync() }
+    }
+}
+
+fn failing() -> (TempDir, Arc<Failing>, Journal) {
+    let dir = TempDir::new();
+    let media = MmapMedia::create(&dir.path().join("journal"), 2 * 4096).expect("made");
+    let media = Arc::new(Failing { media, fails: AtomicBool::new(false), stored: Mutex::default() });
+    let journal = Journal::create(media.clone(), &UUID, EPOCH, 0..0, 0).expect("made");
+    (dir, media, journal)
+}
+
+#[test]
+fn after_a_flush_that_failed_the_next_one_makes_the_word_last_that_entries_are_lost() {
+    let (_dir, media, journal) = failing();
+    journal.append(kill(1), 1);
+    media.fails.store(true, Ordering::Relaxed);
+    assert!(journal.sync().is_err());
+    assert!(journal.is_poisoned());
+    media.fails.store(false, Ordering::Relaxed);
+    media.stored.lock().clear();
+    journal.sync().expect("nothing fails any more");
+    assert_eq!(
+        *media.stored.lock(),
+        [POISON_AT],
+        "a page that was dropped is written when it is stored to again"
+    );
+    assert!(Journal::scan(&*media, &UUID, EPOCH, 0).expect("whole").poisoned);
+}
+
+#[test]
+fn a_flush_that_fails_while_the_poison_is_lifted_is_one_more_reason_for_it() {
+    let (_dir, media, journal) = failing();
+    journal.append(kill(1), 1);
+    journal.poison_now();
+    journal.append(kill(2), 2);
+    media.fails.store(true, Ordering::Relaxed);
+    journal.truncate(1);
+    assert_eq!(journal.poisoned_below(), Some(2), "the second entry may be lost, too");
+    media.fails.store(false, Ordering::Relaxed);
+    journal.truncate(1);
+    assert!(journal.is_poisoned());
+    journal.truncate(2);
+    assert!(!journal.is_poisoned() && !Journal::scan(&*media, &UUID, EPOCH, 2).expect("whole").poisoned);
 }

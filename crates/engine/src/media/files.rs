@@ -1,6 +1,6 @@
 //! Areas in files: mapped into memory, or through `pread` and `pwrite`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -118,7 +118,6 @@ fn fill(path: &Path, len: u64) -> io::Result<File> {
 /// Opens a file made by [`create`]; `None` when there is none.
 fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
     let fail = |doing| move |e| MediaError::from_io(doing, path, 0, e);
-    let damaged = |why| Err(MediaError::Damaged { path: path.to_path_buf(), why });
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -126,14 +125,35 @@ fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
     };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail("lock")(e.into()))?;
     let found = file.metadata().map_err(fail("inspect"))?;
-    if found.len() == 0 || found.len() % PAGE != 0 {
+    check_whole(path, &found)?;
+    Ok(Some((file, found.len())))
+}
+
+/// Refuses what opening an area would refuse, by a look alone; nothing there is fine.
+///
+/// # Errors
+/// [`MediaError`] names the cause and what to do.
+pub fn look_at_area(path: &Path) -> Result<(), MediaError> {
+    match std::fs::metadata(path) {
+        Ok(found) => check_whole(path, &found),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(MediaError::from_io("inspect", path, 0, e)),
+    }
+}
+
+fn check_whole(path: &Path, found: &Metadata) -> Result<(), MediaError> {
+    let damaged = |why| Err(MediaError::Damaged { path: path.to_path_buf(), why });
+    if !found.is_file() {
+        return damaged("it is no file");
+    }
+    if found.len() == 0 || !found.len().is_multiple_of(PAGE) {
         return damaged("its size is not whole pages");
     }
     // A store into a hole of a mapped file kills the process when the disk is full.
     if found.blocks() * 512 < found.len() {
         return damaged("it has holes");
     }
-    Ok(Some((file, found.len())))
+    Ok(())
 }
 
 /// A file mapped into memory: a store is a copy, and the kernel keeps it when the process dies.

@@ -1,13 +1,15 @@
 //! The small durable things beside the devices: byte-addressed areas that outlive the process (for the journal), small
 //! files replaced as a whole (for metadata), and the lock on the data directory.
 
+mod file_system;
 mod files;
 mod lock;
 mod sim;
 
 use std::io;
 
-pub use files::{MediaError, MmapMedia, PwriteMedia};
+pub use file_system::unfit_to_map;
+pub use files::{MediaError, MmapMedia, PwriteMedia, look_at_area};
 pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id, replace_file};
 pub(crate) use sim::SimArea;
 pub use sim::{SimMedia, SimMetaStore};

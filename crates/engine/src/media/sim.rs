@@ -1,6 +1,6 @@
 //! Areas and metadata files of a simulated machine; the fault model is at the head of [`crate::disk::sim`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::{Media, MetaStore, check};
@@ -8,17 +8,21 @@ use crate::disk::sim::{Moment, SimMachine, SimRandom, crashed, eio};
 
 /// Bytes of the unit in which stores tear.
 const WORD: usize = 8;
+/// Bytes of the unit in which the kernel writes.
+const PAGE: usize = 4096;
 
 /// Contents of a media area.
 pub(crate) struct SimArea {
     bytes: Vec<u8>,
     /// Synced content of the words stored since.
     synced: BTreeMap<usize, [u8; WORD]>,
+    /// Pages that a failed flush has dropped: no flush writes them before they are stored to again.
+    dropped: BTreeSet<usize>,
 }
 
 impl SimArea {
     fn new(len: u64) -> Self {
-        Self { bytes: vec![0; len as usize], synced: BTreeMap::new() }
+        Self { bytes: vec![0; len as usize], synced: BTreeMap::new(), dropped: BTreeSet::new() }
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
@@ -28,7 +32,16 @@ impl SimArea {
                 .entry(offset as usize / WORD + n)
                 .or_insert_with(|| (&*place).try_into().expect("a whole word"));
             place.copy_from_slice(word);
+            self.dropped.remove(&((offset as usize + n * WORD) / PAGE));
         }
+    }
+
+    /// Flushes, as kernels do: pages that fail to be written pass for written from then on, and the error is told once.
+    fn sync(&mut self, fails: bool) {
+        if fails {
+            self.dropped.extend(self.synced.keys().map(|word| word * WORD / PAGE));
+        }
+        self.synced.retain(|word, _| self.dropped.contains(&(word * WORD / PAGE)));
     }
 
     /// Offsets of the words at risk.
@@ -40,6 +53,7 @@ impl SimArea {
     /// Power loss: of the words not synced all, none or some go back.
     pub(crate) fn lose_unsynced(&mut self, random: &mut SimRandom) {
         let probability = [0.0, 0.5, 1.0][random.below(3) as usize];
+        self.dropped.clear();
         for (word, content) in std::mem::take(&mut self.synced) {
             if random.chance(probability) {
                 self.bytes[word * WORD..][..WORD].copy_from_slice(&content);
@@ -131,13 +145,11 @@ impl Media for SimMedia {
         if state.effect(self.life) != Moment::Alive {
             return Err(crashed());
         }
-        if state.random.chance(state.faults.media_error) {
-            return Err(eio());
-        }
+        let fails = state.random.chance(state.faults.media_sync_error);
         if let Some(area) = state.areas.get_mut(&self.name) {
-            area.synced.clear();
+            area.sync(fails);
         }
-        Ok(())
+        if fails { Err(eio()) } else { Ok(()) }
     }
 }
 

@@ -23,11 +23,15 @@
 
 mod exact;
 mod kills;
+mod look;
 mod open;
+mod opening;
 
 pub use exact::{Reader, enter, meta_of};
 pub use kills::{KillMap, threads_for};
+pub use look::{Outlook, look};
 pub use open::{Env, Opened, STATE, open, refuse_others};
+pub use opening::{Opening, Origin};
 
 use crate::format::checkpoint::Header;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::sync::{Mutex, RwLock};
 
 use super::exact::{self, Reader};
-use super::{LoadPlan, kills};
+use super::{LoadPlan, Opening, Origin, kills};
 use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
@@ -18,7 +18,7 @@ use crate::driver::{Checkpoints, Driver};
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
-use crate::format::state::{NamespaceRecord, State, StateError};
+use crate::format::state::{NO_CHECKPOINT, NamespaceRecord, State, StateError};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::geometry;
@@ -39,6 +39,8 @@ pub const STATE: &str = "state";
 const MAX_AHEAD: u64 = 86_400;
 /// Epoch of the journal that a cache is created with: the generation of its first life.
 const FIRST_EPOCH: u64 = 1;
+/// Of so many entries of the journal, one may be torn.
+const TORN: u64 = 16;
 /// Versions skipped when some may have been used beyond the limit.
 const DOUBT: u64 = 1 << 30;
 
@@ -64,6 +66,8 @@ pub struct Opened {
     pub core: Arc<Core>,
     /// Background work.
     pub driver: Driver,
+    /// What was found and kept. The caller knows what happened to the devices.
+    pub opening: Opening,
 }
 
 /// How the last life ended.
@@ -80,10 +84,14 @@ struct Past {
     state: State,
     blocks: Vec<Superblock>,
     end: End,
+    /// Why an empty cache took the place of the one that was there.
+    replaced: Option<&'static str>,
     scan: Option<Scan>,
     checkpoint: Option<(Header, u32, Tables)>,
     /// The journal tells every kill since the checkpoint.
     journal_ok: bool,
+    /// Journal and checkpoint together tell all removals from Immutable namespaces.
+    removals_ok: bool,
     /// What it knew of time was forgotten, and with it every object.
     timeless: bool,
 }
@@ -128,14 +136,35 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
     let (state, journal, versions) = begin_life(&past, &env, &warm, &carried, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
-    let warm_count = warm.iter().filter(|w| **w).count();
+    let mut opening = opening(&past, &warm);
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must not be written over it.
     let last = past.checkpoint.as_ref().map(|(header, which, _)| (header.sequence, *which));
     let plan = restore(&core, past, warm);
+    opening.segments = u64::from(core.table.len() - core.table.free_count());
     let checkpoints = Checkpoints::new(core.areas, last);
-    tracing::info!(segments = core.table.len(), warm = warm_count, "cache opened");
+    tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
     let driver = Driver::new(core.clone(), plan, config, checkpoints);
-    Ok(Opened { core, driver })
+    Ok(Opened { core, driver, opening })
+}
+
+/// What is to be told of it, before segments are looked at.
+fn opening(past: &Past, warm: &[bool]) -> Opening {
+    let origin = match (past.end, past.replaced) {
+        (End::New, Some(why)) => Origin::Replaced(why),
+        (End::New, None) => Origin::New,
+        (End::Clean, _) => Origin::Closed,
+        (End::Process, _) => Origin::Process,
+        (End::Machine, _) => Origin::Machine,
+    };
+    Opening {
+        origin,
+        namespaces: warm.len(),
+        warm: warm.iter().filter(|w| **w).count(),
+        journal: past.journal_ok,
+        timeless: past.timeless,
+        segments: 0,
+        truncated: Vec::new(),
+    }
 }
 
 /// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is changed.
@@ -144,8 +173,12 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
 /// [`OpenError`].
 pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenError> {
     let state = read_state(config, meta)?;
-    for device in &config.devices {
+    for (n, device) in config.devices.iter().enumerate() {
         let path = device.path.clone();
+        let fits = |block: &Superblock| {
+            let size = block.size == device.size || device.size == 0;
+            size && block.device == n as u32 && block.devices == config.devices.len() as u32
+        };
         let Ok(mut file) = std::fs::File::open(&path) else { continue };
         let mut head = Vec::new();
         let read = Read::by_ref(&mut file).take(RESERVED).read_to_end(&mut head);
@@ -160,6 +193,10 @@ pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenEr
             }
             (Found::Ours(block), Some(state)) if block.uuid != state.uuid => {
                 return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
+            }
+            (Found::Ours(block), Some(_)) if !config.discard && !fits(&block) => {
+                let Superblock { device, devices, size, .. } = block;
+                return Err(OpenError::Mismatch { path, device, devices, size });
             }
             _ => {}
         }
@@ -188,6 +225,7 @@ fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<State>, Op
         Some(Err(StateError::OtherFormat(found))) => {
             Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
         }
+        Some(Err(StateError::Foreign)) => Err(OpenError::ForeignState { path }),
         Some(Err(StateError::Damaged)) => {
             tracing::warn!(path = %path.display(), "the state file is damaged: starting with an empty cache");
             Ok(None)
@@ -203,7 +241,11 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
     }
     let found: Vec<Found> =
         (0..infos.len() as u16).map(|d| read_superblock(&*env.set, d)).collect::<Result<_, _>>()?;
-    let Some(state) = read_state(config, &*env.meta)? else { return create(config, env, disk) };
+    let Some(state) = read_state(config, &*env.meta)? else {
+        let left = found.iter().any(|found| matches!(found, Found::Ours(_)));
+        let why = left.then_some("its state file is missing or damaged, the cache begins anew");
+        return create(config, env, disk, why);
+    };
     let mut blocks = Vec::new();
     for (n, found) in found.iter().enumerate() {
         let Found::Ours(block) = found else { continue };
@@ -220,11 +262,15 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
             && b.set_epoch == state.set_epoch
             && config.segment_size.is_none_or(|s| s == b.segment_size)
     };
-    if blocks.len() != infos.len() || !blocks.iter().enumerate().all(fits) {
-        tracing::warn!(
-            "the devices are not the ones this cache was made of, or have another size: starting with an empty cache"
-        );
-        return create(config, env, disk);
+    if blocks.len() != infos.len() {
+        let why = "a flash file or device is missing or empty, the cache begins anew";
+        tracing::warn!("{why}: starting with an empty cache");
+        return create(config, env, disk, Some(why));
+    }
+    if !blocks.iter().enumerate().all(fits) {
+        let why = "the devices are not the ones it was made of, or have another size";
+        tracing::warn!("{why}: starting with an empty cache");
+        return create(config, env, disk, Some(why));
     }
     Ok(judge(env, state, blocks))
 }
@@ -254,7 +300,21 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
         let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
         !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
-    Past { state, blocks, end, scan, checkpoint, journal_ok, timeless: false }
+    let beside = checkpoint.as_ref().map(|(header, ..)| header);
+    let removals_ok =
+        journal_ok || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
+    Past { state, blocks, end, replaced: None, scan, checkpoint, journal_ok, removals_ok, timeless: false }
+}
+
+/// Whether a journal that was begun in doubt still has everything since it was, and was begun beside just this checkpoint, or beside none:
+/// it began with the removals that the one before had told of Immutable namespaces. Where another checkpoint can be read only, or
+/// the journal has gone round since, a removed object could come back.
+fn goes_on_from(scan: &Scan, state: &State, beside: Option<&Header>, capacity: u64) -> bool {
+    let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);
+    let same = beside.map_or(NO_CHECKPOINT, |header| header.sequence) == state.checkpoint;
+    // The oldest entries may be missing where a crash has torn some.
+    let gone_round = scan.head.saturating_sub(scan.lowest) + capacity / TORN > capacity;
+    earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
 }
 
 fn newest_checkpoint(env: &Env, state: &State, block: &Superblock) -> Option<(Header, u32, Tables)> {
@@ -278,7 +338,12 @@ fn newest_checkpoint(env: &Env, state: &State, block: &Superblock) -> Option<(He
 }
 
 /// Makes a new cache on the devices.
-fn create(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenError> {
+fn create(
+    config: &Config,
+    env: &Env,
+    disk: &mut dyn Disk,
+    replaced: Option<&'static str>,
+) -> Result<Past, OpenError> {
     // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be made anew.
     env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
     let mut uuid = [0; 16];
@@ -313,8 +378,9 @@ fn create(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenE
         journal_epoch: 0,
         namespaces: Vec::new(),
     };
-    let (end, timeless) = (End::New, false);
-    Ok(Past { state, blocks, end, scan: None, checkpoint: None, journal_ok: false, timeless })
+    let (end, scan, checkpoint) = (End::New, None, None);
+    let (journal_ok, removals_ok, timeless) = (false, false, false);
+    Ok(Past { state, blocks, end, replaced, scan, checkpoint, journal_ok, removals_ok, timeless })
 }
 
 /// One I/O, waited for.
@@ -337,7 +403,8 @@ fn doubt_time(mut past: Past, wall: u64) -> Past {
             "the clock was ahead of what it shows now by more than a day: the cache starts cold, with the time as it is now"
         );
         past.state.time = 0;
-        (past.scan, past.checkpoint, past.journal_ok, past.timeless) = (None, None, false, true);
+        (past.scan, past.checkpoint, past.timeless) = (None, None, true);
+        (past.journal_ok, past.removals_ok) = (false, false);
     }
     past
 }
@@ -400,6 +467,7 @@ fn begin_life(
     let next_position = carried.head + carried.entries.len() as u64;
     if !past.journal_ok {
         state.journal_epoch = state.generation;
+        state.checkpoint = past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
         // Before the state file names the new journal: a crash in between finds the old one as it was.
         write_carried(carried, media.clone(), &state)?;
     }
@@ -508,14 +576,13 @@ fn build(
 
 /// Which namespaces (by id) may be believed; the others start cold.
 fn warm_namespaces(past: &Past) -> Vec<bool> {
-    // Removals may be among the lost entries, and a key of an Immutable namespace may have been removed too.
-    let poisoned = past.scan.as_ref().is_some_and(|s| s.poisoned);
     let warm = |o: &NamespaceOptions| match past.end {
         _ if past.timeless => false,
         End::New => false,
         End::Clean => true,
         _ if o.survives == Survives::CleanStop => false,
-        _ if o.mutability == Mutability::Immutable => !poisoned,
+        // A key may have been removed.
+        _ if o.mutability == Mutability::Immutable => past.removals_ok,
         End::Process => past.journal_ok,
         End::Machine => past.journal_ok && o.durability == Durability::Synced,
     };

@@ -39,6 +39,7 @@ pub enum StreamId {
 pub const STREAMS: usize = 3;
 
 /// Chunks that wait for the device while the background work copies more: enough to keep it busy, and their memory is soon used again.
+/// Never more than a third of the queue.
 const AHEAD: u32 = 8;
 /// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records.
 const SPARE: usize = AHEAD as usize;
@@ -81,6 +82,8 @@ pub struct WriteJob {
     pub data: Arc<AlignedBuf>,
     /// Operations that wait for it.
     pub awaited: Vec<u64>,
+    /// When its first record came, in milliseconds.
+    since: u64,
     /// Chunks are counted in the order in which they were closed; [`FOOTER`] for footers.
     number: u64,
 }
@@ -109,6 +112,9 @@ pub struct Streams {
     queue: Mutex<VecDeque<WriteJob>>,
     /// Closed chunks, handed out or not.
     outstanding: AtomicU32,
+    /// Footers not yet written. They have memory of their own and take no chunk's place in the queue: the end of a segment would
+    /// otherwise cost an object where the queue is nearly full.
+    footers: AtomicU32,
     /// Chunks closed so far.
     numbered: AtomicU64,
     max_outstanding: u32,
@@ -151,6 +157,7 @@ impl Streams {
             spare: Mutex::default(),
             queue: Mutex::default(),
             outstanding: AtomicU32::new(0),
+            footers: AtomicU32::new(0),
             numbered: AtomicU64::new(0),
             max_outstanding: config.max_outstanding,
             chunk_size: (table.segment_size() / 4).min(1 << 20),
@@ -234,16 +241,16 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether chunks wait for the device, and at most one more may: a put may push several objects out of DRAM.
+    /// Whether half of the chunks that may wait for the device do. The other half is for puts that are past this check: each may push
+    /// several objects out of DRAM, of which the largest takes a chunk of its own, and so does each of other threads.
     pub fn is_nearly_full(&self) -> bool {
-        let waiting = self.outstanding.load(Ordering::Relaxed);
-        waiting > 0 && waiting + 1 >= self.max_outstanding
+        self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding / 2
     }
 
-    /// Whether as many chunks wait for the device as the background work may copy ahead. Half of the queue stays for what leaves DRAM
-    /// meanwhile, which is lost where it finds no room.
+    /// Whether as many chunks wait for the device as the background work may copy ahead. That is fewer than make puts wait, which would
+    /// otherwise never find room; and what leaves DRAM meanwhile is lost where it finds none.
     pub fn is_ahead(&self) -> bool {
-        self.outstanding.load(Ordering::Relaxed) >= AHEAD.min(self.max_outstanding / 2)
+        self.outstanding.load(Ordering::Relaxed) >= AHEAD.min(self.max_outstanding / 3)
     }
 
     fn check_queue(&self) -> Result<(), AppendError> {
@@ -303,7 +310,7 @@ impl Streams {
         let awaited = std::mem::take(&mut open.awaited);
         let (segment, start, data) = (open.id, open.chunk_start, Arc::new(chunk));
         let number = self.numbered.fetch_add(1, Ordering::SeqCst);
-        self.enqueue(WriteJob { segment, start, data, awaited, number });
+        self.enqueue(WriteJob { segment, start, data, awaited, since: open.since, number });
         open.chunk_start += len;
         open.fill = 0;
     }
@@ -344,12 +351,13 @@ impl Streams {
             // A write of it has failed meanwhile: what there is of it is given up.
             return self.table.write_done(o.id);
         }
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.footers.fetch_add(1, Ordering::Relaxed);
         self.push_job(WriteJob {
             segment: o.id,
             start,
             data: Arc::new(data),
             awaited: Vec::new(),
+            since: 0,
             number: FOOTER,
         });
     }
@@ -361,9 +369,10 @@ impl Streams {
         footer::encode_footer(&mut data, &SegmentId { uuid: self.uuid, segment, generation }, entries);
         self.totals.metadata_bytes.add(len.into());
         self.table.write_started(segment);
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.footers.fetch_add(1, Ordering::Relaxed);
         let start = self.table.segment_size() - len;
-        self.push_job(WriteJob { segment, start, data: Arc::new(data), awaited: Vec::new(), number: FOOTER });
+        let (data, awaited) = (Arc::new(data), Vec::new());
+        self.push_job(WriteJob { segment, start, data, awaited, since: 0, number: FOOTER });
     }
 
     /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
@@ -455,6 +464,15 @@ impl Streams {
             .find_map(|job| cut(job.start, &job.data))
     }
 
+    /// Some records of an open segment, from that number on; `None` when no stream holds it.
+    pub fn entries(&self, segment: u32, generation: u64, from: usize, most: usize) -> Option<Vec<Entry>> {
+        self.open.iter().find_map(|stream| {
+            let open = stream.lock();
+            let open = open.as_ref().filter(|o| o.id == segment && o.generation == generation)?;
+            Some(open.entries.iter().skip(from).take(most).copied().collect())
+        })
+    }
+
     /// Closes all open chunks. Once [`Streams::is_written`] says so of the number returned, everything appended so far is on
     /// flash, but for what was in a segment that is retired.
     pub fn close_all(&self) -> u64 {
@@ -482,7 +500,8 @@ impl Streams {
     /// A job is over: its bytes are on flash, or its segment is retired.
     pub fn job_done(&self, job: &WriteJob) {
         self.closed.lock().retain(|c| (c.segment, c.start) != (job.segment, job.start));
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+        let queued = if job.number == FOOTER { &self.footers } else { &self.outstanding };
+        queued.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Keeps the memory of a chunk that is written, if nobody looks at it any more and it takes the place of one that may wait.
@@ -503,7 +522,7 @@ impl Streams {
 
     /// Jobs not yet done.
     pub fn outstanding(&self) -> u32 {
-        self.outstanding.load(Ordering::Relaxed)
+        self.outstanding.load(Ordering::Relaxed) + self.footers.load(Ordering::Relaxed)
     }
 
     /// Bytes of records that are only in memory: in open chunks, and in closed ones not yet on flash.
@@ -514,6 +533,16 @@ impl Streams {
             open.as_ref().filter(|o| !o.entries.is_empty()).map_or(0, |o| u64::from(o.fill))
         });
         open.sum::<u64>() + self.closed.lock().iter().map(|job| job.data.len() as u64).sum::<u64>()
+    }
+
+    /// When the first record came of what is only in memory, in milliseconds.
+    pub fn unwritten_since(&self) -> Option<u64> {
+        let open = self.open.iter().filter_map(|stream| {
+            let open = stream.lock();
+            open.as_ref().filter(|o| o.fill > 0 && !o.entries.is_empty()).map(|o| o.since)
+        });
+        let open = open.min();
+        open.into_iter().chain(self.closed.lock().iter().map(|job| job.since)).min()
     }
 
     /// Whether jobs wait that can be handed to the device.

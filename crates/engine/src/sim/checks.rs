@@ -228,12 +228,19 @@ impl Run {
         (hash as usize & (core.shards.len() - 1), (hash >> 48).max(1), lines)
     }
 
-    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken, and as many as the index
-    /// had no room for. Nothing is asked when segments were reclaimed meanwhile, or the machine died.
+    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken, and as many as this life
+    /// says that it has dropped: for want of room in the index, by a reclaim, or behind one. Nothing is asked when the machine died,
+    /// nor behind a reclaim in an index of another shape.
     fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> bool {
-        let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
-        if reclaiming || life.core.stats().totals.segments_reclaimed > 0 || self.world.machine.is_down() {
+        if self.world.machine.is_down() {
             return false;
+        }
+        if life.core.stats().totals.segments_reclaimed > 0 {
+            // What a reclaim drops of an index that is rebuilt in another shape is known to nobody yet.
+            if self.reshaped {
+                return false;
+            }
+            reach(Path::WarmReclaimed);
         }
         let mut missing = Vec::new();
         for &key in keys {
@@ -257,10 +264,13 @@ impl Run {
         }
         let crowded = self.crowded(life);
         missing.retain(|(key, _)| !crowded.contains(key));
-        let no_room = life.core.stats().totals.dropped[DropReason::IndexFull as usize];
+        let stats = life.core.stats();
+        let dropped =
+            [&stats.totals.dropped].into_iter().chain(stats.namespaces.iter().map(|ns| &ns.dropped));
+        let dropped = dropped.flatten().sum::<u64>() + stats.totals.copies_lost;
         assert!(
-            missing.len() as u64 <= no_room,
-            "{} of {} keys are missing {when}, the index had no room for {no_room}: {missing:?} {:?}",
+            missing.len() as u64 <= dropped,
+            "{} of {} keys are missing {when}, {dropped} were dropped: {missing:?} {:?}",
             missing.len(),
             keys.len(),
             life.core.stats(),
@@ -282,12 +292,40 @@ impl Run {
                 return;
             }
             if self.is_at_rest(life) {
+                let retired = life.core.table.in_state(SegmentState::Retired).next().is_some();
+                if self.foul && !self.stained && !retired {
+                    if !self.checkpoint_at_rest(life) {
+                        return;
+                    }
+                    // From here on everything is judged again.
+                    reach(Path::RestedFoul);
+                    (self.foul, self.fouled) = (false, true);
+                }
                 self.note_flashed(life);
                 reach(Path::Live);
                 return;
             }
         }
         panic!("nothing comes to rest: {:?}, bare {}", life.core.stats(), life.core.journal.is_bare());
+    }
+
+    /// Has a checkpoint taken where faults have ended. False when the machine died, or went on dying of what was there before.
+    fn checkpoint_at_rest(&mut self, life: &mut Life) -> bool {
+        let before = life.core.stats().totals.checkpoints;
+        for _ in 0..REST {
+            life.core.rooms.want();
+            self.world.clock.pass(100);
+            self.turn(life);
+            if self.world.machine.is_down() {
+                return false;
+            }
+            let stats = life.core.stats();
+            let covered = stats.totals.checkpoints > before + 1;
+            if covered && !stats.journal_poisoned && !life.core.journal.is_bare() {
+                return true;
+            }
+        }
+        panic!("no checkpoint is taken although nothing fails: {:?}", life.core.stats());
     }
 
     fn is_at_rest(&self, life: &Life) -> bool {
@@ -323,7 +361,7 @@ impl Run {
         }
         assert!(stats.dram_bytes <= stats.dram_capacity + 4096, "DRAM beyond its budget: {stats:?}");
         assert!(stats.index_slots_used <= stats.index_slots, "{stats:?}");
-        if !self.foul && !self.world.machine.is_down() {
+        if !self.foul && !self.fouled && !self.world.machine.is_down() {
             assert_eq!(stats.totals.write_errors + stats.totals.read_errors, 0, "{stats:?}");
             assert_eq!(stats.totals.segments_retired, 0, "{stats:?}");
         }

@@ -108,6 +108,8 @@ paths! {
     WarmAfterClose = "checked: warm after a clean stop",
     WarmAfterProcess = "checked: warm after a process crash",
     WarmAfterMachine = "checked: warm after a machine crash",
+    WarmReclaimed = "checked: warm although segments were reclaimed",
+    RestedFoul = "checked: as well as ever after faults that have ended",
     Live = "checked: everything comes to rest",
 }
 

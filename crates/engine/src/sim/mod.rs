@@ -16,9 +16,11 @@
 //! kept in `regressions/` and replayed by every test run.
 
 mod acks;
+mod backpressure;
 mod campaign;
 mod changes;
 mod checks;
+mod copies;
 pub mod coverage;
 #[cfg(loom)]
 mod loom_tests;
@@ -27,6 +29,7 @@ mod motifs;
 mod openings;
 mod oracle;
 mod plan;
+mod reinsertion;
 mod run;
 mod scenarios;
 mod shrink;

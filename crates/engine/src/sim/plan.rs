@@ -276,6 +276,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
+/// One seed in so many has many segments and keys.
+const WIDE: u64 = 20;
 /// One step in so many is one of those histories that single steps hardly ever make.
 const MOTIFS: f64 = 1.0 / 80.0;
 
@@ -309,7 +311,7 @@ impl Plan {
             steps: Vec::new(),
         };
         let long = seed % 64 == 63;
-        let count = if long { 2_000 } else { 80 + r.below(240) };
+        let count = if long || seed % WIDE == WIDE - 1 { 2_000 } else { 80 + r.below(240) };
         // Half of the long ones read a few keys again and again: what has to go is then more popular than what comes.
         let popular = long && r.chance(0.5);
         match weather {
@@ -357,12 +359,14 @@ impl Setup {
         let segment_kib = choose(r, &[16, 16, 16, 32, 64]);
         let devices = choose(r, &[1, 1, 2, 2, 3]);
         // Half of the caches are so small that something is always being reclaimed.
-        let tight = r.chance(0.5);
+        let wide = seed % WIDE == WIDE - 1;
+        let tight = r.chance(0.5) && !wide;
         let total = if tight {
             8 + r.below(3) as u32
         } else {
             11 + r.below(if segment_kib == 64 { 3 } else { 10 }) as u32
         };
+        let total = if wide { 80 } else { total };
         let mut segments = vec![total / devices; devices as usize];
         segments[0] += total % devices;
         if devices > 1 {
@@ -373,13 +377,13 @@ impl Setup {
             seed,
             segment_kib,
             segments,
-            journal_kib: choose(r, &[8, 8, 12, 16, 32]),
-            size: Size::random(r),
+            journal_kib: choose(r, &[8, 8, 12, 16, 32]) * if wide { 4 } else { 1 },
+            size: Size::random(r).for_keys(if wide { 400 } else { 0 }),
             tag_bits: choose(r, &[16, 16, 16, 8, 5]),
             reinsertion: choose(r, if tight { &[0.15, 2.0, 2.0, 2.0] } else { &[0.0, 0.15, 0.5, 2.0] }),
             write_budget: r.chance(0.1).then(|| 20 + r.below(100)),
             namespaces: (0..2 + r.below(3)).map(|_| Options::random(r)).collect(),
-            keys: 12 + r.below(50) as u32,
+            keys: if wide { 400 } else { 12 + r.below(50) as u32 },
         }
     }
 
@@ -412,6 +416,14 @@ impl Size {
         // Some 30 to 250 keys: with the smallest index most slots are fought for.
         let lines = choose(r, &[3, 5, 9, 30, 120]);
         Self { shards, lines: (lines / shards).max(1), dram: choose(r, &[1, 3, 8, 30]) << 10 }
+    }
+}
+
+impl Size {
+    /// With an index that has room for so many keys.
+    fn for_keys(self, keys: u32) -> Self {
+        // Six slots a line hold when it is four fifths full.
+        Self { lines: self.lines.max(keys / 5 / self.shards), ..self }
     }
 }
 
@@ -598,11 +610,14 @@ impl Fault {
             Self::Misdirected => &mut faults.misdirected_write,
             Self::Lost => &mut faults.lost_write,
             Self::Slow => &mut faults.slow,
-            Self::Media => &mut faults.media_error,
+            Self::Media => {
+                (faults.media_error, faults.media_sync_error) = (p, p);
+                return;
+            }
             Self::Meta => &mut faults.meta_error,
             Self::Any => {
-                let (media_error, meta_error) = (faults.media_error, faults.meta_error);
-                *faults = SimFaults { media_error, meta_error, ..SimFaults::all(p) };
+                let SimFaults { media_error, media_sync_error, meta_error, .. } = *faults;
+                *faults = SimFaults { media_error, media_sync_error, meta_error, ..SimFaults::all(p) };
                 return;
             }
         };

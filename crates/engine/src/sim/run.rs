@@ -88,6 +88,12 @@ pub(super) struct Run {
     pub options: Vec<Options>,
     /// Something but crashes and slowness has gone wrong in this run.
     pub foul: bool,
+    /// The index has another shape than the newest checkpoint, perhaps.
+    pub reshaped: bool,
+    /// Something has in this life, before everything was well again.
+    pub fouled: bool,
+    /// Something stored is wrong, and stays so when faults have ended.
+    pub stained: bool,
     /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
     pub holes: bool,
     /// Versions that were seen on flash in this life.
@@ -128,6 +134,9 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         done: [Done::default(); 4],
         options: setup.namespaces.clone(),
         foul: false,
+        reshaped: false,
+        fouled: false,
+        stained: false,
         holes: false,
         flashed: HashMap::new(),
         closing: false,
@@ -509,6 +518,8 @@ impl Run {
         fault.set(&mut faults, f64::from(permille) / 1000.0);
         self.world.set_faults(faults);
         self.foul |= fault != Fault::Slow;
+        let lasting = [Fault::FlipOnWrite, Fault::Misdirected, Fault::Lost, Fault::Any];
+        self.stained |= lasting.contains(&fault);
         self.world.strange |= matches!(fault, Fault::Misdirected | Fault::Any);
     }
 
@@ -523,10 +534,12 @@ impl Run {
         self.changing.clear();
         self.flashed.clear();
         self.end_life(&life);
+        let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.lines());
+        let (before, covered) = (shape(&life), life.core.stats().totals.checkpoints > 0);
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
         if let Some(device) = crash.exchange {
-            self.foul = true;
+            (self.foul, self.stained) = (true, true);
             self.world.exchange(device);
         }
         if let Some(effects) = crash.again {
@@ -534,8 +547,10 @@ impl Run {
         }
         let life = self.world.open();
         self.outcome.lives += 1;
+        self.reshaped = shape(&life) != before || (self.reshaped && !covered);
         self.closing = false;
         self.to_keep = None;
+        self.fouled = false;
         self.done = [Done::default(); 4];
         self.began = crate::clock::Clock::millis(&*self.world.clock);
         self.written = (0, 0);

@@ -265,7 +265,7 @@ fn fill_journal(life: &Life) -> Room {
     panic!("the journal does not get full")
 }
 
-fn is_ready(room: &mut Room) -> bool {
+pub(super) fn is_ready(room: &mut Room) -> bool {
     Pin::new(room).poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
@@ -312,7 +312,7 @@ fn nobody_waits_for_room_longer_than_50_ms_and_nobody_once_an_entry_was_lost() {
 }
 
 /// Puts objects that leave DRAM until a put should wait for the write queue; without I/O in between.
-fn fill_queue(life: &Life) -> Room {
+pub(super) fn fill_queue(life: &Life) -> Room {
     for n in 0..20_000u32 {
         if let Some(room) = life.namespaces[NS].put_room() {
             return room;

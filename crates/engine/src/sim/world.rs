@@ -120,8 +120,8 @@ impl World {
         let chunk = u64::from(self.config.segment_size.expect("set above") / 4);
         let index = u64::from(lines) * 64 * u64::from(shards);
         let tier = (u64::from(dram) + DRAM_SLACK) * u64::from(shards);
-        // Chunks are a sixteenth of the memory, at least four.
-        let memory = (tier + index + 9 * chunk) * 16 / 15;
+        // Chunks are a sixteenth of the memory, at least six.
+        let memory = (tier + index + 11 * chunk) * 16 / 15;
         (self.config.shards, self.config.memory) = (shards, memory + memory / 32);
         self.config.index_memory = Some(index);
     }
@@ -198,7 +198,7 @@ impl World {
             entropy,
         };
         let mut disk = self.machine.disk();
-        let recovery::Opened { core, driver } = recovery::open(&self.config, env, &mut disk)?;
+        let recovery::Opened { core, driver, .. } = recovery::open(&self.config, env, &mut disk)?;
         let names = NAMES.iter().zip(&self.options);
         let namespaces =
             names.map(|(name, o)| open_namespace(&core, name, o.real())).collect::<Result<_, _>>()?;

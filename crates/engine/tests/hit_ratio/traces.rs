@@ -41,23 +41,51 @@ pub fn load(dir: &Path) -> io::Result<Vec<Trace>> {
     present.map(|&(name, format)| read(&dir.join(name), name, format)).collect()
 }
 
+/// Name of the synthetic trace.
+pub const SYNTHETIC: &str = "Zipf 0.9, scans";
+
+/// Names of the public traces.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TRACES.iter().map(|(name, _)| *name)
+}
+
+/// Draws by popularity as Zipf has it among 20,000 keys whose ranks move on slowly, and scans through keys that are asked for once.
+pub fn scanned() -> Trace {
+    const KEYS: u32 = 20_000;
+    const SCAN: u32 = 2_000;
+    let mut draw = zipf(KEYS as usize, 0.9);
+    let (mut requests, mut next) = (Vec::new(), KEYS);
+    for round in 0..40 {
+        // What was popular moves on, slowly.
+        requests.extend((0..10_000).map(|_| (draw() + round * 50) % KEYS));
+        requests.extend(next..next + SCAN);
+        next += SCAN;
+    }
+    Trace { name: SYNTHETIC, requests, unique: next as usize }
+}
+
+/// Ranks below `unique`, drawn as Zipf has it with this exponent.
+fn zipf(unique: usize, exponent: f64) -> impl FnMut() -> u32 {
+    let mut below = Vec::with_capacity(unique);
+    let mut sum = 0.0;
+    for rank in 1..=unique {
+        sum += (rank as f64).powf(-exponent);
+        below.push(sum);
+    }
+    let mut state = 1u64;
+    move || {
+        // The high bits of Knuth's MMIX generator.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (state >> 11) as f64 / (1u64 << 53) as f64 * sum;
+        below.partition_point(|&end| end <= at) as u32
+    }
+}
+
 /// Independent draws: all keys alike, and by popularity as Zipf has it, with the given exponent.
 pub fn drawn() -> [Trace; 3] {
     [("uniform", 0.0), ("Zipf 0.7", 0.7), ("Zipf 0.99", 0.99)].map(|(name, exponent)| {
         let unique = 50_000;
-        let mut below = Vec::with_capacity(unique);
-        let mut sum = 0.0;
-        for rank in 1..=unique {
-            sum += (rank as f64).powf(-exponent);
-            below.push(sum);
-        }
-        let mut state = 1u64;
-        let mut draw = || {
-            // The high bits of Knuth's MMIX generator.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = (state >> 11) as f64 / (1u64 << 53) as f64 * sum;
-            below.partition_point(|&end| end <= at) as u32
-        };
+        let mut draw = zipf(unique, exponent);
         Trace { name, requests: (0..3_000_000).map(|_| draw()).collect(), unique }
     })
 }

@@ -43,6 +43,11 @@ impl Server {
         }
     }
 
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     /// What comes back for bytes that arrive together.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -101,10 +106,14 @@ impl Server {
             Request::Stats { reply, .. } => reply.no_such_stats(out),
             Request::Flush { delay, reply } => {
                 match delay {
-                    ..=0 => self.objects.clear(),
-                    _ => self.flush = Some(absolute(delay, self.now).into()),
+                    None => return reply.bad_expiry(out),
+                    Some(..=0) => self.objects.clear(),
+                    Some(delay) => self.flush = Some(absolute(delay, self.now).into()),
                 }
                 reply.done(out);
+            }
+            Request::MemoryLimit { quiet, .. } => {
+                out.extend_from_slice(if quiet { b"" } else { b"OK\r\n" });
             }
             Request::Version(reply) => reply.version("1.6.18", out),
             Request::Authenticate { user, password, reply } => {
@@ -113,6 +122,15 @@ impl Server {
                     decoder.set_authenticated();
                 }
                 reply.authenticated(accepted, out);
+            }
+            Request::Dump(dump) => {
+                let mut objects: Vec<_> = self.objects.iter().filter(|_| dump.is_named).collect();
+                objects.sort_by_key(|(key, _)| *key);
+                for (key, Object { value, item, used }) in objects {
+                    let idle = (self.now - used) as u32;
+                    dump.line(key, &Item { value, idle, ..*item }, self.now, out);
+                }
+                out.extend_from_slice(dump.end());
             }
             Request::RefreshCertificates => out.extend_from_slice(b"Error TLS not enabled\r\n"),
         }

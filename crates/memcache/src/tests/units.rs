@@ -67,6 +67,31 @@ fn clients_may_choose_cas_tokens_and_empty_objects() {
 }
 
 #[test]
+fn dumps_name_every_object_that_is_there() {
+    let mut server = Server::new(None);
+    let now = server.now;
+    say(&mut server, "set plain 0 0 2\r\nhi\r\nset a%b!\u{e9}=~ 7 100 1\r\n1\r\nms AAH/ 0 b\r\n\r\n");
+    say(&mut server, "set gone 0 1 1\r\n1\r\nget plain\r\n");
+    server.now += 5;
+    say(&mut server, "get plain\r\n");
+    assert_eq!(
+        say(&mut server, "lru_crawler metadump all\r\n"),
+        format!(
+            "key=%00%01%FF exp=-1 la={now} cas=3 fetch=no cls=1 size=62\n\
+             key=a%25b%21%C3%A9%3D~ exp={} la={now} cas=2 fetch=no cls=1 size=72\n\
+             key=plain exp=-1 la={} cas=1 fetch=yes cls=1 size=66\nEND\r\n",
+            now + 100,
+            now + 5
+        )
+    );
+    let dump = say(&mut server, "lru_crawler mgdump 1\r\n");
+    assert_eq!(dump, "mg AAH/ b\r\nmg a%b!\u{e9}=~\r\nmg plain\r\nEN\r\n");
+    let dump = say(&mut server, "stats cachedump 1 0\r\n");
+    assert_eq!(dump, format!("ITEM a%b!\u{e9}=~ [1 b; {} s]\r\nITEM plain [2 b; 0 s]\r\nEND\r\n", now + 100));
+    assert_eq!(say(&mut server, "lru_crawler mgdump 2,3\r\nlru_crawler metadump 5\r\n"), "EN\r\nEND\r\n");
+}
+
+#[test]
 fn sasl_lets_a_known_client_in() {
     let packet = |opcode: u8, key: &[u8], value: &[u8]| {
         let mut bytes = vec![0x80, opcode, 0, key.len() as u8];
@@ -86,4 +111,53 @@ fn sasl_lets_a_known_client_in() {
     let mut server = Server::new(Some("ada:secret"));
     assert_eq!(server.send(&packet(0x00, b"a", b""))[7], 0x20);
     assert!(server.closed, "who does not say who it is first is cut off");
+}
+
+#[test]
+fn a_web_page_reaches_no_command() {
+    for users in [None, Some("ada:a")] {
+        for method in
+            ["POST", "PUT", "GET", "OPTIONS", "flush_all", "set", "mn", "gets", "ms", "delete", "incr", "x"]
+        {
+            for page in [
+                format!("{method} / HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"),
+                format!("{method} /a?b HTTP/1.0\nhost:  127.0.0.1:11211\nOrigin: null\n\n"),
+            ] {
+                let login = if users.is_some() { "set x 0 0 5\r\nada a\r\n" } else { "" };
+                let mut server = Server::new(users);
+                say(&mut server, &format!("{page}{login}set a 0 0 1\r\n1\r\nflush_all\r\n"));
+                assert!(server.closed, "{page}");
+                assert_eq!(server.len(), 0, "{page}");
+            }
+        }
+    }
+    let mut server = Server::new(None);
+    say(&mut server, "set HTTP/1.1 0 0 1\r\n1\r\n");
+    assert_eq!(say(&mut server, "get HTTP/1.1\r\n"), "VALUE HTTP/1.1 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn a_tls_handshake_where_none_is_spoken_ends_the_connection_with_all_it_carries() {
+    for users in [None, Some("ada:a")] {
+        for cut in [1, 7, 64] {
+            let mut server = Server::new(users);
+            let login = if users.is_some() { "set x 0 0 5\r\nada a\r\n" } else { "" };
+            let hello = format!("\x16\x03\x01\0\x42\x01\r\n{login}set a 0 0 1\r\n1\r\n");
+            hello.as_bytes().chunks(cut).for_each(|piece| drop(server.send(piece)));
+            assert!(server.closed && server.len() == 0, "cut every {cut} bytes");
+        }
+    }
+    let mut server = Server::new(None);
+    assert_eq!(say(&mut server, "mn\r\n\x16\r\nmn\r\n"), "MN\r\nERROR\r\nMN\r\n", "only what comes first");
+}
+
+#[test]
+fn who_has_not_said_who_it_is_may_not_begin_a_long_line() {
+    let line = [&b"get "[..], &[b'k'; crate::MAX_LINE]].concat();
+    let mut known = Server::new(None);
+    known.send(&line);
+    assert!(!known.closed);
+    let mut unknown = Server::new(Some("ada:a"));
+    unknown.send(&line);
+    assert!(unknown.closed);
 }

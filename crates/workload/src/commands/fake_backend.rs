@@ -31,10 +31,10 @@ impl FaultOptions {
         Faults {
             delay: self.delay,
             write_timeouts: self.write_timeouts,
-            write_error: None,
             drops: self.drops,
             stale_reads: self.stale_reads,
             seed,
+            ..Faults::default()
         }
     }
 }

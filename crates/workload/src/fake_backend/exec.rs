@@ -2,10 +2,11 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use afterglow_cql::{error::ErrorCode, response::CqlType};
+use afterglow_cql::{error::ErrorCode, message::Consistency, response::CqlType};
 
 use super::{
     parse::{Assignment, Condition, Item, Modify, ModifyKind, Name, Refusal, Statement},
+    replicas::Replicas,
     store::{Cell, Column, ColumnKind, Keyspace, Row, Store, Table},
     system::{self, Identity},
     term::{Bound, Term, type_named},
@@ -19,6 +20,8 @@ pub struct Context<'a> {
     pub values: &'a [Bound],
     /// The request's write time.
     pub timestamp: Option<i64>,
+    /// The request's level.
+    pub consistency: Consistency,
     /// Microseconds since 1970.
     pub now: i64,
     /// Return what was there before the last write.
@@ -278,9 +281,18 @@ fn select(
     let mut whole: Vec<Option<Vec<u8>>> = vec![None; table.key_len];
     wanted.iter().filter(|(i, _)| *i < table.key_len).for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
     let whole: Option<Vec<Vec<u8>>> = whole.into_iter().collect();
-    let found: Vec<_> = match &whole {
-        Some(key) => table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect(),
-        None => table.rows.iter().filter(matches).take(limit).collect(),
+    let keyspace = context.keyspace_of(name)?;
+    let together = match (&whole, replicas_of(store, keyspace)) {
+        (Some(key), Some(replicas)) => {
+            let copies = replicas.ask(context.consistency)?;
+            Some(replicas.read((keyspace, &name.table, key), table.rows.get(key), copies))
+        }
+        _ => None,
+    };
+    let found: Vec<_> = match (&whole, &together) {
+        (Some(key), Some(row)) => row.iter().map(|row| (key, row)).filter(matches).take(limit).collect(),
+        (Some(key), None) => table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect(),
+        (None, _) => table.rows.iter().filter(matches).take(limit).collect(),
     };
     let mut rows = Vec::new();
     if columns.iter().any(|(_, _, item)| *item == Item::Count) {
@@ -305,7 +317,6 @@ fn select(
             );
         }
     }
-    let keyspace = context.keyspace_of(name)?;
     if let (Some(watch), Some(key)) = (context.watch, &whole) {
         let to_keep = columns.iter().any(|(_, _, item)| matches!(item, Item::WriteTime(_)));
         let cells = rows.first().map(Vec::as_slice);
@@ -329,6 +340,11 @@ fn modify_all(store: &mut Store, all: &[Modify], context: &Context<'_>) -> Done<
     let changes: Vec<Change<'_>> =
         all.iter().map(|m| resolve(store, m, context)).collect::<Result<_, _>>()?;
     let conditional = all.iter().any(|m| m.condition != Condition::None);
+    for change in &changes {
+        if let Some(replicas) = replicas_of(store, change.keyspace) {
+            replicas.ask(context.consistency)?;
+        }
+    }
     let mut applied = true;
     for change in &changes {
         applied &= holds(store, change, context)?;
@@ -418,23 +434,39 @@ fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Contex
     let timestamp = modify.timestamp.as_ref().map(whole).transpose()?.flatten().unwrap_or(timestamp);
     let ttl = modify.ttl.as_ref().map(whole).transpose()?.flatten();
     let expires = ttl.filter(|t| *t > 0).map(|t| context.seconds() + t as u64);
-    let table =
-        store.table_mut(keyspace, &modify.table.table).ok_or_else(|| no_table(&modify.table.table))?;
+    let copied = replicas_of(store, keyspace).is_some();
+    let Store { keyspaces, replicas, .. } = store;
+    let name = &modify.table.table;
+    let table = keyspaces.get_mut(keyspace).and_then(|keyspace| keyspace.tables.get_mut(name));
+    let table = table.ok_or_else(|| no_table(name))?;
+    let mut write = |row: &mut Row, key: &[Vec<u8>], change: &dyn Fn(&mut Row)| match replicas {
+        Some(replicas) if copied => replicas.write((keyspace, name, key), row, change),
+        _ => change(row),
+    };
     if modify.kind == ModifyKind::Delete && modify.sets.is_empty() {
         // A later write of an older time may find no tombstone of a row that never was; tests do not go there.
+        let delete = |row: &mut Row| row.delete(timestamp);
         let doomed = table.rows.range_mut(key.clone()..).take_while(|(k, _)| k.starts_with(&key));
-        doomed.for_each(|(_, row)| row.delete(timestamp));
+        doomed.for_each(|(key, row)| write(row, key, &delete));
         if key.len() == table.key_len {
-            table.rows.entry(key).or_default().delete(timestamp);
+            write(table.rows.entry(key.clone()).or_default(), &key, &delete);
         }
         return Ok(());
     }
-    let row = table.rows.entry(key).or_default();
-    if modify.kind == ModifyKind::Insert {
-        row.mark(timestamp, expires);
-    }
-    row.write(cells.into_iter().map(|(i, value)| (i, Cell { value, timestamp, expires })));
+    let row = table.rows.entry(key.clone()).or_default();
+    write(row, &key, &|row| {
+        if modify.kind == ModifyKind::Insert {
+            row.mark(timestamp, expires);
+        }
+        let cell = |value: &Option<Vec<u8>>| Cell { value: value.clone(), timestamp, expires };
+        row.write(cells.iter().map(|(i, value)| (*i, cell(value))));
+    });
     Ok(())
+}
+
+/// The copies of a keyspace's rows, where they are told apart. Our own lease is always everywhere.
+fn replicas_of<'s>(store: &'s Store, keyspace: &str) -> Option<&'s Replicas> {
+    store.replicas.as_ref().filter(|_| keyspace != "afterglow" && !keyspace.starts_with("system"))
 }
 
 /// What PREPARE tells about a statement.

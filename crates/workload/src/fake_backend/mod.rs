@@ -1,12 +1,13 @@
-//! A small in-memory CQL server to test against without a database: one node, tables of plain columns, last write wins by timestamp, lightweight
+//! A small in-memory CQL server to test against without a database: nodes of one store, tables of plain columns, last write wins by timestamp, lightweight
 //! transactions, the system tables drivers and Afterglow read. It can delay, fail, drop connections and lie on purpose.
 //!
-//! It is not a Cassandra: no paging, no consistency levels, no clustering ranges, no collections beyond those of the system tables. What it does not
+//! It is not a Cassandra: no paging, consistency levels only for [`FakeBackend::replicate`], no clustering ranges, no collections beyond those of the system tables. What it does not
 //! understand it refuses with an Invalid error, never with a guess.
 
 mod accounts;
 mod exec;
 mod parse;
+mod replicas;
 mod server;
 mod store;
 mod system;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use afterglow_cql::error::ErrorCode;
 
 pub use exec::Served;
-pub use server::{FakeBackend, Held};
+pub use replicas::COPIES;
+pub use server::{FakeBackend, Frozen, Held};
 
 /// Statements whose answers can be kept back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub enum Kind {
 pub struct Faults {
     /// Statements take up to twice this long (uniformly). One connection answers one after the other.
     pub delay: Duration,
+    /// Statements about the database's own tables take this long.
+    pub system_delay: Duration,
+    /// Who wants events is told of a change of the schema as late as a server may: just before it is shown the version.
+    pub late_events: bool,
     /// Fraction of writes answered with a write timeout; half of them have happened all the same.
     pub write_timeouts: f64,
     /// What those writes are answered with instead, in the layout of that code.

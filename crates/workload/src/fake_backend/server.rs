@@ -16,7 +16,7 @@ use afterglow_cql::frame::notation::Put;
 use afterglow_cql::{
     error::ErrorCode,
     frame::{Decoder, Encoder, Envelope, Header, Opcode, Version, notation::Value},
-    message::{self, QueryParams, Request, StatementRef},
+    message::{self, Consistency, QueryParams, Request, StatementRef},
     negotiate,
     response::{
         self, ColumnSpec, ErrorBody, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
@@ -29,6 +29,7 @@ use super::{
     accounts::Accounts,
     exec::{self, Context, Description, Reply},
     parse::{Refusal, Statement, parse},
+    replicas::COPIES,
     store::Store,
     system::Identity,
     term::{Bound, type_bytes},
@@ -44,14 +45,16 @@ pub struct FakeBackend {
 struct Shared {
     identity: Identity,
     faults: Mutex<Faults>,
-    store: Mutex<Store>,
+    store: Arc<Mutex<Store>>,
     accounts: Mutex<Accounts>,
-    prepared: Mutex<HashMap<Vec<u8>, Arc<Prepared>>>,
+    prepared: Arc<Mutex<HashMap<Vec<u8>, Arc<Prepared>>>>,
     stopping: AtomicBool,
     /// Open connections by number, to close them in the end.
     open: Mutex<HashMap<u64, TcpStream>>,
     /// The connections that want events, by number, with the version they speak.
     listeners: Mutex<HashMap<u64, Listener>>,
+    /// Events that are still to be told, by the connection's number, see [`Faults::late_events`].
+    untold: Mutex<HashMap<u64, Vec<u8>>>,
     connections: AtomicU64,
     statements: AtomicU64,
     reads: AtomicU64,
@@ -65,6 +68,18 @@ struct Shared {
 struct Holding {
     kinds: Vec<Kind>,
     waiting: Vec<Kind>,
+    /// Nothing at all is answered.
+    frozen: bool,
+}
+
+/// Has a node stand still until it is dropped, see [`FakeBackend::freeze`].
+pub struct Frozen<'a>(&'a FakeBackend);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.shared.holding).frozen = false;
+        self.0.shared.held.notify_all();
+    }
 }
 
 /// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
@@ -105,22 +120,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl FakeBackend {
     /// Listens on `address` (port 0: any free one) and serves.
     pub fn start(address: SocketAddr, faults: Faults) -> io::Result<Self> {
+        Self::serve(address, faults, Arc::default(), Arc::default())
+    }
+
+    /// Another node of the same database, at any free port. It has faults, accounts and counts of its own, and tells its listeners
+    /// of the schema changes that it is asked for itself.
+    pub fn join(&self) -> io::Result<Self> {
+        let shared = &self.shared;
+        let address = SocketAddr::new(self.address().ip(), 0);
+        Self::serve(address, Faults::default(), shared.store.clone(), shared.prepared.clone())
+    }
+
+    fn serve(
+        address: SocketAddr,
+        faults: Faults,
+        store: Arc<Mutex<Store>>,
+        prepared: Arc<Mutex<HashMap<Vec<u8>, Arc<Prepared>>>>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        let identity = Identity {
-            address: listener.local_addr()?,
-            cluster: "Fake Cluster".to_owned(),
-            release: "5.0.5".to_owned(),
-            host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, 1],
+        let identity = {
+            let mut store = lock(&store);
+            let number = store.nodes.len() as u8;
+            let identity = Identity {
+                address: listener.local_addr()?,
+                cluster: "Fake Cluster".to_owned(),
+                release: "5.0.5".to_owned(),
+                host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, number + 1],
+                // Each halves what is left, as far as it goes.
+                token: u64::from(number).reverse_bits() as i64,
+            };
+            store.nodes.push(identity.clone());
+            identity
         };
         let shared = Arc::new(Shared {
             identity,
             faults: Mutex::new(faults),
-            store: Mutex::default(),
+            store,
             accounts: Mutex::default(),
-            prepared: Mutex::default(),
+            prepared,
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
             listeners: Mutex::default(),
+            untold: Mutex::default(),
             connections: AtomicU64::new(0),
             statements: AtomicU64::new(0),
             reads: AtomicU64::new(0),
@@ -183,6 +224,28 @@ impl FakeBackend {
         }
     }
 
+    /// From now on there are [`COPIES`] of every row of users' tables: reads and writes take as many as their level says. They
+    /// stand for what their keyspace's replication promises; that is the caller's to set.
+    pub fn replicate(&self) {
+        lock(&self.shared.store).replicas.get_or_insert_default();
+    }
+
+    /// From now on these copies answer. The others miss what is written meanwhile, also when they are back.
+    pub fn set_copies(&self, up: [bool; COPIES]) {
+        lock(&self.shared.store).replicas.get_or_insert_default().set_up(up);
+    }
+
+    /// The copies that answer get all that they have missed.
+    pub fn deliver_hints(&self) {
+        lock(&self.shared.store).replicas.get_or_insert_default().deliver();
+    }
+
+    /// From now on nothing is answered, nor anybody hung up on, as by a process that was stopped, until what this returns is dropped.
+    pub fn freeze(&self) -> Frozen<'_> {
+        lock(&self.shared.holding).frozen = true;
+        Frozen(self)
+    }
+
     /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
     /// answers one after the other, so what comes after such a statement waits too.
     pub fn hold(&self, kind: Kind) -> Held<'_> {
@@ -237,6 +300,8 @@ struct Session<'a> {
     encoder: Encoder,
     keyspace: Option<String>,
     user: Option<String>,
+    /// The columns that the client of the EXECUTE under way knows (v5).
+    knows: Option<Vec<u8>>,
     rng: Rng,
 }
 
@@ -257,6 +322,7 @@ impl<'a> Session<'a> {
             encoder: Encoder::new(),
             keyspace: None,
             user: None,
+            knows: None,
             rng: Rng::new(lock(&shared.faults).seed ^ mix(number + 1)),
         };
         let outcome = session.run(&mut stream);
@@ -275,6 +341,7 @@ impl<'a> Session<'a> {
             loop {
                 match decoder.next_envelope() {
                     Ok(Some(envelope)) => {
+                        self.wait_while_frozen();
                         if !self.answer(&envelope)? {
                             return Ok(());
                         }
@@ -346,10 +413,13 @@ impl<'a> Session<'a> {
             }
             Request::Prepare(prepare) => self.prepare(prepare.text, header.version),
             Request::Query(query) => match parse(query.text) {
-                Ok(statement) => match self.run_statement(&statement, &query.params, None, header.version) {
-                    Some(outcome) => outcome,
-                    None => return Ok(false),
-                },
+                Ok(statement) => {
+                    self.announce_untold(&statement)?;
+                    match self.run_statement(&statement, &query.params, None, header.version) {
+                        Some(outcome) => outcome,
+                        None => return Ok(false),
+                    }
+                }
                 Err(refusal) => Err(refusal),
             },
             Request::Execute(execute) => {
@@ -361,6 +431,7 @@ impl<'a> Session<'a> {
                         return Ok(true);
                     }
                     Some(p) => {
+                        self.knows = execute.result_metadata_id.map(<[u8]>::to_vec);
                         match self.run_statement(&p.statement, &execute.params, Some(&p), header.version) {
                             Some(outcome) => outcome,
                             None => return Ok(false),
@@ -404,10 +475,11 @@ impl<'a> Session<'a> {
             _ => return Fate::Answer { lie: false },
         };
         let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref()).unwrap_or_default();
+        let faults = lock(&self.shared.faults).clone();
         if keyspace.starts_with("system") || keyspace == "afterglow" {
+            thread::sleep(faults.system_delay);
             return Fate::Answer { lie: false };
         }
-        let faults = lock(&self.shared.faults).clone();
         if !faults.delay.is_zero() {
             thread::sleep(faults.delay.mul_f64(2.0 * self.rng.next_f64()));
         }
@@ -438,7 +510,8 @@ impl<'a> Session<'a> {
         let run = || {
             self.check_read(statement, keyspace.as_deref())?;
             let mut store = lock(&self.shared.store);
-            let context = self.context(keyspace.as_deref(), &values, params.timestamp, lie);
+            let context =
+                self.context(keyspace.as_deref(), &values, (params.timestamp, params.consistency), lie);
             exec::execute(&mut store, statement, &context)
         };
         self.shared.statements.fetch_add(1, Ordering::Relaxed);
@@ -490,6 +563,13 @@ impl<'a> Session<'a> {
         }
     }
 
+    fn wait_while_frozen(&self) {
+        let mut holding = lock(&self.shared.holding);
+        while holding.frozen && !self.shared.stopping.load(Ordering::SeqCst) {
+            holding = self.shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
     fn wait_while_held(&self, kind: Kind) {
         if kind == Kind::Read {
             self.shared.reads.fetch_add(1, Ordering::SeqCst);
@@ -511,13 +591,14 @@ impl<'a> Session<'a> {
         &'c self,
         keyspace: Option<&'c str>,
         values: &'c [Bound],
-        timestamp: Option<i64>,
+        (timestamp, consistency): (Option<i64>, Consistency),
         lie: bool,
     ) -> Context<'c> {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
         let watch = self.shared.watch.get().map(|watch| &**watch);
-        Context { identity: &self.shared.identity, keyspace, values, timestamp, now, lie, watch }
+        let identity = &self.shared.identity;
+        Context { identity, keyspace, values, timestamp, consistency, now, lie, watch }
     }
 
     fn batch(&mut self, batch: &message::Batch<'_>, version: Version) -> Result<Vec<u8>, Refusal> {
@@ -534,7 +615,8 @@ impl<'a> Session<'a> {
                 }
             };
             let values: Vec<Bound> = item.values.iter().map(|(_, v)| own(v)).collect();
-            let context = self.context(keyspace.as_deref(), &values, batch.params.timestamp, false);
+            let level = (batch.params.timestamp, batch.params.consistency);
+            let context = self.context(keyspace.as_deref(), &values, level, false);
             exec::execute(&mut lock(&self.shared.store), &statement, &context)?;
         }
         self.shared.statements.fetch_add(1, Ordering::Relaxed);
@@ -545,11 +627,11 @@ impl<'a> Session<'a> {
         let statement = parse(text)?;
         let keyspace = self.keyspace.clone();
         let description = {
-            let context = self.context(keyspace.as_deref(), &[], None, false);
+            let context = self.context(keyspace.as_deref(), &[], (None, Consistency::One), false);
             exec::describe(&lock(&self.shared.store), &statement, &context)?
         };
         let id = digest(&format!("{}\0{text}", keyspace.as_deref().unwrap_or_default()));
-        let metadata_id = digest(&format!("{:?}", description.result));
+        let metadata_id = metadata_id(&description.result);
         let mut out = Vec::new();
         let types: Vec<Vec<u8>> = description.bound.iter().map(|(_, t)| type_bytes(t)).collect();
         let bound = specs(&description.keyspace, &description.table, &description.bound, &types);
@@ -589,7 +671,13 @@ impl<'a> Session<'a> {
             Reply::Rows { keyspace, table, columns, rows } => {
                 let types: Vec<Vec<u8>> = columns.iter().map(|(_, t)| type_bytes(t)).collect();
                 let specs = specs(&keyspace, &table, &columns, &types);
-                let metadata = MetadataOut { skip: skip_metadata, ..MetadataOut::of_table(&specs) };
+                let id = metadata_id(&columns);
+                let changed = self.knows.take().is_some_and(|known| known != id);
+                let metadata = MetadataOut {
+                    skip: skip_metadata && !changed,
+                    new_metadata_id: changed.then_some(&id[..]),
+                    ..MetadataOut::of_table(&specs)
+                };
                 encode_rows_start(version, &metadata, rows.len(), &mut out);
                 for cell in rows.iter().flatten() {
                     out.put_value(cell.as_deref().map_or(Value::Null, Value::Bytes));
@@ -601,18 +689,38 @@ impl<'a> Session<'a> {
 
     /// Tells every registered connection of a change of the schema.
     fn announce(&self, change: &SchemaChange<'_>) {
-        let listeners: Vec<_> = lock(&self.shared.listeners).values().cloned().collect();
-        for (socket, version) in listeners {
+        let late = lock(&self.shared.faults).late_events;
+        let listeners: Vec<_> =
+            lock(&self.shared.listeners).iter().map(|(number, to)| (*number, to.clone())).collect();
+        for (number, (socket, version)) in listeners {
             let mut encoder = Encoder::new();
             if version.has_segments() {
                 encoder.switch_to_segments();
             }
             let header = Header::new(version, -1, Opcode::Event);
             encoder.push_with(&header, |out| response::Event::Schema(change.clone()).encode(out));
+            if late {
+                lock(&self.shared.untold).entry(number).or_default().extend(encoder.take());
+                continue;
+            }
             // A dead one is found out by its own thread.
             let _ = lock(&socket).write_all(&encoder.take());
         }
     }
+
+    /// Tells what [`Faults::late_events`] has kept back, before the version is shown.
+    fn announce_untold(&mut self, statement: &Statement) -> io::Result<()> {
+        if !matches!(statement, Statement::Select { table, .. } if table.table == "local") {
+            return Ok(());
+        }
+        let untold = lock(&self.shared.untold).remove(&self.number);
+        untold.map_or(Ok(()), |events| lock(&self.stream).write_all(&events))
+    }
+}
+
+/// The id of a result's columns.
+fn metadata_id(columns: &[(String, response::CqlType)]) -> Vec<u8> {
+    digest(&format!("{columns:?}"))
 }
 
 fn specs<'s>(
@@ -657,6 +765,7 @@ fn error_body(refusal: &Refusal) -> ErrorBody<'_> {
             write_type: "SIMPLE",
             contentions: None,
         },
+        ErrorCode::Unavailable => response::ErrorDetail::Unavailable { consistency, required: 2, alive: 1 },
         ErrorCode::CasWriteUnknown => {
             response::ErrorDetail::CasWriteUnknown { consistency, received, block_for }
         }

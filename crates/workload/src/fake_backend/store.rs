@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use afterglow_cql::response::CqlType;
 
+use super::{replicas::Replicas, system::Identity};
+
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -93,6 +95,17 @@ impl Row {
         self.before = before;
     }
 
+    /// Takes what another copy of the row has and this one lacks.
+    pub fn merge(&mut self, other: &Row) {
+        if let Some(deleted_at) = other.deleted_at {
+            self.delete(deleted_at);
+        }
+        if let Some((timestamp, expires)) = other.marker {
+            self.mark(timestamp, expires);
+        }
+        self.write(other.cells.iter().map(|(i, cell)| (*i, cell.clone())));
+    }
+
     /// A column was put in at `at`: the cells behind it move by one.
     pub fn make_room(&mut self, at: usize) {
         for cells in [&mut self.cells, &mut self.before] {
@@ -139,6 +152,10 @@ pub struct Store {
     /// Raised by every change of the schema.
     pub schema_version: u64,
     last_timestamp: i64,
+    /// The copies of users' rows, where they are told apart.
+    pub replicas: Option<Replicas>,
+    /// The nodes that serve all this.
+    pub nodes: Vec<Identity>,
 }
 
 impl Store {

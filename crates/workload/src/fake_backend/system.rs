@@ -17,6 +17,8 @@ pub struct Identity {
     pub cluster: String,
     pub release: String,
     pub host_id: [u8; 16],
+    /// Where it is on the ring.
+    pub token: i64,
 }
 
 /// Name and type of a column; `*` before the name of those of the key.
@@ -147,8 +149,12 @@ const EMPTY: &[(&str, Columns)] = &[
 pub fn table(store: &Store, identity: &Identity, keyspace: &str, name: &str) -> Option<Table> {
     match (keyspace, name) {
         ("system", "local") => Some(filled(LOCAL, vec![local(store, identity)])),
-        ("system", "peers") => Some(filled(PEERS, Vec::new())),
-        ("system", "peers_v2") => Some(filled(PEERS_V2, Vec::new())),
+        ("system", "peers") => {
+            Some(filled(PEERS, others(store, identity).map(|id| peer(store, id)).collect()))
+        }
+        ("system", "peers_v2") => {
+            Some(filled(PEERS_V2, others(store, identity).map(|id| peer_v2(store, id)).collect()))
+        }
         ("system_schema", "keyspaces") => Some(filled(KEYSPACES, keyspaces(store))),
         ("system_schema", "tables") => Some(filled(TABLES, tables(store))),
         ("system_schema", "columns") => Some(filled(COLUMNS, columns(store))),
@@ -163,9 +169,6 @@ type Values = Vec<Option<Vec<u8>>>;
 
 fn local(store: &Store, id: &Identity) -> Values {
     let (ip, port) = (inet(id.address.ip()), int(i32::from(id.address.port())));
-    let mut version = [0; 16];
-    version[8..].copy_from_slice(&store.schema_version.to_be_bytes());
-    version[6] = 0x40;
     vec![
         text("local"),
         text("COMPLETED"),
@@ -184,9 +187,61 @@ fn local(store: &Store, id: &Identity) -> Values {
         text(&id.release),
         ip,
         port,
-        Some(version.to_vec()),
-        Some(collection(1, &["0"])),
+        schema_version(store),
+        tokens(id),
     ]
+}
+
+fn others<'s>(store: &'s Store, asked: &Identity) -> impl Iterator<Item = &'s Identity> {
+    let asked = asked.host_id;
+    store.nodes.iter().filter(move |node| node.host_id != asked)
+}
+
+fn peer(store: &Store, id: &Identity) -> Values {
+    vec![
+        inet(peer_address(id)),
+        text("datacenter1"),
+        Some(id.host_id.to_vec()),
+        None,
+        text("rack1"),
+        text(&id.release),
+        inet(id.address.ip()),
+        schema_version(store),
+        tokens(id),
+    ]
+}
+
+fn peer_v2(store: &Store, id: &Identity) -> Values {
+    vec![
+        inet(peer_address(id)),
+        int(7000),
+        text("datacenter1"),
+        Some(id.host_id.to_vec()),
+        inet(id.address.ip()),
+        int(i32::from(id.address.port())),
+        None,
+        None,
+        text("rack1"),
+        text(&id.release),
+        schema_version(store),
+        tokens(id),
+    ]
+}
+
+/// Where other nodes reach it, so they say: all are on this machine, and each needs an address of its own.
+fn peer_address(id: &Identity) -> IpAddr {
+    IpAddr::from([127, 0, 0, id.host_id[15]])
+}
+
+fn schema_version(store: &Store) -> Option<Vec<u8>> {
+    let mut version = [0; 16];
+    version[8..].copy_from_slice(&store.schema_version.to_be_bytes());
+    version[6] = 0x40;
+    Some(version.to_vec())
+}
+
+fn tokens(id: &Identity) -> Option<Vec<u8>> {
+    Some(collection(1, &[&id.token.to_string()]))
 }
 
 fn keyspaces(store: &Store) -> Vec<Values> {

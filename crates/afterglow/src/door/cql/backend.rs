@@ -30,6 +30,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A connection that owes answers and is silent for so long is given up.
 const SILENCE: Duration = Duration::from_secs(30);
+/// One that owes answers and is silent for so long is the last choice for further requests.
+const HESITATION: Duration = Duration::from_millis(500);
 /// Largest read at once.
 const READ_BUFFER: usize = 64 * 1024;
 
@@ -141,8 +143,10 @@ pub struct Backend {
     authenticator: RefCell<Option<Rc<str>>>,
     /// It ends when nothing is under way any more.
     retiring: Cell<bool>,
-    /// Who will ask more once its answer has come.
+    /// Who was given it and may still ask something, or ask more once an answer has come.
     kept: Cell<usize>,
+    /// Since when it is there.
+    since: Instant,
     /// To be told of its end.
     on_end: RefCell<Option<Box<dyn FnOnce()>>>,
     /// It takes requests; until then it is counted as being made.
@@ -229,6 +233,7 @@ impl Backend {
             authenticator: RefCell::default(),
             retiring: Cell::new(false),
             kept: Cell::new(0),
+            since: Instant::now(),
             on_end: RefCell::default(),
             ready: Cell::new(false),
             metrics: dial.metrics.clone(),
@@ -363,6 +368,16 @@ impl Backend {
         self.waiters.borrow().in_flight()
     }
 
+    /// Requests waiting for an answer, and who may ask more.
+    pub fn in_use(&self) -> usize {
+        self.in_flight() + self.kept.get()
+    }
+
+    /// For how long it has been there.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// The class of the authenticator that let us in; none where the database does not ask.
     pub fn authenticator(&self) -> Option<Rc<str>> {
         self.authenticator.borrow().clone()
@@ -371,6 +386,11 @@ impl Backend {
     /// When it was last heard, or first asked.
     pub fn last_heard(&self) -> Instant {
         self.last_heard.get()
+    }
+
+    /// Whether it owes answers and nothing at all has come for a while: the node may have stopped.
+    pub fn is_silent(&self) -> bool {
+        self.in_flight() > 0 && self.last_heard.get().elapsed() >= HESITATION
     }
 
     /// Closes it as soon as nothing is under way.
@@ -385,7 +405,7 @@ impl Backend {
         }
     }
 
-    /// Keeps it from being closed between an answer and the next question of whoever got it.
+    /// Keeps it from being closed to make room before whoever has this has asked what he wants to.
     pub fn keep(self: &Rc<Self>) -> Kept {
         self.kept.set(self.kept.get() + 1);
         Kept(self.clone())
@@ -555,8 +575,16 @@ fn care(in_flight: usize, silence: Duration) -> Care {
     }
 }
 
-/// See [`Backend::keep`].
+/// A connection that is not closed to make room for another one meanwhile; see [`Backend::keep`].
 pub struct Kept(Rc<Backend>);
+
+impl std::ops::Deref for Kept {
+    type Target = Rc<Backend>;
+
+    fn deref(&self) -> &Rc<Backend> {
+        &self.0
+    }
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
@@ -13,9 +13,11 @@ use afterglow_cql::negotiate::Stage;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 
 use super::backend::{Backend, CallError};
+use super::budget::Share;
 use super::here::Here;
 use super::login::User;
 use super::outbox::Outbox;
+use super::outdated::Outdated;
 use super::pool::Who;
 use crate::metrics::Path;
 
@@ -25,8 +27,10 @@ const PAUSE_READING: usize = 1024 * 1024;
 const MAX_IN_FLIGHT: usize = 1024;
 /// Bytes of requests that a client may have under way before nothing more is read from it. One longer than that gets through.
 const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
-/// A client that lets so many bytes wait is cut off. Reading stops long before; only very large answers get here.
-const CUT_OFF: usize = 512 * 1024 * 1024;
+/// So often a request is in memory: as it came, and on its way to the database.
+const COPIES: usize = 2;
+/// How often it is looked whether other clients have given memory back.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// One client's connection; lives on one reactor.
 pub struct Client {
@@ -50,13 +54,20 @@ pub struct Client {
     pub user: RefCell<Option<Arc<User>>>,
     /// Its own connection to the database, where that asks in a way that cannot be repeated for connections that clients share.
     pub dedicated: RefCell<Option<Rc<Backend>>>,
+    /// Statements of which it was told new columns.
+    pub outdated: RefCell<Outdated>,
     in_flight: Cell<usize>,
     bytes_in_flight: Cell<usize>,
+    /// Length of a large request that has been admitted and is not whole yet.
+    receiving: Cell<usize>,
+    /// What all that takes, of what all clients may take.
+    share: Share,
 }
 
 impl Client {
     /// A connection that has not said anything yet.
     pub fn new(here: Rc<Here>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
+        let share = here.door.budget.share();
         Self {
             out,
             id,
@@ -68,8 +79,11 @@ impl Client {
             version: Cell::default(),
             user: RefCell::default(),
             dedicated: RefCell::default(),
+            outdated: RefCell::default(),
             in_flight: Cell::default(),
             bytes_in_flight: Cell::default(),
+            receiving: Cell::default(),
+            share,
         }
     }
 
@@ -91,7 +105,50 @@ impl Client {
     /// Waits until the client may ask more: it reads its answers, and not too many requests are under way.
     pub async fn wait_for_room(&self) {
         let in_flight = || (self.in_flight.get(), self.bytes_in_flight.get());
-        self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
+        loop {
+            self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
+            if self.out.is_closed() || self.share.may_grow() {
+                return;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits a while until there is room for a request that takes so much. False when there is none.
+    pub async fn admit(&self, takes: usize, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        while !self.share.try_set(self.holds() + COPIES * takes) {
+            if Instant::now() >= deadline || self.out.is_closed() {
+                self.share.budget().refused.inc();
+                return false;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.receiving.set(takes);
+        true
+    }
+
+    /// What was admitted last is whole, or given up.
+    pub fn received(&self) {
+        if self.receiving.replace(0) > 0 {
+            self.account();
+        }
+    }
+
+    /// A large request that has been admitted comes too slowly: the connection ends.
+    pub fn too_slow(&self) {
+        tracing::warn!(peer = %self.peer, "a client that sends a large request too slowly is cut off");
+        self.share.budget().slow.inc();
+        self.out.abort();
+    }
+
+    fn holds(&self) -> usize {
+        COPIES * (self.receiving.get() + self.bytes_in_flight.get()) + self.out.queued()
+    }
+
+    /// Has what it holds counted; to be called when that has changed.
+    pub fn account(&self) {
+        self.share.set(self.holds());
     }
 
     /// Waits until every request has its answer.
@@ -127,6 +184,7 @@ impl Responder {
         let (Header { version, stream, .. }, bytes) = (request.header, request.body.len());
         client.in_flight.set(client.in_flight.get() + 1);
         client.bytes_in_flight.set(client.bytes_in_flight.get() + bytes);
+        client.account();
         Self { client, version, stream, received, bytes, answered: false }
     }
 
@@ -143,16 +201,18 @@ impl Responder {
     /// Answers with a body that `write` appends.
     pub fn reply_with(self, opcode: Opcode, flags: Flags, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
         let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        let unread = self.client.out.queued();
         self.client.out.push_with(&header, write);
-        self.done(path);
+        self.done(path, unread);
     }
 
     /// Answers with the database's own answer.
     pub fn relay(self, answer: &Envelope, path: Path) {
         let Header { flags, opcode, .. } = answer.header;
         let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        let unread = self.client.out.queued();
         self.client.out.push(&header, &answer.body);
-        self.done(path);
+        self.done(path, unread);
     }
 
     /// Answers with an error of our own.
@@ -182,11 +242,14 @@ impl Responder {
         }
     }
 
-    fn done(mut self, path: Path) {
+    /// It is answered, behind so many bytes that the client has not read.
+    fn done(mut self, path: Path, unread: usize) {
         self.answered = true;
         self.client.here.metrics.latency.of(path).record(self.received.elapsed());
-        if self.client.out.queued() > CUT_OFF {
+        let budget = self.client.share.budget();
+        if unread > budget.may_leave_unread() && !self.client.out.is_closed() {
             tracing::warn!(peer = %self.client.peer, "a client does not read its answers and is cut off");
+            budget.unread.inc();
             self.client.out.abort();
         }
     }
@@ -204,6 +267,7 @@ impl Drop for Responder {
         }
         client.in_flight.set(client.in_flight.get() - 1);
         client.bytes_in_flight.set(client.bytes_in_flight.get() - self.bytes);
+        client.account();
         client.out.nudge();
     }
 }

@@ -1,10 +1,9 @@
 //! The control connection: what the database is, its schema, and its events.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
@@ -15,10 +14,11 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
 use super::Door;
+use super::agreement::{Away, agree};
 use super::backend::{Backend, CallError, ConnectError, Dial, error_code};
 use super::here::Here;
 use super::router::ControlState;
-use super::rows::{Fetched, FetchedRow};
+use super::rows::Fetched;
 use super::schema::{self, Schema, Sources};
 use super::{local, nodes};
 use crate::config::HostPort;
@@ -32,10 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an acknowledgement of a schema change waits for our own view of it.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a schema change waits until all nodes have it.
-const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two looks whether they have.
-const AGREEMENT_PAUSE: Duration = Duration::from_millis(50);
+/// How often the schema is read at most before who waits for it is told, where one change follows another.
+const MOST_TURNS: u32 = 4;
 /// How often the nodes are looked at, in case an event was lost.
 const LOOK_AT_NODES: Duration = Duration::from_secs(30);
 
@@ -72,7 +70,7 @@ pub type RefreshRequest = oneshot::Sender<()>;
 
 /// Why the control connection ended.
 #[derive(Debug, thiserror::Error)]
-enum ControlError {
+pub(super) enum ControlError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -236,12 +234,13 @@ async fn open(door: &Arc<Door>, backend: &Rc<Backend>) -> Result<(), ControlErro
 async fn follow(
     door: &Arc<Door>,
     backend: &Rc<Backend>,
-    mut events: mpsc::UnboundedReceiver<Envelope>,
+    events: mpsc::UnboundedReceiver<Envelope>,
     mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
 ) -> ControlError {
-    let mut down = HashSet::new();
+    let (mut away, mut events) = (Away::default(), events.peekable());
+    let (mut waiting, mut turns) = (Vec::new(), 0);
     loop {
-        let (mut changes, mut waiting) = (Vec::new(), Vec::new());
+        let mut changes = Vec::new();
         let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
         match tick {
             Ok(Either::Left((None, _))) => return ControlError::Closed,
@@ -256,7 +255,7 @@ async fn follow(
         while let Some(Some(request)) = asked.next().now_or_never() {
             waiting.push(request);
         }
-        let nodes_changed = note_nodes(&changes, &mut down);
+        let nodes_changed = note_nodes(&changes, &mut away);
         let look = nodes_changed || tick_is_over(&changes, &waiting);
         changes.retain(|event| note_schema_change(door, event));
         let is_changed = !changes.is_empty();
@@ -275,7 +274,7 @@ async fn follow(
         }
         if !waiting.is_empty() {
             // Whoever waits has changed the schema, and tells its client when that is done.
-            if let Err(error) = agree(door, backend, &down).await {
+            if let Err(error) = agree(door, backend, &mut away).await {
                 return error;
             }
         }
@@ -283,12 +282,34 @@ async fn follow(
             Ok(schema) => door.schema.publish(schema),
             Err(error) => return error,
         }
-        for done in waiting {
-            // Whoever asked may have stopped waiting.
-            let _ = done.send(());
-        }
+        let version = match schema_version(backend).await {
+            Ok(version) => version,
+            Err(error) => return error,
+        };
         door.announce_untold();
+        // Servers tell of a change before they show its version, on the same connection: who is told of nothing more
+        // has heard of all that this version is made of. Otherwise the next turn looks again.
+        let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
+        if is_current {
+            door.config.router.control(ControlState::Current { schema_version: version });
+        }
+        turns += 1;
+        // A client that is told of its change finds the version noted: to lose the connection from then on costs nothing.
+        if is_current || turns >= MOST_TURNS {
+            turns = 0;
+            for done in waiting.drain(..) {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(());
+            }
+        }
     }
+}
+
+/// The version of the schema that the node shows.
+async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, ControlError> {
+    let local = fetch(backend, "SELECT schema_version FROM system.local").await?;
+    let id = local.rows().next().and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
+    Ok(id.map(|id| id.to_string()))
 }
 
 /// Notes for clients how the schema has changed while nobody told us.
@@ -350,14 +371,14 @@ async fn read_schema(target: &HostPort) -> Result<Schema, String> {
 }
 
 /// Notes which nodes are down; true when a node has come, gone, moved, or is back.
-fn note_nodes(events: &[Envelope], down: &mut HashSet<IpAddr>) -> bool {
+fn note_nodes(events: &[Envelope], away: &mut Away) -> bool {
     let mut changed = false;
     for event in events {
         let Ok((_, message)) = response::split(&event.header, &event.body) else { continue };
         match Event::parse(message) {
-            Ok(Event::Status { change: "DOWN", address, .. }) => drop(down.insert(address)),
+            Ok(Event::Status { change: "DOWN", address, .. }) => away.went(address),
             Ok(Event::Status { address, .. } | Event::Topology { address, .. }) => {
-                down.remove(&address);
+                away.came(address);
                 changed = true;
             }
             _ => {}
@@ -398,39 +419,6 @@ fn forget_failures(door: &Arc<Door>) {
     }
 }
 
-/// Waits until all nodes that are up have the same schema: a client that is told of a change before may write to a node that does not
-/// know it.
-async fn agree(door: &Door, backend: &Rc<Backend>, down: &HashSet<IpAddr>) -> Result<(), ControlError> {
-    const LOCAL: &str = "SELECT schema_version FROM system.local";
-    const PEERS: &str = "SELECT peer, rpc_address, schema_version FROM system.peers";
-    if door.topology.current().nodes.len() < 2 {
-        return Ok(());
-    }
-    let deadline = Instant::now() + AGREEMENT_TIMEOUT;
-    loop {
-        let (local, peers) = (fetch(backend, LOCAL).await?, fetch(backend, PEERS).await?);
-        let version = |row: &FetchedRow<'_>| row.bytes("schema_version").map(<[u8]>::to_vec);
-        let own = local.rows().next().and_then(|row| version(&row));
-        let is_down = |row: &FetchedRow<'_>| {
-            ["peer", "rpc_address"]
-                .iter()
-                .filter_map(|at| nodes::ip(row.bytes(at)?))
-                .any(|ip| down.contains(&ip))
-        };
-        if peers.rows().filter(|row| !is_down(row)).filter_map(|row| version(&row)).all(|of| Some(of) == own)
-        {
-            return Ok(());
-        }
-        if Instant::now() >= deadline {
-            tracing::warn!(
-                "the database's nodes do not agree on the schema, the change is told all the same"
-            );
-            return Ok(());
-        }
-        compio::time::sleep(AGREEMENT_PAUSE).await;
-    }
-}
-
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
     let [keyspaces, tables, views, columns, indexes, dropped, masks] = schema::QUERIES;
     let sources = Sources {
@@ -445,7 +433,7 @@ async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
     Ok(schema::build(&sources))
 }
 
-async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+pub(super) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
     let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
     Fetched::new(&answer).ok_or(ControlError::Refused(text))
 }

@@ -11,14 +11,14 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
 
-use super::backend::{Backend, CallError, ConnectError, parsed};
+use super::backend::{CallError, ConnectError, Kept, parsed};
 use super::client::{Client, Responder};
 use super::control::Cluster;
 use super::pool::Who;
 use super::prepared::{Prepared, Told};
 use super::request::{Asked, Request};
 use super::router::pass_path;
-use super::{local, session_keyspace};
+use super::{hex, local, session_keyspace};
 use crate::metrics::{Path, RequestKind};
 
 /// Why a request is answered at once.
@@ -57,8 +57,13 @@ pub fn request(header: Header, body: Bytes, understood: Result<Asked, Refusal>, 
             counters.inc(RequestKind::Malformed);
             responder.protocol_error(&error);
         }
-        Err(Refusal::Unprepared(id)) => responder.error(&ErrorBody::unprepared(&unknown_id(&id), &id)),
+        Err(Refusal::Unprepared(id)) => unprepared(responder, &id),
     }
+}
+
+/// Has the client prepare a statement.
+pub fn unprepared(responder: Responder, id: &[u8]) {
+    responder.error(&ErrorBody::unprepared(&unknown_id(id), id));
 }
 
 /// Whether a request changes its connection's keyspace.
@@ -146,9 +151,9 @@ fn known(client: &Client, id: &[u8]) -> Result<Arc<Prepared>, Refusal> {
 
 /// Cassandra's words.
 fn unknown_id(id: &[u8]) -> String {
-    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     format!(
-        "Prepared query with ID {hex} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)"
+        "Prepared query with ID {} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)",
+        hex(id)
     )
 }
 
@@ -193,7 +198,7 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     let client = request.client().clone();
     let dedicated = client.dedicated.borrow().clone();
     let connection = match dedicated {
-        Some(backend) => Ok(backend),
+        Some(backend) => Ok(backend.keep()),
         None => in_keyspace(&client, request.header.version, keyspace).await,
     };
     let answer = match connection {
@@ -217,11 +222,7 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     }
 }
 
-async fn in_keyspace(
-    client: &Client,
-    version: Version,
-    keyspace: Rc<str>,
-) -> Result<Rc<Backend>, ConnectError> {
+async fn in_keyspace(client: &Client, version: Version, keyspace: Rc<str>) -> Result<Kept, ConnectError> {
     let who = Who { keyspace: Some(keyspace), ..client.who(version) };
     let mut last = None;
     for node in client.here.candidates(None).nodes {

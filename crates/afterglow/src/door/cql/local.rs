@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::Plan;
-use afterglow_cql::response::{ErrorBody, ErrorDetail, encode_extras};
+use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
+use uuid::Uuid;
 
 use super::Door;
 use super::backend::Backend;
@@ -61,7 +62,7 @@ pub async fn load(door: &Door, backend: &Rc<Backend>) -> Option<Node> {
         data_center: row.text("data_center"),
         schema_version: row
             .bytes("schema_version")
-            .and_then(|id| uuid::Uuid::from_slice(id).ok())
+            .and_then(|id| Uuid::from_slice(id).ok())
             .map(|id| id.to_string()),
     };
     let known = door.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
@@ -109,20 +110,27 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
         // The database has no such table either, and says so in its own words.
         return request.pass(Path::Pass);
     }
-    if consistency(&request) == Some(Consistency::NodeLocal) {
-        // Whether a server takes it is for its operator to say.
+    let traced = request.header.flags.contains(Flags::TRACING);
+    let mut trace = None;
+    // Whether a server takes the level is for its operator to say, and only a server can trace.
+    if traced || consistency(&request) == Some(Consistency::NodeLocal) {
         match request.call().await {
             Ok(answer) if answer.header.opcode == Opcode::Error => {
                 return request.relay_plain(&answer, Path::Pass);
             }
-            Ok(_) => {}
+            Ok(answer) => trace = trace_of(&answer),
             Err(error) => return request.fail(&error),
         }
     }
-    respond(request, &question, &tables);
+    respond(request, &question, &tables, trace);
 }
 
-fn respond(request: Request, question: &SystemQuery, tables: &SystemTables) {
+/// The id of the trace that an answer tells of. Its rows are the database's, and dropped.
+fn trace_of(answer: &Envelope) -> Option<Uuid> {
+    response::split(&answer.header, &answer.body).ok()?.0.tracing_id
+}
+
+fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trace: Option<Uuid>) {
     let outcome = {
         let params = match request.message() {
             Ok((_, Message::Query(query))) => Some(query.params),
@@ -134,7 +142,7 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables) {
         let warns = request.header.version >= Version::V4;
         question.evaluate(tables, value).map(|rows| {
             let mut body = Vec::new();
-            let flags = encode_extras(None, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
+            let flags = encode_extras(trace, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
             body.extend(rows.result_body(skip_metadata));
             (flags, body)
         })

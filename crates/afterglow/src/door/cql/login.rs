@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
+use super::hex;
+
 /// Credentials that the database has just accepted are not checked again for so long: what it keeps them for itself by default
 /// (`credentials_validity`).
 const ACCEPTED_FOR: Duration = Duration::from_secs(2);
@@ -35,10 +37,6 @@ impl Login {
         let user = named.map_or_else(|| format!("\0{}", hex(token)).into(), Box::from);
         Self { user, token: Bytes::copy_from_slice(token) }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A user that the database knows.

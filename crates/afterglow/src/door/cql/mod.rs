@@ -4,7 +4,9 @@
 //! or [passes it on](Request::pass) over a [pool] of connections that all clients of a reactor share. The answer goes back as it came, but for
 //! the stream number. The [control] connection keeps the schema up to date.
 
+mod agreement;
 mod backend;
+mod budget;
 pub mod cached;
 mod client;
 mod control;
@@ -14,6 +16,7 @@ mod local;
 mod login;
 mod nodes;
 mod outbox;
+mod outdated;
 mod permits;
 mod plan_file;
 mod pool;
@@ -39,10 +42,11 @@ use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
 use backend::Dial;
+use budget::Budget;
 use login::Users;
 use nodes::{Addresses, TopologyStore};
 
-pub use backend::{Backend, CallError, ConnectError, error_code, parsed, result_kind};
+pub use backend::{Backend, CallError, ConnectError, Kept, error_code, parsed, result_kind};
 pub use client::{Client, Responder};
 pub use control::Cluster;
 pub use here::Here;
@@ -58,7 +62,7 @@ pub use schema::{Schema, SchemaStore};
 use super::sessions::Sessions;
 use crate::config::{Advertise, HostPort, credentials};
 use crate::metrics::{BackendMetrics, Kind, Metrics};
-use crate::reactor::{ListenError, Listener, Reactors};
+use crate::reactor::{Bound, ListenError, Listener, Reactors};
 
 /// Gets what the database pushes.
 pub type EventSink = futures_channel::mpsc::UnboundedSender<Envelope>;
@@ -102,6 +106,8 @@ pub struct Door {
     topology: TopologyStore,
     /// Who has logged in.
     users: Users,
+    /// What clients may hold in all.
+    budget: Arc<Budget>,
     /// Class of the database's authenticator, where it has one.
     authenticator: RwLock<Option<Arc<str>>>,
     cluster: RwLock<Cluster>,
@@ -205,6 +211,12 @@ fn count_statements(door: &Door) {
     });
 }
 
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
+}
+
 /// The keyspace that counts: a request's own (v5), else the session's.
 fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> Option<&'a str> {
     request.or(session)
@@ -222,6 +234,12 @@ impl CqlDoor {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn start(config: CqlDoorConfig, reactors: &Reactors) -> Result<Self, ListenError> {
+        let bound = Bound::tcp(config.listen)?;
+        Ok(Self::start_on(bound, config, reactors))
+    }
+
+    /// As [`CqlDoor::start`], on an address that is bound already.
+    pub fn start_on(bound: Bound, config: CqlDoorConfig, reactors: &Reactors) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let addresses = Arc::<Addresses>::default();
         let contacts = config.backends.iter().map(|contact| addresses.id(contact)).collect();
@@ -229,6 +247,7 @@ impl CqlDoor {
             topology: TopologyStore::new(contacts),
             addresses,
             users: Users::default(),
+            budget: Arc::default(),
             authenticator: RwLock::default(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
@@ -246,10 +265,12 @@ impl CqlDoor {
         });
         door.config.metrics.announce("cql");
         count_statements(&door);
+        let budget = door.budget.clone();
+        door.config.metrics.add_source(move |out| budget.expose(out));
         let served = door.clone();
-        let listener = Listener::start(reactors, door.config.listen, move |stream, peer, guard| {
+        let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
             session::serve(served.clone(), stream, peer, guard)
-        })?;
+        });
         *door.bound.write() = listener.address();
         let advertised = door.advertised();
         if advertised.ip().is_unspecified() {
@@ -258,7 +279,7 @@ impl CqlDoor {
         tracing::info!(address = %listener.address(), %advertised, "the CQL door is open");
         let controlled = door.clone();
         reactors.spawn_on(0, move || control::run(controlled));
-        Ok(Self { door, listener })
+        Self { door, listener }
     }
 
     /// Where it listens.

@@ -1,4 +1,7 @@
 //! Connections to the database that all clients of a reactor share: one for each node, user, protocol version and keyspace.
+//!
+//! Whoever is given a connection has a [`Kept`] of it until he has asked what he wants to: a connection that has to make room for
+//! another one ends only when nobody has one, and no request is without its answer.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
-use super::backend::{Backend, ConnectError, Dial};
+use super::backend::{Backend, ConnectError, Dial, Kept};
 use super::login::{Login, User};
 use super::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
@@ -18,14 +21,18 @@ use crate::metrics::BackendMetrics;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
-/// Connections to one node for one user, in all.
-const PER_NODE_AND_USER: usize = 8;
+/// Connections to one node for one user over all reactors. There are as many only where clients are in many keyspaces: in one, each
+/// reactor has a single connection for each protocol version.
+const PER_NODE_AND_USER: usize = 64;
+/// Connections to one node for one user that a reactor may have, however many reactors there are.
+const PER_REACTOR: usize = 8;
+/// A connection that was made for one keyspace is not given up for another one before it has served for so long: clients that are in
+/// more keyspaces than there may be connections wait for their turn, and do not have one made for each request.
+const TENURE: Duration = Duration::from_millis(200);
 /// Failures that are remembered: beyond that all are forgotten. Clients make up names of keyspaces, and each has its own.
 const MAX_DOWN: usize = 256;
 /// A node that could not be reached is the last choice for a login for so long: each attempt takes its whole time where packets are dropped.
 const AVOIDED: Duration = Duration::from_secs(10);
-/// Of these, what the control connection and the lease have.
-const OWN: usize = 2;
 
 /// Whose connection, and how it speaks.
 #[derive(Clone)]
@@ -57,7 +64,8 @@ impl Key {
     }
 }
 
-type Connected = Result<Rc<Backend>, ConnectError>;
+type Connected = Result<Kept, ConnectError>;
+type Dialed = Result<Rc<Backend>, ConnectError>;
 
 /// The connections of one reactor, made when they are first needed and again after they were lost.
 pub struct Pool {
@@ -100,16 +108,15 @@ impl Pool {
             unreached: RefCell::default(),
             dialing: RefCell::default(),
             retiring: RefCell::default(),
-            // Clients use two keyspaces at once all the time: the driver's own connection is in none.
-            share: ((PER_NODE_AND_USER - OWN) / reactors).max(2),
+            share: (PER_NODE_AND_USER / reactors).max(PER_REACTOR),
             waiting: RefCell::default(),
         }
     }
 
     /// The connection, if it is there now.
-    pub fn ready(&self, node: NodeId, who: &Who) -> Option<Rc<Backend>> {
+    pub fn ready(&self, node: NodeId, who: &Who) -> Option<Kept> {
         match self.entries.borrow().get(&Key::new(node, who)) {
-            Some(Entry::Up(backend)) if !backend.is_closed() => Some(backend.clone()),
+            Some(Entry::Up(backend)) if !backend.is_closed() => Some(backend.keep()),
             _ => None,
         }
     }
@@ -137,7 +144,7 @@ impl Pool {
         let entry = entries.entry(key.clone()).or_default();
         let (answer, waiting) = oneshot::channel();
         let backoff = match entry {
-            Entry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.clone())),
+            Entry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.keep())),
             Entry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
             Entry::Connecting(waiters, _) => {
                 waiters.push(answer);
@@ -164,7 +171,7 @@ impl Pool {
         login: Login,
         known: Option<u32>,
         version: Version,
-    ) -> Connected {
+    ) -> Dialed {
         let key = known.map(|user| Key { node, user, version, keyspace: None });
         if let Some(key) = &key {
             self.make_room(key).await;
@@ -244,22 +251,29 @@ impl Pool {
     }
 
     /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for one if need be, and has a connection end
-    /// for it that nobody uses, or few do.
+    /// for it that nobody uses, or few do, once it has served for its time. It takes no more requests then, so it ends.
     async fn make_room(&self, key: &Key) {
         while self.taken(key) >= self.share {
             let (free, wait) = oneshot::channel();
             self.waiting.borrow_mut().push(free);
+            let mut patience = None;
             if self.leaving(key) == 0
                 && let Some((victim, backend)) = self.victim(key)
             {
-                self.entries.borrow_mut().remove(&victim);
-                self.retire(victim, backend);
+                patience = TENURE.checked_sub(backend.age()).filter(|left| !left.is_zero());
+                if patience.is_none() {
+                    self.entries.borrow_mut().remove(&victim);
+                    self.retire(victim, backend);
+                }
             }
             if self.taken(key) < self.share {
                 break;
             }
             // Dropped without a word when the pool is gone, and then all is over anyway.
-            let _ = wait.await;
+            match patience {
+                Some(patience) => drop(compio::time::timeout(patience, wait).await),
+                None => drop(wait.await),
+            }
         }
         self.dialing.borrow_mut().push(key.clone());
     }
@@ -277,7 +291,11 @@ impl Pool {
             Entry::Up(backend) if other != key && other.shares_with(key) => Some((other, backend)),
             _ => None,
         });
-        let least = candidates.min_by_key(|(_, backend)| (backend.in_flight(), backend.last_heard()));
+        // Of those that have served for their time the one that fewest use; else the oldest, which is the next to have.
+        let least = candidates.min_by_key(|(_, backend)| {
+            let left = TENURE.saturating_sub(backend.age());
+            (left, backend.in_use(), backend.last_heard())
+        });
         least.map(|(key, backend)| (key.clone(), backend.clone()))
     }
 
@@ -294,7 +312,7 @@ impl Pool {
         version: Version,
         keyspace: Option<Rc<str>>,
         login: Option<Login>,
-    ) -> Connected {
+    ) -> Dialed {
         let dial = Dial { version, keyspace, login, events: None, metrics: self.metrics.clone() };
         let made = Backend::connect(&self.addresses.get(node), dial).await;
         match &made {
@@ -335,7 +353,8 @@ impl Pool {
         drop(entries);
         for waiter in waiters {
             // Who gave up waiting does not want it.
-            let _ = waiter.send(result.clone());
+            let kept = result.as_ref().map(Backend::keep).map_err(Clone::clone);
+            let _ = waiter.send(kept);
         }
         self.place_is_free();
     }
@@ -352,7 +371,7 @@ impl Pool {
 }
 
 enum Begun {
-    Ready(Rc<Backend>),
+    Ready(Kept),
     Waiting(oneshot::Receiver<Connected>),
 }
 

@@ -10,7 +10,7 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
 
-use super::backend::{Backend, CallError, ConnectError, Waiter, result_kind};
+use super::backend::{Backend, CallError, ConnectError, Kept, Waiter, result_kind};
 use super::client::{Client, Responder};
 use super::control;
 use super::nodes::NodeId;
@@ -19,6 +19,9 @@ use super::prepared::Prepared;
 use super::relay::Relay;
 use super::route::Candidates;
 use crate::metrics::Path;
+
+/// Connections that are begun at once where another node shall be asked and there is none.
+const MOST_BESIDE: usize = 2;
 
 /// What a request asks for, as far as it matters for a cache.
 pub enum Asked {
@@ -144,7 +147,6 @@ impl Request {
     pub async fn call(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
         self.went_far |= !self.client().here.is_near(&backend);
-        let _kept = backend.keep();
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         self.settle_unprepared(&backend, answer).await
     }
@@ -158,7 +160,7 @@ impl Request {
     ///
     /// # Errors
     /// [`CallError::NotSent`].
-    pub async fn connection(&self) -> Result<Rc<Backend>, CallError> {
+    pub async fn connection(&self) -> Result<Kept, CallError> {
         match self.connection_now() {
             Some(backend) => Ok(backend),
             None => self.connection_among(&self.candidates()).await.map(|(backend, _)| backend),
@@ -169,12 +171,12 @@ impl Request {
     pub(super) async fn connection_among(
         &self,
         candidates: &Candidates,
-    ) -> Result<(Rc<Backend>, Option<NodeId>), CallError> {
+    ) -> Result<(Kept, Option<NodeId>), CallError> {
         let client = self.client();
         let dedicated = client.dedicated.borrow().clone();
         if let Some(backend) = dedicated {
             let lost = || CallError::NotSent("this client's own connection to the database was lost".into());
-            return if backend.is_closed() { Err(lost()) } else { Ok((backend, None)) };
+            return if backend.is_closed() { Err(lost()) } else { Ok((backend.keep(), None)) };
         }
         let who = self.who();
         let mut last = CallError::NotSent("no node is known".into());
@@ -192,11 +194,31 @@ impl Request {
         Err(last)
     }
 
+    /// A connection to another node of our data centre than those asked already, if one is there; else it begins to make some. None for
+    /// a client with a connection of its own.
+    pub fn connection_beside(&self, asked: &[Rc<Backend>]) -> Option<Kept> {
+        let client = self.client();
+        if client.dedicated.borrow().is_some() {
+            return None;
+        }
+        let (topology, addresses) = (client.here.topology(), &client.here.door.addresses);
+        let asked: Vec<NodeId> = asked.iter().map(|backend| addresses.id(backend.target())).collect();
+        let mut nodes = self.candidates().nodes;
+        nodes.retain(|node| !asked.contains(node) && topology.is_near(*node));
+        let (pool, who) = (&client.here.pool, self.who());
+        let mut ready = nodes.iter().filter_map(|node| pool.ready(*node, &who));
+        let found = ready.find(|backend| !backend.is_silent());
+        if found.is_none() {
+            nodes.iter().take(MOST_BESIDE).for_each(|node| pool.prepare(*node, &who));
+        }
+        found
+    }
+
     /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
-    fn connection_now(&self) -> Option<Rc<Backend>> {
+    fn connection_now(&self) -> Option<Kept> {
         let client = self.client();
         if let Some(backend) = &*client.dedicated.borrow() {
-            return (!backend.is_closed()).then(|| backend.clone());
+            return (!backend.is_closed()).then(|| backend.keep());
         }
         let (pool, who) = (&client.here.pool, self.who());
         let Candidates { nodes, preferred } = self.candidates();
@@ -209,7 +231,7 @@ impl Request {
             ready
         });
         // Of equals the first, and that goes round.
-        let ready = ready.min_by_key(|backend| backend.in_flight());
+        let ready = ready.min_by_key(|backend| (backend.is_silent(), backend.in_flight()));
         ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
     }
 

@@ -53,6 +53,11 @@ pub enum ControlState {
         /// `schema_version` of the node: equal only for equal schemas.
         schema_version: Option<String>,
     },
+    /// Every change of the schema up to this version has been told.
+    Current {
+        /// `schema_version` of the node.
+        schema_version: Option<String>,
+    },
     /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
     /// about their requests, writes included. Called before the first of them.
     Guarded,

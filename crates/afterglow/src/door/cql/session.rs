@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
-use afterglow_cql::frame::{Compression, Decoder, Envelope, Flags, FrameError, Header, Opcode, Version};
+use afterglow_cql::frame::{
+    Compression, DEFAULT_MAX_ENVELOPE, Decoder, Envelope, Flags, FrameError, Header, Opcode, Version,
+};
 use afterglow_cql::message::{self, AuthResponse, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
 use afterglow_cql::response::{ErrorBody, encode_auth_token, encode_authenticate};
@@ -17,6 +19,7 @@ use compio::net::TcpStream;
 
 use super::Door;
 use super::backend::{Backend, CallError, ConnectError};
+use super::budget::FREE;
 use super::client::{Client, Responder};
 use super::control::Cluster;
 use super::dispatch;
@@ -24,10 +27,20 @@ use super::here::Here;
 use super::login::Login;
 use super::outbox::Outbox;
 use crate::metrics::{Path, RequestKind};
-use crate::reactor::ConnectionGuard;
+use crate::reactor::{ConnectionGuard, yield_now};
 
 /// Read buffer of a connection: small, because there may be many; grows to the larger size when filled by one read.
 const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
+/// How long an envelope may be before the client has logged in: the largest tickets are shorter.
+const MAX_BEFORE_LOGIN: usize = 128 * 1024;
+/// A request that takes more than that must be admitted.
+const HOLD_ABOVE: usize = FREE;
+/// How long it waits for room.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
+/// How long it may take to arrive: so long, and a second more for each mebibyte.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
+/// So many envelopes of one client are taken before the reactor turns to others.
+const TURN: usize = 64;
 /// How long a client that comes before the database waits.
 const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
 /// How long a client that comes before the lease waits: a moment at the start, so that a warm cache's clients do not all go to
@@ -48,9 +61,15 @@ pub async fn serve(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, guard: 
     let writer = client.clone();
     let writing = compio::runtime::spawn(async move {
         let sent = &writer.here.metrics.bytes_sent;
-        writer.out.run(|bytes| sent.add(bytes as u64)).await;
+        let written = |bytes| {
+            sent.add(bytes as u64);
+            writer.account();
+        };
+        writer.out.run(written).await;
     });
-    let mut session = Session { client: client.clone(), decoder: Decoder::for_requests() };
+    let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
+    decoder.hold_above(HOLD_ABOVE);
+    let mut session = Session { client: client.clone(), decoder, deadline: None };
     if let Cluster::Known { version, .. } = door.cluster() {
         session.decoder.set_highest(version);
     }
@@ -74,6 +93,13 @@ fn takes_passwords(class: &str) -> bool {
 struct Session {
     client: Rc<Client>,
     decoder: Decoder,
+    /// When the large request that is arriving must be whole.
+    deadline: Option<Instant>,
+}
+
+/// How long a request of that size may take to arrive.
+fn arrives_within(bytes: usize) -> Duration {
+    ARRIVES_WITHIN + Duration::from_secs((bytes / (1024 * 1024)) as u64)
 }
 
 /// The connection is to be closed.
@@ -82,12 +108,10 @@ struct Hangup;
 impl Session {
     async fn read(&mut self, mut stream: TcpStream) {
         let mut buffer = Vec::with_capacity(READ_BUFFER.0);
-        loop {
-            self.client.wait_for_room().await;
-            if self.client.out.is_closed() {
-                return;
-            }
-            let BufResult(result, returned) = stream.read(buffer).await;
+        while !self.client.out.is_closed() {
+            let Some(BufResult(result, returned)) = self.in_time(stream.read(buffer)).await else {
+                return self.client.too_slow();
+            };
             buffer = returned;
             let Ok(1..) = result else { return };
             self.client.here.metrics.bytes_received.add(buffer.len() as u64);
@@ -103,15 +127,55 @@ impl Session {
         }
     }
 
-    /// Handles every whole envelope that has come.
+    /// What `reading` gives, if it does before the large request that is arriving is late.
+    async fn in_time<T>(&self, reading: impl Future<Output = T>) -> Option<T> {
+        match self.deadline {
+            Some(deadline) => compio::time::timeout_at(deadline, reading).await.ok(),
+            None => Some(reading.await),
+        }
+    }
+
+    /// Handles every whole envelope that has come. One read may bring many thousands of them, where segments are
+    /// compressed: the client's bounds hold between any two, and others have their turn after some.
     async fn take_all(&mut self, received: Instant) -> Result<(), Hangup> {
-        loop {
-            match self.decoder.next_envelope() {
-                Ok(None) => return Ok(()),
-                Ok(Some(envelope)) => self.take(envelope, received).await?,
+        for taken in 1_usize.. {
+            self.client.wait_for_room().await;
+            if self.client.out.is_closed() {
+                return Err(Hangup);
+            }
+            if taken % TURN == 0 {
+                yield_now().await;
+            }
+            let next = self.decoder.next_envelope();
+            if !matches!(next, Ok(None)) {
+                self.deadline = None;
+                self.client.received();
+            }
+            match next {
+                Ok(None) => match self.decoder.held() {
+                    Some(takes) => self.hold(takes).await,
+                    None => return Ok(()),
+                },
+                Ok(Some(envelope)) => {
+                    self.take(envelope, received).await?;
+                    if self.client.stage.get() == Stage::Ready {
+                        self.decoder.set_max_envelope(DEFAULT_MAX_ENVELOPE);
+                    }
+                }
                 Err(error) => self.refuse(&error)?,
             }
         }
+        Ok(())
+    }
+
+    /// A large request begins: it is read when there is room for it, and skipped when there is none for long.
+    async fn hold(&mut self, takes: usize) {
+        if self.client.admit(takes, WAIT_FOR_ROOM).await {
+            self.deadline = Some(Instant::now() + arrives_within(takes));
+            return self.decoder.admit();
+        }
+        let text = "Clients of Afterglow hold too much memory for another request of this size, try again";
+        self.decoder.refuse(ProtocolError::overloaded(text));
     }
 
     /// Answers what is no envelope.

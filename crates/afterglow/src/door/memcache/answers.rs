@@ -157,9 +157,36 @@ impl Answers {
     /// Moves what can be sent into `buffer`, which is empty; false when there is nothing.
     pub fn take(&self, buffer: &mut Vec<u8>) -> bool {
         let mut state = self.state.borrow_mut();
-        buffer.shrink_to(KEEP);
+        if state.ready.is_empty() {
+            return false;
+        }
         std::mem::swap(buffer, &mut state.ready);
-        !buffer.is_empty()
+        true
+    }
+
+    /// Keeps a buffer that was sent for what is to be sent next, unless that has one already.
+    pub fn put_back(&self, mut buffer: Vec<u8>) {
+        let mut state = self.state.borrow_mut();
+        if state.ready.capacity() == 0 && buffer.capacity() <= KEEP {
+            buffer.clear();
+            state.ready = buffer;
+        }
+    }
+
+    /// Gives back the memory that is kept for further answers, if there is nothing to answer.
+    pub fn give_back(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.ready.is_empty() && state.later.is_empty() {
+            (state.ready, state.later, state.spare) = Default::default();
+        }
+    }
+
+    /// Bytes of memory in use, or kept, for answers.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        let state = self.state.borrow();
+        let later = state.later.iter().map(|later| &later.bytes);
+        later.chain(&state.spare).chain([&state.ready]).map(Vec::capacity).sum()
     }
 
     /// So many bytes were sent.

@@ -16,14 +16,17 @@ use super::Door;
 use super::answers::Answers;
 use super::budget::FREE;
 use super::here::{Here, Info};
+use super::metering;
 use super::perform::{Performed, Session};
 use super::tls::Transport;
-use crate::metrics::Path;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
 const READ_BUFFER: usize = 8 * 1024;
 /// What a connection too many is told, as memcached has it.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Requests of a connection that are carried out before others have their turn, as memcached's `-R`.
+pub(super) const REQUESTS_PER_EVENT: u64 = 20;
 
 /// A socket of either kind; clones are handles to the same one.
 pub trait Stream: AsyncRead + AsyncWrite + rustix::fd::AsFd + Clone + 'static {}
@@ -101,8 +104,8 @@ pub async fn serve<S: Stream>(door: Arc<Door>, mut stream: S, ends: Ends, guard:
         answers,
         input: Vec::with_capacity(READ_BUFFER),
         start: 0,
-        output: Vec::new(),
         want: READ_BUFFER,
+        over: false,
     };
     // How it ended is of no interest to anybody but a client that is gone.
     let _ = connection.run().await;
@@ -120,10 +123,10 @@ struct Connection<S> {
     /// What has come and is not done with yet begins at `start`.
     input: Vec<u8>,
     start: usize,
-    /// Scratch for writing.
-    output: Vec<u8>,
     /// How much to read at once.
     want: usize,
+    /// The client has said its last.
+    over: bool,
 }
 
 /// What to do when nothing more can be done.
@@ -134,6 +137,8 @@ enum Step {
     Wait,
     /// Wait until the cache has room for what the request changes.
     Full(Room),
+    /// Let others have their turn, then go on.
+    Yield,
     /// Give the answers that are under way, and end.
     End,
 }
@@ -142,15 +147,21 @@ impl<S: Stream> Connection<S> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
             let step = self.execute();
+            if matches!(step, Step::Yield) {
+                // Nothing is sent yet, so that all that came together is answered with one write.
+                self.session.here.counts.conn_yields.inc();
+                crate::reactor::yield_now().await;
+                self.info.check()?;
+                continue;
+            }
             let sent = self.send().await?;
             match step {
-                Step::Read(least) => {
-                    if !self.read(least).await? {
-                        return self.end().await;
-                    }
-                }
+                Step::Yield => unreachable!("handled above"),
+                Step::Read(_) if self.over => return self.end().await,
+                Step::Read(least) => self.read(least).await?,
                 // What was sent may have made the room that was missing.
-                Step::Wait if sent > 0 => {}
+                // A client that takes its answers is not idle.
+                Step::Wait if sent > 0 => self.info.last_request.set(self.session.here.door.store.now()),
                 Step::Wait => {
                     self.answers.changed().await;
                     self.info.check()?;
@@ -161,39 +172,52 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Carries out all that has come.
+    /// Carries out what has come, up to [`REQUESTS_PER_EVENT`] requests.
     fn execute(&mut self) -> Step {
         let began = Instant::now();
         let mut done = 0;
         self.session.flush_if_due();
         let step = loop {
+            if done == REQUESTS_PER_EVENT && self.start < self.input.len() {
+                break Step::Yield;
+            }
             match self.decoder.next(&self.input[self.start..]) {
                 Decoded::More(least) => break Step::Read(least),
                 Decoded::Skip(len) => self.start += len,
                 Decoded::Close => break Step::End,
-                Decoded::Request(len, request) => match self.session.perform(request) {
-                    Performed::Full(room) => {
-                        self.decoder.undo();
-                        break Step::Full(room);
-                    }
-                    Performed::Blocked => {
-                        self.decoder.undo();
-                        break Step::Wait;
-                    }
-                    Performed::Close => break Step::End,
-                    performed => {
-                        self.start += len;
-                        done += 1;
-                        if matches!(performed, Performed::Authenticated) {
-                            self.decoder.set_authenticated();
+                Decoded::Request(len, request) => {
+                    let kind = metering::kind(&request);
+                    match self.session.perform(request) {
+                        Performed::Full(room) => {
+                            self.decoder.undo();
+                            break Step::Full(room);
+                        }
+                        Performed::Blocked => {
+                            self.decoder.undo();
+                            break Step::Wait;
+                        }
+                        Performed::Close => {
+                            self.session.here.metrics.requests.inc(kind);
+                            break Step::End;
+                        }
+                        performed => {
+                            self.start += len;
+                            done += 1;
+                            self.session.here.metrics.requests.inc(kind);
+                            if matches!(performed, Performed::Authenticated) {
+                                self.decoder.set_authenticated();
+                            }
                         }
                     }
-                },
+                }
             }
         };
         if done > 0 {
             self.info.last_request.set(self.session.here.door.store.now());
-            self.session.here.metrics.latency.of(Path::Dram).record_many(began.elapsed(), done);
+        }
+        let Session { here, at_once, .. } = &mut self.session;
+        if !at_once.is_empty() {
+            at_once.record(began.elapsed(), &here.metrics);
         }
         step
     }
@@ -201,17 +225,19 @@ impl<S: Stream> Connection<S> {
     /// Sends whatever can be sent; how many bytes that was.
     async fn send(&mut self) -> io::Result<usize> {
         let mut total = 0;
-        while self.answers.take(&mut self.output) || self.transport.wants_write() {
-            let plain = self.output.len();
-            self.transport.seal(&mut self.output)?;
-            let buffer = std::mem::take(&mut self.output);
+        loop {
+            let mut buffer = Vec::new();
+            if !self.answers.take(&mut buffer) && !self.transport.wants_write() {
+                break;
+            }
+            let plain = buffer.len();
+            self.transport.seal(&mut buffer)?;
             self.info.writing_since.set(Some(self.session.here.door.store.now()));
             let len = buffer.len();
-            let BufResult(result, mut buffer) = self.stream.write_all(buffer).await;
+            let BufResult(result, buffer) = self.stream.write_all(buffer).await;
             self.info.writing_since.set(None);
             result?;
-            buffer.clear();
-            self.output = buffer;
+            self.answers.put_back(buffer);
             self.answers.sent(plain);
             self.session.here.metrics.bytes_sent.add(len as u64);
             total += len;
@@ -251,8 +277,9 @@ impl<S: Stream> Connection<S> {
         Ok(())
     }
 
-    /// Reads something, sending answers as they become known; false when the client has said its last.
-    async fn read(&mut self, least: usize) -> io::Result<bool> {
+    /// Reads something, or that there is nothing more to read, sending answers as they become known. What comes with the client's
+    /// last word is still to be carried out.
+    async fn read(&mut self, least: usize) -> io::Result<()> {
         loop {
             self.make_room(least).await?;
             let before = self.input.len();
@@ -281,7 +308,7 @@ impl<S: Stream> Connection<S> {
                     let opened = self.transport.open(&buffer, &mut self.input);
                     // A handshake's next message, or the alert that says why there is none.
                     self.send().await?;
-                    opened?
+                    opened
                 }
                 false => {
                     self.input = buffer;
@@ -292,11 +319,10 @@ impl<S: Stream> Connection<S> {
                 full if full >= self.want => (self.want * 2).min(FREE),
                 _ => self.want,
             };
-            if read == 0 || !open {
-                return Ok(false);
-            }
-            if self.input.len() >= least || self.input.len() > before && self.input.len() - before >= FREE {
-                return Ok(true);
+            self.over = read == 0 || !open;
+            let came = self.input.len().saturating_sub(before);
+            if self.over || self.input.len() >= least || came >= FREE {
+                return Ok(());
             }
         }
     }

@@ -27,6 +27,8 @@ pub struct Here {
     pub counts: Arc<MemcacheMetrics>,
     /// What connections may hold.
     pub budget: Rc<Budget>,
+    /// Where objects are put together for a store: one for all connections, for none needs it for longer than a store takes.
+    pub scratch: Cell<Vec<u8>>,
     /// The devices.
     flash: Vec<Option<FlashFile>>,
     connections: RefCell<HashMap<u64, Rc<Info>>>,
@@ -89,6 +91,7 @@ impl Here {
             metrics: door.config.metrics.door("memcache"),
             counts: door.config.metrics.memcache(),
             budget: Budget::new(door.config.buffers / reactors, MAX_AWAITED / reactors),
+            scratch: Cell::default(),
             flash: flash.collect(),
             connections: RefCell::default(),
             next: Cell::default(),

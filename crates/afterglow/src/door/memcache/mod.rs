@@ -7,8 +7,11 @@
 mod answers;
 mod budget;
 mod connection;
+mod counted;
+mod dump;
 mod flush;
 mod here;
+mod metering;
 mod object;
 mod perform;
 mod recency;
@@ -21,7 +24,7 @@ mod tls;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -29,16 +32,18 @@ use std::time::{Duration, Instant};
 use afterglow_engine::disk::DeviceSet;
 use afterglow_engine::{Cache, Durability, NamespaceOptions, OpenError};
 use afterglow_memcache::auth::Users;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 pub use tls::{Tls, TlsError};
 
 use self::connection::Ends;
+use self::counted::Counted;
+use self::flush::FlushSchedule;
 use self::here::Here;
 use self::store::Store;
 use super::sessions::Sessions;
 use crate::metrics::Metrics;
-use crate::reactor::{ListenError, Listener, Reactors};
+use crate::reactor::{Bound, BoundUnix, ListenError, Listener, Reactors};
 
 /// The namespace that objects live in.
 pub const NAMESPACE: &str = "memcache";
@@ -46,6 +51,8 @@ pub const NAMESPACE: &str = "memcache";
 const MEMCACHED: &str = "1.6.18";
 /// A connection that stands still for so long is cut when others wait for the memory it holds.
 const STALL: u64 = 10;
+/// A connection on which nothing has come for so long gives back the memory that it keeps for answers.
+const REST: u64 = 2;
 /// How often it is looked for connections that stand still.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -72,6 +79,12 @@ pub struct MemcacheDoorConfig {
     pub max_item: usize,
     /// Bytes that requests and answers on their way may take, beside 64 KiB a connection.
     pub buffers: usize,
+    /// Bytes of memory that the cache was opened with, which clients may lower and raise again.
+    pub memory: u64,
+    /// Whether clients may drop everything at once.
+    pub flush_enabled: bool,
+    /// Whether clients may have the keys listed.
+    pub dump_enabled: bool,
     /// When a store is acknowledged.
     pub durability: Durability,
     /// Where the schedule of `flush_all` is kept.
@@ -94,6 +107,14 @@ pub enum MemcacheDoorError {
     Flush(#[source] io::Error),
 }
 
+/// Refuses what the door keeps in the data directory where opening it would.
+///
+/// # Errors
+/// [`MemcacheDoorError::Flush`].
+pub fn look(data_dir: &Path) -> Result<(), MemcacheDoorError> {
+    FlushSchedule::open(data_dir).map(drop).map_err(MemcacheDoorError::Flush)
+}
+
 /// An address the door listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DoorAddress {
@@ -112,6 +133,23 @@ impl fmt::Display for DoorAddress {
     }
 }
 
+/// The addresses of a door, bound before it opens.
+#[derive(Default)]
+pub struct Sockets {
+    tcp: Option<Bound>,
+    unix: Option<BoundUnix>,
+}
+
+impl Sockets {
+    /// Takes what is configured.
+    ///
+    /// # Errors
+    /// When one of them cannot be had.
+    pub fn bind(tcp: Option<SocketAddr>, unix: Option<&Path>) -> Result<Self, ListenError> {
+        Ok(Sockets { tcp: tcp.map(Bound::tcp).transpose()?, unix: unix.map(BoundUnix::at).transpose()? })
+    }
+}
+
 /// What all reactors of a door share.
 pub struct Door {
     /// Tells doors of one process apart.
@@ -125,6 +163,12 @@ pub struct Door {
     connections: AtomicUsize,
     sessions: Arc<Sessions>,
     closed: AtomicBool,
+    /// Who may come in, as last read; whether anybody must say who it is never changes.
+    users: RwLock<Option<Users>>,
+    /// Somebody is being answered with a dump.
+    dumping: AtomicBool,
+    /// What had been counted when a client last asked for a reset.
+    reset: Mutex<Counted>,
 }
 
 /// A running memcache door.
@@ -144,12 +188,38 @@ impl MemcacheDoor {
         cache: &Arc<Cache>,
         reactors: &Reactors,
     ) -> Result<Self, MemcacheDoorError> {
-        Self::start_over(cache.devices(), config, cache, reactors)
+        let sockets = Sockets::bind(config.listen, config.unix.as_deref())?;
+        Self::start_on(sockets, config, cache, reactors)
+    }
+
+    /// As [`MemcacheDoor::start`], on addresses that are bound already.
+    ///
+    /// # Errors
+    /// See [`MemcacheDoorError`].
+    pub fn start_on(
+        sockets: Sockets,
+        config: MemcacheDoorConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheDoorError> {
+        Self::open(cache.devices(), sockets, config, cache, reactors)
     }
 
     /// As [`MemcacheDoor::start`], reading flash from `devices`.
+    #[cfg(test)]
     fn start_over(
         devices: Arc<dyn DeviceSet>,
+        config: MemcacheDoorConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheDoorError> {
+        let sockets = Sockets::bind(config.listen, config.unix.as_deref())?;
+        Self::open(devices, sockets, config, cache, reactors)
+    }
+
+    fn open(
+        devices: Arc<dyn DeviceSet>,
+        sockets: Sockets,
         config: MemcacheDoorConfig,
         cache: &Arc<Cache>,
         reactors: &Reactors,
@@ -157,7 +227,8 @@ impl MemcacheDoor {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let options = NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
         let objects = cache.namespace(NAMESPACE, options)?;
-        let store = Store::open(objects, &config.data_dir).map_err(MemcacheDoorError::Flush)?;
+        let store = Store::open(objects, &config.data_dir, config.max_item);
+        let store = store.map_err(MemcacheDoorError::Flush)?;
         let door = Arc::new(Door {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
@@ -168,11 +239,14 @@ impl MemcacheDoor {
             connections: AtomicUsize::new(0),
             sessions: Arc::default(),
             closed: AtomicBool::new(false),
+            users: RwLock::new(config.users.clone()),
+            dumping: AtomicBool::new(false),
+            reset: Mutex::default(),
             config,
         });
         let mut opened = MemcacheDoor { listeners: Vec::new(), address: None, door };
         opened.door.config.metrics.announce("memcache");
-        opened.listen()?;
+        opened.listen(sockets);
         opened.expose();
         for reactor in 0..reactors.count() {
             let door = opened.door.clone();
@@ -181,30 +255,29 @@ impl MemcacheDoor {
         Ok(opened)
     }
 
-    fn listen(&mut self) -> Result<(), ListenError> {
+    fn listen(&mut self, sockets: Sockets) {
         let reactors = &self.door.reactors;
-        if let Some(address) = self.door.config.listen {
+        if let (Some(bound), Some(address)) = (sockets.tcp, self.door.config.listen) {
             let (door, tls) = (self.door.clone(), self.door.config.tls.is_some());
             let shown: Arc<str> = DoorAddress::Tcp(address).to_string().into();
-            let listener = Listener::start(reactors, address, move |stream, peer, guard| {
+            let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
                 let peer = DoorAddress::Tcp(peer).to_string();
                 connection::serve(door.clone(), stream, Ends { peer, listener: shown.clone(), tls }, guard)
-            })?;
+            });
             self.address = Some(listener.address());
             self.door.addresses.write().push(DoorAddress::Tcp(listener.address()));
             self.listeners.push(listener);
         }
-        if let Some(path) = &self.door.config.unix {
+        if let (Some(bound), Some(path)) = (sockets.unix, &self.door.config.unix) {
             let door = self.door.clone();
             let shown: Arc<str> = DoorAddress::Unix(path.clone()).to_string().into();
-            let listener = Listener::start_unix(reactors, path, move |stream, guard| {
+            let listener = Listener::start_unix(reactors, bound, move |stream, guard| {
                 let ends = Ends { peer: shown.to_string(), listener: shown.clone(), tls: false };
                 connection::serve(door.clone(), stream, ends, guard)
-            })?;
+            });
             self.door.addresses.write().push(DoorAddress::Unix(path.clone()));
             self.listeners.push(listener);
         }
-        Ok(())
     }
 
     /// Adds to the metrics what is only known here, under the names of memcached's exporter.
@@ -220,6 +293,11 @@ impl MemcacheDoor {
     /// Where it listens for TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Lets in only these from now on. Who is in stays in.
+    pub fn set_users(&self, users: Users) {
+        *self.door.users.write() = Some(users);
     }
 
     /// Every address it listens on.
@@ -255,7 +333,7 @@ impl MemcacheDoor {
     }
 }
 
-/// Cuts connections that are idle for too long, and those that stand still while others wait for what they hold.
+/// Has connections that rest give back what they keep. Cuts those that are idle for too long, and those that stand still while others wait for what they hold.
 async fn watch(door: Arc<Door>) {
     let here = Here::of(&door);
     while !door.closed.load(Ordering::Acquire) {
@@ -265,9 +343,14 @@ async fn watch(door: Arc<Door>) {
         for info in here.connections() {
             let stands_still = [info.writing_since.get(), info.holding_since.get()];
             let stalled = stands_still.into_iter().flatten().any(|since| now.saturating_sub(since) >= STALL);
-            let idle = door.config.idle_timeout.is_some_and(|timeout| {
-                info.answers.is_complete() && now.saturating_sub(info.last_request.get()) >= timeout.as_secs()
-            });
+            let rested = now.saturating_sub(info.last_request.get());
+            if rested >= REST {
+                info.answers.give_back();
+            }
+            let idle = door
+                .config
+                .idle_timeout
+                .is_some_and(|timeout| info.answers.is_complete() && rested >= timeout.as_secs());
             if short && stalled {
                 here.counts.stalled_connections.inc();
                 info.cut();

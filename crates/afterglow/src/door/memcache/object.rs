@@ -5,7 +5,7 @@
 //! The cas token is the engine's version, which survives eviction, flash and restart. Only what changes an object without
 //! changing its token (a touch, say, which memcached does in place) has to keep the token beside it.
 
-use afterglow_engine::{Hit, PARTITION_SHIFT, PutOptions};
+use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};
 
 /// Set in every object of this form: what was kept in another is not read.
@@ -35,20 +35,26 @@ pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
 
 /// Reads an object as it was kept; `None` when that is not ours.
 pub fn decode(hit: &Hit) -> Option<Item<'_>> {
-    let (marks, mut value) = (hit.partition, &hit.value[..]);
+    let Hit { version, expiry, group, partition, .. } = *hit;
+    decode_kept(&Listed { key: &[], value: &hit.value, version, expiry, group, partition })
+}
+
+/// The same of one that a listing comes by.
+pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
+    let (marks, mut value) = (kept.partition, kept.value);
     if marks & OURS == 0 || marks & !KNOWN != 0 {
         return None;
     }
-    let mut cas = hit.version;
+    let mut cas = kept.version;
     if marks & CAS != 0 {
         let (own, after) = value.split_first_chunk()?;
         (cas, value) = (u64::from_le_bytes(*own), after);
     }
     Some(Item {
         value,
-        flags: hit.group,
+        flags: kept.group,
         cas,
-        expiry: hit.expiry,
+        expiry: kept.expiry,
         stale: marks & STALE != 0,
         token_sent: marks & TOKEN_SENT != 0,
         binary_key: marks & BINARY_KEY != 0,

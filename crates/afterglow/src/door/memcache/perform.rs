@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use afterglow_engine::{Ack, EXPECTED, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
 use afterglow_memcache::{
-    Action, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request, Store as Storing,
-    absolute,
+    Action, Delete, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request,
+    Store as Storing, absolute,
 };
 
 use super::Door;
 use super::answers::{Answers, Slot};
+use super::dump::Running;
 use super::flush::Flushed;
 use super::here::Here;
+use super::metering::AtOnce;
 use super::store::{Store, Told, mode};
 use super::{stats, tls};
 use crate::metrics::Path;
@@ -46,15 +48,18 @@ pub struct Session {
     pub answers: Rc<Answers>,
     /// Keys of a retrieval that are done with already.
     resume: usize,
-    scratch: Vec<u8>,
+    /// A dump under way.
+    pub(super) dump: Option<Running>,
     /// When what is being carried out was received.
     pub received: Instant,
+    /// What was answered at once and is not timed yet.
+    pub at_once: AtOnce,
 }
 
 impl Session {
     /// For a connection on this reactor.
     pub fn new(here: Rc<Here>, answers: Rc<Answers>) -> Self {
-        Session { here, answers, resume: 0, scratch: Vec::new(), received: Instant::now() }
+        Session { here, answers, resume: 0, dump: None, received: Instant::now(), at_once: AtOnce::default() }
     }
 
     fn store(&self) -> &Store {
@@ -72,31 +77,81 @@ impl Session {
             Request::TooLarge { key, remove, reply } => return self.too_large(&key, remove, reply),
             Request::Answer { bytes, close } => {
                 self.answers.push(|out| out.extend_from_slice(&bytes));
+                self.at_once.add(Path::Local);
                 if close {
                     return Performed::Close;
                 }
             }
-            Request::Stats { argument, reply } => stats::answer(self, argument, &reply),
-            Request::Flush { delay, reply } => return self.flush(delay, &reply),
+            Request::Stats { argument, reply } => {
+                let performed = stats::answer(self, argument, &reply);
+                if matches!(performed, Performed::Done) {
+                    self.at_once.add(Path::Local);
+                }
+                return performed;
+            }
+            Request::Dump(dump) => {
+                let performed = self.dump(dump);
+                if matches!(performed, Performed::Done) {
+                    self.at_once.add(Path::Local);
+                }
+                return performed;
+            }
+            Request::Flush { reply, .. } if !self.here.door.config.flush_enabled => {
+                self.here.counts.cmd_flush.inc();
+                self.answers.push(|out| reply.no_flush(out));
+            }
+            Request::Flush { delay: Some(delay), reply } => return self.flush(delay, &reply),
+            Request::Flush { delay: None, reply } => {
+                self.here.counts.cmd_flush.inc();
+                self.answers.push(|out| reply.bad_expiry(out));
+            }
             Request::Version(reply) => self.answers.push(|out| reply.version(&super::version(), out)),
             Request::Authenticate { user, password, reply } => {
-                let users = self.here.door.config.users.as_ref();
-                let accepted = users.is_some_and(|users| users.knows(user, password));
+                let users = self.here.door.users.read();
+                let accepted = users.as_ref().is_some_and(|users| users.knows(user, password));
                 self.here.counts.auth_cmds.inc();
                 if !accepted {
                     self.here.counts.auth_errors.inc();
                 }
                 self.answers.push(|out| reply.authenticated(accepted, out));
+                self.at_once.add(Path::Local);
                 if accepted {
                     return Performed::Authenticated;
                 }
+            }
+            Request::MemoryLimit { megabytes, quiet } => {
+                self.limit_memory(megabytes, quiet);
+                return Performed::Done;
             }
             Request::RefreshCertificates => {
                 let line = tls::refresh(&self.here.door);
                 self.answers.push(|out| out.extend_from_slice(line.as_bytes()));
             }
         }
+        self.at_once.add(Path::Local);
         Performed::Done
+    }
+
+    /// What no longer fits goes to flash first, so this is not for a thread that others wait for.
+    fn limit_memory(&self, megabytes: u32, quiet: bool) {
+        // No object has this key.
+        let slot = self.answers.reserve(&[], true, 0);
+        let (here, received) = (self.here.clone(), self.received);
+        compio::runtime::spawn(async move {
+            let door = here.door.clone();
+            let limit = move || {
+                let withheld = door.config.memory.checked_sub(u64::from(megabytes) << 20);
+                withheld.is_some_and(|bytes| door.cache.withhold_dram(bytes))
+            };
+            let answer: &[u8] = match compio::runtime::spawn_blocking(limit).await {
+                _ if quiet => b"",
+                Ok(true) => b"OK\r\n",
+                _ => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+            };
+            slot.answer(|out| out.extend_from_slice(answer));
+            here.metrics.latency.of(Path::Local).record(received.elapsed());
+        })
+        .detach();
     }
 
     /// A store that is refused; what it was to take the place of goes.
@@ -108,22 +163,37 @@ impl Session {
             return Performed::Full(room);
         }
         self.here.counts.store_too_large.inc();
-        let answer = |key: &[u8], reply: &Reply<'_>, out: &mut Vec<u8>| {
-            reply.outcome(key, &Outcome::TooLarge, None, 0, out);
-        };
-        match remove.then(|| self.store().remove(key)) {
-            Some(Ack::Later(pending)) => {
+        let (named, reply) = (Box::<[u8]>::from(key), reply.into_owned());
+        let answer = move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
+        match remove {
+            true => self.remove(key, answer),
+            false => {
+                self.answers.push(answer);
+                self.at_once.add(Path::Write);
+            }
+        }
+        Performed::Done
+    }
+
+    /// Removes an object without looking; the answer is given once that is where it survives what the namespace's durability
+    /// says.
+    fn remove(&mut self, key: &[u8], answer: impl FnOnce(&mut Vec<u8>) + 'static) {
+        match self.store().remove(key) {
+            Ack::Done(_) => {
+                self.answers.push(answer);
+                self.at_once.add(Path::Write);
+            }
+            Ack::Later(pending) => {
                 let slot = self.answers.reserve(key, true, 0);
-                let (key, reply) = (Box::<[u8]>::from(key), reply.into_owned());
+                let (here, received) = (self.here.clone(), self.received);
                 compio::runtime::spawn(async move {
                     pending.await;
-                    slot.answer(|out| answer(&key, &reply, out));
+                    slot.answer(answer);
+                    here.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
             }
-            Some(Ack::Done(_)) | None => self.answers.push(|out| answer(key, &reply, out)),
         }
-        Performed::Done
     }
 
     /// Drops everything if that is due; whoever comes next sees none of it.
@@ -144,9 +214,10 @@ impl Session {
         let flushed = self.store().flush(delay);
         // No object has this key.
         let slot = self.answers.reserve(&[], true, 0);
-        let (door, reply) = (self.here.door.clone(), reply.clone().into_owned());
+        let (here, reply) = (self.here.clone(), reply.clone().into_owned());
+        let received = self.received;
         compio::runtime::spawn(async move {
-            let outcome = flush_to_disk(door, flushed).await;
+            let outcome = flush_to_disk(here.door.clone(), flushed).await;
             slot.answer(|out| match outcome {
                 Ok(()) => reply.done(out),
                 Err(error) => {
@@ -154,6 +225,7 @@ impl Session {
                     reply.outcome(&[], &Outcome::Failed, None, 0, out);
                 }
             });
+            here.metrics.latency.of(Path::Write).record(received.elapsed());
         })
         .detach();
         Performed::Done
@@ -216,22 +288,26 @@ impl Session {
             binary_key: store.binary_key,
         };
         let cas = new.cas;
-        let ack = shared.put(&operation.key, &new, &mut self.scratch);
-        if self.scratch.capacity() > super::budget::FREE {
-            self.scratch = Vec::new();
+        let mut scratch = self.here.scratch.take();
+        let ack = shared.put(&operation.key, &new, &mut scratch);
+        if scratch.capacity() <= super::budget::FREE {
+            self.here.scratch.set(scratch);
         }
         let size = store.value.len();
         match ack {
             Ack::Done(put) => {
                 let here = &self.here;
                 self.answers.push(|out| answer_set(here, operation, put, (cas, size), out));
+                self.at_once.add(Path::Write);
             }
             Ack::Later(pending) => {
                 let slot = self.answers.reserve(&operation.key, true, 0);
                 let (here, operation) = (self.here.clone(), operation.clone().into_owned());
+                let received = self.received;
                 compio::runtime::spawn(async move {
                     let put = pending.await;
                     slot.answer(|out| answer_set(&here, &operation, put, (cas, size), out));
+                    here.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
             }
@@ -255,22 +331,26 @@ impl Session {
                     return self.modify(operation);
                 }
                 let tier = hit.tier.into();
-                if get_answer(&self.here, key, get, Found::Hit(&hit), reply, |write| self.answers.push(write))
-                {
+                let is_hit = get_answer(&self.here, key, get, Found::Hit(&hit), reply, |write| {
+                    self.answers.push(write)
+                });
+                if is_hit {
                     self.here.metrics.hits.inc(tier);
                 }
+                self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
                 Performed::Done
             }
             Lookup::Miss(reason) => {
                 get_answer(&self.here, key, get, Found::Miss(reason), reply, |write| {
                     self.answers.push(write)
                 });
+                self.at_once.add(Path::Miss);
                 Performed::Done
             }
             Lookup::Flash(read) => {
                 if !self.answers.has_room(read.len() as usize) {
-                    // Looked up again when there is room.
-                    let _ = read.busy();
+                    // Looked up again when there is room, and counted then.
+                    read.take_back();
                     return Performed::Blocked;
                 }
                 let slot = self.answers.reserve(key, false, read.len() as usize);
@@ -299,7 +379,22 @@ impl Session {
         let modify = begin(&self.here, &shared);
         if let Modify::Done(Ok(modified)) = &modify {
             let here = &self.here;
-            self.answers.push(|out| finish(here, &shared, modified, out));
+            let mut path = Path::Write;
+            self.answers.push(|out| path = finish(here, &shared, modified, out));
+            self.at_once.add(path);
+            return Performed::Done;
+        }
+        if is_blind(&shared) && !matches!(modify, Modify::Later(_)) {
+            // What the index points at counts as found: a key with the same mark is rare.
+            let outcome = match modify {
+                Modify::Flash(read) => {
+                    read.take_back();
+                    Outcome::Deleted
+                }
+                Modify::Done(_) | Modify::Later(_) => Outcome::Missing,
+            };
+            self.here.counts.count(&shared.action, &outcome);
+            self.remove(&shared.key, |_| {});
             return Performed::Done;
         }
         let expected = match &modify {
@@ -431,12 +526,12 @@ impl ReadTask {
             return Box::pin(change(here, operation, modify, slot, received)).await;
         }
         let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
-        if get_answer(&here, &key, get, what, &reply, |write| slot.answer(write))
-            && let Ok(hit) = &found
-        {
+        let is_hit = get_answer(&here, &key, get, what, &reply, |write| slot.answer(write));
+        if is_hit && let Ok(hit) = &found {
             here.metrics.hits.inc(hit.tier.into());
         }
-        here.metrics.latency.of(Path::Flash).record(received.elapsed());
+        let path = if is_hit { Path::Flash } else { Path::Miss };
+        here.metrics.latency.of(path).record(received.elapsed());
     }
 }
 
@@ -468,20 +563,47 @@ async fn change<F>(
         compio::time::sleep(LOADING_PAUSE).await;
         outcome = drive(&here, begin(&here, &operation)).await;
     }
+    if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
+        // Whoever asked for a change does not expect the old value: it goes, as that of any refused write.
+        remove_unseen(&here, &operation.key).await;
+    }
+    let mut path = Path::Write;
     slot.answer(|out| match outcome {
-        Ok(modified) => finish(&here, &operation, &modified, out),
+        Ok(modified) => path = finish(&here, &operation, &modified, out),
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
-                // A read misses, as any read of what cannot be read does.
-                Action::Get(_) => Outcome::Missing,
-                _ => Outcome::Failed,
+                // A read misses, as any read of what cannot be read does; and there is nothing left to be removed.
+                Action::Get(_) => {
+                    path = Path::Miss;
+                    Outcome::Missing
+                }
+                Action::Delete(_) => Outcome::Missing,
+                Action::Store(_) | Action::Arithmetic(_) => Outcome::Failed,
             };
             here.counts.count(&operation.action, &failed);
             operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
     });
-    here.metrics.latency.of(Path::Write).record(received.elapsed());
+    here.metrics.latency.of(path).record(received.elapsed());
+}
+
+/// Removes what could not be looked at, and waits until that is where it survives what the namespace's durability says.
+async fn remove_unseen(here: &Here, key: &[u8]) {
+    let store = &here.door.store;
+    while let Some(room) = store.objects.room() {
+        room.await;
+    }
+    if let Ack::Later(pending) = store.remove(key) {
+        pending.await;
+    }
+}
+
+/// Whether it removes the object whatever it is, and tells nobody what it was.
+fn is_blind(operation: &Operation<'_>) -> bool {
+    let plain = |delete: &Delete| delete.cas.is_none() && !delete.mark_stale && !delete.value_only;
+    matches!(operation.reply, Reply::Text { quiet: true })
+        && matches!(&operation.action, Action::Delete(delete) if plain(delete))
 }
 
 async fn drive<F>(here: &Here, mut modify: Modify<F, Told>) -> Result<Modified<Told>, MissReason>
@@ -500,9 +622,16 @@ where
     }
 }
 
-/// Answers a read-modify-write whose change is made.
-fn finish(here: &Here, operation: &Operation<'_>, modified: &Modified<Told>, out: &mut Vec<u8>) {
+/// Answers a read-modify-write whose change is made; the way it was answered.
+fn finish(here: &Here, operation: &Operation<'_>, modified: &Modified<Told>, out: &mut Vec<u8>) -> Path {
     let Operation { key, action, reply } = operation;
-    let count = |outcome: &Outcome<'_>| here.counts.count(action, outcome);
+    let mut path = Path::Write;
+    let count = |outcome: &Outcome<'_>| {
+        here.counts.count(action, outcome);
+        if matches!(action, Action::Get(_)) && *outcome == Outcome::Missing {
+            path = Path::Miss;
+        }
+    };
     here.door.store.answer_change(key, action, modified, reply, count, out);
+    path
 }

@@ -1,22 +1,24 @@
 //! `stats`, with the names that monitoring of memcached reads.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
-use afterglow_engine::{DropReason, MissReason, NamespaceStats, Stats, Tier};
-use afterglow_memcache::{ITEM_OVERHEAD, Reply};
+use afterglow_engine::{DropReason, MissReason, Stats};
+use afterglow_memcache::{CLASS, ITEM_OVERHEAD, Reply};
 
+use super::counted::{Counted, reset};
 use super::here::{Here, Info};
-use super::perform::Session;
+use super::perform::{Performed, Session};
 use super::{Door, DoorAddress};
 use crate::metrics::{Exposition, Kind, MemcacheMetrics};
 
-/// The one slab class that all objects are in.
-const CLASS: u32 = 1;
+/// About as many bytes say what there is to say of a connection.
+const DESCRIBED: usize = 256;
 
 type Lines = Vec<(String, String)>;
 
 /// Answers `stats` and its kin.
-pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) {
+pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) -> Performed {
     let door = &session.here.door;
     let words: Vec<&[u8]> = argument.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect();
     let lines = match words.first().copied().unwrap_or_default() {
@@ -26,7 +28,10 @@ pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) {
         b"slabs" => slabs(door),
         b"sizes" => vec![line("sizes_status", "disabled")],
         b"conns" => return connections(session, reply),
-        b"reset" => return instead(session, reply, "RESET"),
+        b"reset" => {
+            reset(door);
+            return instead(session, reply, "RESET");
+        }
         b"detail" => {
             // There are no statistics by prefix: asking for none is granted.
             return match words.get(1).copied() {
@@ -35,14 +40,18 @@ pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) {
                 _ => instead(session, reply, "CLIENT_ERROR usage: stats detail on|off|dump"),
             };
         }
-        b"cachedump" => return instead(session, reply, "CLIENT_ERROR stats cachedump not allowed"),
-        _ => return session.answers.push(|out| reply.no_such_stats(out)),
+        _ => {
+            session.answers.push(|out| reply.no_such_stats(out));
+            return Performed::Done;
+        }
     };
     session.answers.push(|out| write(reply, &lines, out));
+    Performed::Done
 }
 
-fn instead(session: &Session, reply: &Reply<'_>, line: &str) {
+fn instead(session: &Session, reply: &Reply<'_>, line: &str) -> Performed {
     session.answers.push(|out| reply.instead_of_stats(line, out));
+    Performed::Done
 }
 
 fn write(reply: &Reply<'_>, lines: &Lines, out: &mut Vec<u8>) {
@@ -56,27 +65,23 @@ fn line(name: impl Into<String>, value: impl ToString) -> (String, String) {
     (name.into(), value.to_string())
 }
 
-/// Figures of the engine that belong to this door.
+/// Figures of the engine, and what this door counted.
 struct Engine {
     stats: Stats,
-    /// Those of the door's namespace.
-    objects: NamespaceStats,
-    evictions: u64,
-    expired: u64,
+    counted: Counted,
 }
 
 impl Engine {
+    /// As clients see it: since the last reset.
     fn of(door: &Door) -> Self {
         let stats = door.cache.stats();
-        let objects = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
-        let objects = objects.cloned().unwrap_or_default();
-        Engine { evictions: evictions(&stats), expired: expired(&stats), objects, stats }
+        Engine { counted: Counted::now(door, &stats), stats }
     }
 
-    /// Hits in memory, and those on flash.
-    fn hits(&self) -> (u64, u64) {
-        let from = |tier| self.objects.hits_from(tier);
-        (from(Tier::Dram) + from(Tier::Buffer), from(Tier::Flash))
+    /// As the metrics have it: since the start.
+    fn ever(door: &Door) -> Self {
+        let stats = door.cache.stats();
+        Engine { counted: Counted::ever(door, &stats), stats }
     }
 
     /// About how many objects there are: those that the index knows, and those that are in memory only.
@@ -95,27 +100,11 @@ impl Engine {
     }
 }
 
-/// Objects that were dropped for that reason.
-fn dropped(stats: &Stats, reason: DropReason) -> u64 {
-    let namespace = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
-    let place = DropReason::ALL.iter().position(|known| *known == reason);
-    place.map_or(0, |at| namespace.map_or(0, |n| n.dropped[at]) + stats.totals.dropped[at])
-}
-
-/// Objects dropped because they had expired.
-pub fn expired(stats: &Stats) -> u64 {
-    dropped(stats, DropReason::Dead)
-}
-
-/// Objects dropped to make room, or for want of it.
-pub fn evictions(stats: &Stats) -> u64 {
-    DropReason::ALL.iter().map(|reason| dropped(stats, *reason)).sum::<u64>() - expired(stats)
-}
-
 fn general(door: &Door) -> Lines {
-    let counts = door.config.metrics.memcache_total();
-    let traffic = door.config.metrics.door_traffic("memcache");
+    let open = door.config.metrics.door_traffic("memcache");
+    let open = open.opened.saturating_sub(open.closed);
     let engine = Engine::of(door);
+    let Counted { commands: counts, traffic, .. } = &engine.counted;
     let usage = rustix_usage();
     let mut lines = vec![
         line("pid", std::process::id()),
@@ -126,13 +115,13 @@ fn general(door: &Door) -> Lines {
         line("rusage_user", usage.0),
         line("rusage_system", usage.1),
         line("max_connections", door.config.max_connections),
-        line("curr_connections", traffic.opened.saturating_sub(traffic.closed)),
+        line("curr_connections", open),
         line("total_connections", traffic.opened),
         line("rejected_connections", traffic.refused),
-        line("connection_structures", traffic.opened.saturating_sub(traffic.closed)),
+        line("connection_structures", open),
     ];
-    lines.extend(commands(&counts));
-    lines.extend(reads_of_flash(&engine));
+    lines.extend(commands(counts));
+    lines.extend(reads_of_flash(&engine.counted));
     lines.extend([
         line("bytes_read", traffic.received),
         line("bytes_written", traffic.sent),
@@ -141,20 +130,20 @@ fn general(door: &Door) -> Lines {
         line("listen_disabled_num", 0),
         line("time_in_listen_disabled_us", 0),
         line("threads", door.reactors.count()),
-        line("conn_yields", 0),
+        line("conn_yields", counts.conn_yields.get()),
         line("hash_power_level", engine.stats.index_slots.max(1).ilog2()),
         line("hash_bytes", engine.stats.index_bytes),
         line("hash_is_expanding", 0),
         line("bytes", engine.bytes()),
         line("curr_items", engine.items()),
-        line("total_items", door.store.total_items()),
-        line("evictions", engine.evictions),
-        line("reclaimed", engine.expired),
+        line("total_items", engine.counted.items),
+        line("evictions", engine.counted.evictions),
+        line("reclaimed", engine.counted.expired),
     ]);
     lines.extend(NEVER.map(|name| line(name, 0)));
-    lines.extend(
-        flash(&engine, &counts).map(|figure| line(format!("extstore_{}", figure.stat), figure.value)),
-    );
+    // The store on flash counts on, as in memcached.
+    let ever = door.config.metrics.memcache_total();
+    lines.extend(flash(&engine, &ever).map(|figure| line(format!("extstore_{}", figure.stat), figure.value)));
     lines
 }
 
@@ -172,10 +161,10 @@ const NEVER: [&str; 9] = [
 ];
 
 /// extstore's names for how reads of flash ended.
-fn reads_of_flash(engine: &Engine) -> [(String, String); 5] {
-    let missed = |reason| engine.objects.misses_for(reason);
+fn reads_of_flash(counted: &Counted) -> [(String, String); 5] {
+    let missed = |reason| counted.misses_for(reason);
     [
-        line("get_extstore", engine.hits().1),
+        line("get_extstore", counted.cold),
         line("get_aborted_extstore", missed(MissReason::Abandoned)),
         line("get_oom_extstore", missed(MissReason::Busy)),
         line("miss_from_extstore", missed(MissReason::Superseded) + missed(MissReason::Collision)),
@@ -260,9 +249,8 @@ fn of_all(stats: &Stats, reason: DropReason) -> u64 {
 
 /// Adds to the metrics what the door alone knows, under the names of memcached's exporter.
 pub fn expose(door: &Door, out: &mut Exposition) {
-    let (traffic, counts) =
-        (door.config.metrics.door_traffic("memcache"), door.config.metrics.memcache_total());
-    let engine = Engine::of(door);
+    let engine = Engine::ever(door);
+    let Counted { commands: counts, traffic, .. } = &engine.counted;
     let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
     gauge("memcached_up", "1: the memcache door is open.", 1);
     gauge("memcached_accepting_connections", "1: the memcache door takes connections.", 1);
@@ -280,16 +268,20 @@ pub fn expose(door: &Door, out: &mut Exposition) {
     counter("memcached_connections_rejected_total", "Connections turned away.", traffic.refused);
     counter("memcached_read_bytes_total", "Bytes received from clients.", traffic.received);
     counter("memcached_written_bytes_total", "Bytes sent to clients.", traffic.sent);
-    counter("memcached_items_total", "Objects ever stored.", door.store.total_items());
-    counter("memcached_items_evicted_total", "Objects dropped to make room.", engine.evictions);
-    counter("memcached_items_reclaimed_total", "Objects dropped because they had expired.", engine.expired);
+    counter("memcached_items_total", "Objects ever stored.", engine.counted.items);
+    counter("memcached_items_evicted_total", "Objects dropped to make room.", engine.counted.evictions);
+    counter(
+        "memcached_items_reclaimed_total",
+        "Objects dropped because they had expired.",
+        engine.counted.expired,
+    );
     out.header("memcached_version", Kind::Gauge, "The version clients are told.");
     out.sample("memcached_version", &[("version", &super::version())], 1);
     for (mode, seconds) in ["user", "system"].into_iter().zip(<[String; 2]>::from(rustix_usage())) {
         let name = format!("memcached_process_{mode}_cpu_seconds_total");
         out.single(&name, Kind::Counter, "Processor time used.", seconds);
     }
-    for figure in flash(&engine, &counts) {
+    for figure in flash(&engine, counts) {
         out.single(&format!("memcached_extstore_{}", figure.metric), figure.kind, figure.help, figure.value);
     }
     expose_class(&engine, out);
@@ -311,8 +303,7 @@ fn expose_class(engine: &Engine, out: &mut Exposition) {
     }
     const HITS: &str = "memcached_slab_lru_hits_total";
     out.header(HITS, Kind::Counter, "Hits in memory (hot) and on flash (cold).");
-    let (hot, cold) = engine.hits();
-    for (lru, hits) in [("hot", hot), ("cold", cold)] {
+    for (lru, hits) in [("hot", engine.counted.hot), ("cold", engine.counted.cold)] {
         out.sample(HITS, &[("slab", &slab), ("lru", lru)], hits);
     }
 }
@@ -366,12 +357,13 @@ fn settings(door: &Door) -> Lines {
         line("auth_enabled_ascii", on(config.users.is_some())),
         line("item_size_max", config.max_item),
         line("maxconns_fast", "yes"),
+        line("reqs_per_event", super::connection::REQUESTS_PER_EVENT),
         line("slab_reassign", "no"),
         line("slab_automove", 0),
         line("slab_chunk_max", config.max_item),
         line("lru_crawler", "no"),
-        line("flush_enabled", "yes"),
-        line("dump_enabled", "no"),
+        line("flush_enabled", on(config.flush_enabled)),
+        line("dump_enabled", on(config.dump_enabled)),
         line("lru_maintainer_thread", "no"),
         line("lru_segmented", "yes"),
         line("temp_lru", "no"),
@@ -391,8 +383,8 @@ fn settings(door: &Door) -> Lines {
 
 /// What is not known of objects on flash is left out, not given as 0: their ages, and whether those that went were ever read.
 fn items(door: &Door) -> Lines {
-    let (engine, counts) = (Engine::of(door), door.config.metrics.memcache_total());
-    let (hot, cold) = engine.hits();
+    let engine = Engine::of(door);
+    let Counted { commands: counts, hot, cold, evictions, expired, .. } = &engine.counted;
     let of = |what: &str, value: u64| line(format!("items:{CLASS}:{what}"), value);
     vec![
         of("number", engine.items()),
@@ -400,10 +392,10 @@ fn items(door: &Door) -> Lines {
         of("number_warm", 0),
         of("number_cold", engine.items().saturating_sub(engine.stats.dram_objects)),
         of("mem_requested", engine.bytes()),
-        of("evicted", engine.evictions),
+        of("evicted", *evictions),
         of("outofmemory", counts.store_no_memory.get()),
         of("tailrepairs", 0),
-        of("reclaimed", engine.expired),
+        of("reclaimed", *expired),
         of("crawler_reclaimed", 0),
         of("crawler_items_checked", 0),
         of("lrutail_reflocked", 0),
@@ -411,17 +403,16 @@ fn items(door: &Door) -> Lines {
         of("moves_to_warm", 0),
         of("moves_within_lru", 0),
         of("direct_reclaims", 0),
-        of("hits_to_hot", hot),
+        of("hits_to_hot", *hot),
         of("hits_to_warm", 0),
-        of("hits_to_cold", cold),
+        of("hits_to_cold", *cold),
         of("hits_to_temp", 0),
     ]
 }
 
 fn slabs(door: &Door) -> Lines {
-    let counts = door.config.metrics.memcache_total();
     let engine = Engine::of(door);
-    let stats = &engine.stats;
+    let (stats, counts) = (&engine.stats, &engine.counted.commands);
     let name = |what: &str| format!("{CLASS}:{what}");
     vec![
         line(name("chunk_size"), ITEM_OVERHEAD),
@@ -445,8 +436,12 @@ fn slabs(door: &Door) -> Lines {
 }
 
 /// Connections live on their reactors, so these are asked one after the other.
-fn connections(session: &Session, reply: &Reply<'_>) {
-    let slot = session.answers.reserve(&[], false, 0);
+fn connections(session: &Session, reply: &Reply<'_>) -> Performed {
+    let bytes = session.here.door.connections.load(Ordering::Acquire) * DESCRIBED;
+    if !session.answers.has_room(bytes) {
+        return Performed::Blocked;
+    }
+    let slot = session.answers.reserve(&[], false, bytes);
     let (here, reply) = (session.here.clone(), reply.clone().into_owned());
     compio::runtime::spawn(async move {
         let mut lines = listeners(&here);
@@ -461,6 +456,7 @@ fn connections(session: &Session, reply: &Reply<'_>) {
         slot.answer(|out| write(&reply, &lines, out));
     })
     .detach();
+    Performed::Done
 }
 
 fn listeners(here: &Rc<Here>) -> Lines {

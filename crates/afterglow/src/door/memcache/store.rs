@@ -4,8 +4,10 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use afterglow_engine::{Ack, Change, Changed, Hit, Modified, Namespace, PutOutcome, RefuseReason};
-use afterglow_memcache::{self as memcache, Action, Item, Mode, NewCas, Outcome, Reply, absolute, decide};
+use afterglow_engine::{Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason};
+use afterglow_memcache::{
+    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, absolute, decide,
+};
 use bytes::Bytes;
 
 use super::flush::{FlushSchedule, Flushed};
@@ -17,6 +19,8 @@ pub struct Store {
     pub(super) objects: Namespace,
     recency: Recency,
     flush: FlushSchedule,
+    /// Bytes that an object may count: key, value and [`ITEM_OVERHEAD`].
+    max_item: usize,
     /// The next cas token of an object that is put, for what is stored but expires at once.
     started: u64,
     total_items: AtomicU64,
@@ -29,15 +33,16 @@ pub struct Told {
 }
 
 impl Store {
-    /// Over a namespace, with what the last run left in the data directory.
+    /// Over a namespace, with what the last run left in the data directory, for objects that count `max_item` bytes at most.
     ///
     /// # Errors
     /// When the schedule of `flush_all` cannot be read.
-    pub fn open(objects: Namespace, data_dir: &Path) -> io::Result<Self> {
+    pub fn open(objects: Namespace, data_dir: &Path, max_item: usize) -> io::Result<Self> {
         let now = objects.now();
         let store = Store {
             recency: Recency::new(now),
             flush: FlushSchedule::open(data_dir)?,
+            max_item,
             started: now,
             total_items: AtomicU64::new(0),
             objects,
@@ -88,6 +93,13 @@ impl Store {
     pub fn item<'a>(&self, key: &[u8], hit: &'a Hit, now: u64) -> Option<Item<'a>> {
         let item = object::decode(hit)?;
         let (fetched, idle) = self.recency.of(Recency::place(key), now);
+        Some(Item { fetched, idle, ..item })
+    }
+
+    /// The object that a listing comes by.
+    pub fn listed<'a>(&self, kept: &Listed<'a>, now: u64) -> Option<Item<'a>> {
+        let item = object::decode_kept(kept)?;
+        let (fetched, idle) = self.recency.of(Recency::place(kept.key), now);
         Some(Item { fetched, idle, ..item })
     }
 
@@ -156,11 +168,31 @@ impl Store {
         self.objects.submit_remove(key)
     }
 
+    /// What `action` does to `item`. As in memcached an object that would grow too large stays as it is.
+    fn decide<'a>(
+        &self,
+        key: &[u8],
+        action: &'a Action<'_>,
+        item: Option<Item<'a>>,
+        now: u64,
+    ) -> Decision<'a> {
+        let decision = decide(action, item, now);
+        let grows = matches!(mode(action), Some(Mode::Append | Mode::Prepend));
+        match &decision.change {
+            memcache::Change::Put(new)
+                if grows && key.len() + new.value.len() + ITEM_OVERHEAD > self.max_item =>
+            {
+                Decision { change: memcache::Change::None, outcome: Outcome::NotStored }
+            }
+            _ => decision,
+        }
+    }
+
     /// What a read-modify-write does to what it finds; runs under a lock of the cache.
     pub fn change(&self, key: &[u8], action: &Action<'_>, found: Option<&Hit>) -> (Change, Told) {
         let now = self.now();
         let item = found.and_then(|hit| self.item(key, hit, now));
-        let change = match decide(action, item, now).change {
+        let change = match self.decide(key, action, item, now).change {
             memcache::Change::None => Change::Keep,
             memcache::Change::Remove => Change::Remove,
             memcache::Change::Put(new) => {
@@ -185,7 +217,7 @@ impl Store {
         let Told { found, now } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
         // Deciding again about the same gives the same: it is cheaper than to carry the decision out of the lock.
-        let decision = decide(action, item, *now);
+        let decision = self.decide(key, action, item, *now);
         let mut outcome = decision.outcome;
         if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change) {
             outcome = self.stored(key, put, outcome, new.cas);
@@ -193,9 +225,6 @@ impl Store {
             let in_place = !matches!(outcome, Outcome::Stored { .. });
             if in_place && item.is_some_and(|old| old.fetched && new.value.len() <= old.value.len()) {
                 self.recency.used(Recency::place(key), *now, true);
-            }
-            if outcome == Outcome::TooLarge && matches!(mode(action), Some(Mode::Append | Mode::Prepend)) {
-                outcome = Outcome::NotStored;
             }
         }
         if let Action::Get(get) = action

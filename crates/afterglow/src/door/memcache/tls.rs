@@ -1,6 +1,6 @@
 //! TLS, sans-io: what comes from the socket goes through a rustls connection, and so does what goes there.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -135,27 +135,31 @@ impl Transport {
         matches!(self, Transport::Tls(_))
     }
 
-    /// Takes what the socket gave and appends what the client said; false when it has said its last.
-    ///
-    /// # Errors
-    /// When it is no TLS. There may be an alert to send.
-    pub fn open(&mut self, raw: &[u8], input: &mut Vec<u8>) -> io::Result<bool> {
+    /// Takes what the socket gave and appends what the client said. False when that was its last: it said so, or went on with
+    /// what is no TLS. Nothing behind that counts, all before it does. There may be an alert to send.
+    pub fn open(&mut self, raw: &[u8], input: &mut Vec<u8>) -> bool {
         let Transport::Tls(connection) = self else {
             input.extend_from_slice(raw);
-            return Ok(true);
+            return true;
         };
         let mut rest = raw;
-        let mut open = true;
         while !rest.is_empty() {
-            connection.read_tls(&mut rest)?;
-            let state = connection.process_new_packets().map_err(io::Error::other)?;
-            let before = input.len();
-            let more = state.plaintext_bytes_to_read();
-            input.resize(before + more, 0);
-            connection.reader().read_exact(&mut input[before..])?;
-            open &= !state.peer_has_closed();
+            // Once the client has said that it is done, rustls takes nothing any more: no error, no byte.
+            if !matches!(connection.read_tls(&mut rest), Ok(1..)) {
+                return false;
+            }
+            let state = connection.process_new_packets();
+            let mut said = connection.reader();
+            while let Ok(chunk @ [_, ..]) = said.fill_buf() {
+                input.extend_from_slice(chunk);
+                let len = chunk.len();
+                said.consume(len);
+            }
+            if state.map_or(true, |state| state.peer_has_closed()) {
+                return false;
+            }
         }
-        Ok(open)
+        true
     }
 
     /// Makes `plain` what the socket is to be given, with whatever else TLS has to say.

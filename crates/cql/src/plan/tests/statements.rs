@@ -447,3 +447,24 @@ fn a_server_that_counts_other_binds_is_not_second_guessed() {
     assert_eq!(plan("UPDATE t SET v = ? WHERE k = ? AND c = ?", 2), "table ks.t");
     assert_eq!(plan("SELECT v FROM t WHERE k = ? AND c = ?", 3), "pass uncertain-binds");
 }
+
+#[test]
+fn tuples_pin_down_clustering_columns_in_their_order_only() {
+    use super::super::*;
+    use super::{Fixture, parse};
+    let cached = |text: &str| {
+        let parsed = parse(&format!("SELECT v FROM ks.multi WHERE {text}"));
+        matches!(analyse(&parsed, &Fixture, None), Plan::CachedRead(_))
+    };
+    assert!(
+        cached("a = ? AND b = ? AND (c, d) = (?, ?)") && cached("a = ? AND b = ? AND (c) = (?) AND d = ?")
+    );
+    for refused in [
+        "(a) = (?) AND b = ? AND c = ? AND d = ?",
+        "(a, b) = (?, ?) AND c = ? AND d = ?",
+        "a = ? AND b = ? AND (d, c) = (?, ?)",
+        "a = ? AND (b, c, d) = (?, ?, ?)",
+    ] {
+        assert!(!cached(refused), "the database refuses {refused}");
+    }
+}

@@ -27,7 +27,9 @@
 //! - `misdirected_write`: acknowledged, but the data is elsewhere on the device, over what was there.
 //! - `lost_write`: acknowledged, nothing was stored.
 //! - `slow`: see above.
-//! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load or sync fails with EIO.
+//! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load fails with EIO.
+//! - `media_sync_error`: a sync fails with EIO, once: later ones pass over the pages with unsynced words (4 KiB) until they are stored to
+//!   again, as kernels do that drop what they could not write.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
 //! One I/O chosen beforehand may be *held up* for as many turns as told ([`SimMachine::hold_up`]), while all others overtake it.
@@ -99,6 +101,7 @@ pub struct SimFaults {
     pub lost_write: f64,
     pub slow: f64,
     pub media_error: f64,
+    pub media_sync_error: f64,
     pub meta_error: f64,
 }
 
@@ -125,6 +128,7 @@ impl SimFaults {
             lost_write: p,
             slow: p,
             media_error: p,
+            media_sync_error: p,
             meta_error: p,
         }
     }

@@ -61,6 +61,8 @@ pub enum FillFailure {
     Failed,
     /// It answered, but not in a way that can be stored.
     Uncacheable,
+    /// It did not answer in time.
+    Late,
 }
 
 /// A statement with the generation of the schema that it was prepared in.

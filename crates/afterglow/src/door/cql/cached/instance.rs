@@ -55,8 +55,10 @@ pub enum NewClaim {
     PoliciesChanged,
     /// Another cluster answers under the backend's address.
     OtherCluster,
-    /// Another instance held the lease.
+    /// Another instance held the lease since we did.
     LeaseChangedHands,
+    /// We hold the lease for the first time: nobody had it, or another instance.
+    FirstLease,
 }
 
 impl std::fmt::Display for NewClaim {
@@ -68,6 +70,7 @@ impl std::fmt::Display for NewClaim {
             NewClaim::Away(away) => write!(f, "away for {} s, longer than restart-grace", away.as_secs()),
             NewClaim::PoliciesChanged => write!(f, "the table policies have changed"),
             NewClaim::OtherCluster => write!(f, "the backend is another cluster"),
+            NewClaim::FirstLease => write!(f, "this instance holds the lease for the first time"),
             NewClaim::LeaseChangedHands => write!(f, "another instance held the lease in between"),
         }
     }
@@ -195,6 +198,18 @@ impl Instance {
     fn write(&self) -> io::Result<()> {
         let text = toml::to_string(&self.stored).map_err(io::Error::other)?;
         replace_file(&self.path, text.as_bytes(), false)
+    }
+}
+
+/// Sees whether the file can be written, by a look: it is written beside its last version, which is left there.
+///
+/// # Errors
+/// What writing it would say.
+pub fn look(data_dir: &Path) -> io::Result<()> {
+    let spare = data_dir.join(format!("{FILE}.new"));
+    match fs::OpenOptions::new().write(true).open(&spare) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

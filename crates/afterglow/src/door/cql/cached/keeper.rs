@@ -10,8 +10,8 @@ use std::time::Duration;
 use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::freshness::gate::Millis;
 use afterglow_cql::freshness::lease::{
-    Answer, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, Request, create_keyspace,
-    release_cql,
+    Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
+    Request, create_keyspace, release_cql, settled_cql,
 };
 use afterglow_cql::message::{Consistency, Query, QueryParams};
 use afterglow_cql::plan::SchemaView;
@@ -23,13 +23,10 @@ use super::super::{Backend, Cluster, Door, Fetched};
 use super::instance::{Instance, NewClaim};
 use super::router::Shared;
 use super::serial::setting_of;
+use super::setup::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
 
-/// Lifetime of the lease in the database.
-const TTL_SECONDS: u32 = 60;
-/// Part of it that we give away, for clocks of database nodes that differ.
-const MARGIN: Duration = Duration::from_secs(5);
 /// Pause before asking again for a lease that is not to be had.
 const RETRY: Duration = Duration::from_secs(1);
 /// Pause between attempts to connect.
@@ -84,14 +81,14 @@ impl Keeper {
     pub(super) fn new(
         door: Arc<Door>,
         shared: Arc<Shared>,
-        policies: Arc<LivePolicies>,
-        generation: u64,
+        (policies, generation): (Arc<LivePolicies>, u64),
         instance: Instance,
+        times: Times,
     ) -> Keeper {
         let config = LeaseConfig {
             me: instance.id(),
-            ttl_seconds: TTL_SECONDS,
-            margin: MARGIN.as_millis() as Millis,
+            ttl_seconds: times.lease.as_secs() as u32,
+            margin: times.margin.as_millis() as Millis,
             retry: RETRY.as_millis() as Millis,
         };
         Keeper {
@@ -200,6 +197,10 @@ impl Keeper {
                 self.connection = None;
             }
             let change = self.lease.answered(request, sent_at, answer, self.now());
+            if let Change::Acquired { before: Before::Another(epoch), .. } = change {
+                // Before any row can be filled under the lease.
+                self.take_over(&backend, epoch).await;
+            }
             self.note(request, answer, change);
             if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
             {
@@ -217,7 +218,7 @@ impl Keeper {
                     self.shared.cache.lease().extend(self.lease.until());
                 }
             }
-            Change::Acquired { epoch, continuous } => self.acquired(epoch, continuous),
+            Change::Acquired { epoch, before } => self.acquired(epoch, before),
             Change::HeldByOther(holder) => {
                 metrics.lease.set(LeaseState::HeldByOther);
                 if self.holder.replace(holder) != Some(holder) {
@@ -235,30 +236,47 @@ impl Keeper {
         }
     }
 
-    fn acquired(&mut self, epoch: i64, continuous: bool) {
+    /// Another instance held the lease, at `epoch`: unless it said that there is none, a write that it acknowledged at ONE may be
+    /// anywhere. What is filled lives for a short time then.
+    async fn take_over(&self, backend: &Backend, epoch: i64) {
+        let read = query(backend, READ_SETTLED, Consistency::Quorum).await;
+        let settled = read.and_then(|read| {
+            let settled = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
+            Some(i64::from_be_bytes(settled))
+        });
+        if settled != Some(epoch) {
+            tracing::warn!(
+                "the instance that held the lease before did not say that its writes were settled: what `exclusive` tables are read for lives a minute at most for `unknown-outcome-hold`"
+            );
+            self.shared.cache.take_over();
+        }
+    }
+
+    fn acquired(&mut self, epoch: i64, before: Before) {
         self.holder = None;
         self.shared.cache.set_claim(None);
         let epochs = KnownEpochs { held: epoch, asked: epoch };
-        if continuous {
+        let is_first = self.instance.epochs().held == 0;
+        if before == Before::Us {
             let noted = self.instance.note_epochs(epochs);
             self.warn("the lease's epoch", noted);
             self.believe();
         } else {
             self.instance.set_epochs(epochs);
-            self.renew_claim(NewClaim::LeaseChangedHands);
+            let why = if is_first { NewClaim::FirstLease } else { NewClaim::LeaseChangedHands };
+            self.renew_claim(why);
         }
         self.shared.cache.lease().extend(self.lease.until());
         let lease = &self.door.config.metrics.lease;
         lease.acquired.inc();
         lease.set(LeaseState::Held);
-        tracing::info!(epoch, continuous, "the lease is ours: `exclusive` tables are cached");
+        tracing::info!(epoch, ?before, "the lease is ours: `exclusive` tables are cached");
     }
 
     /// Runs one transaction of the lease.
     async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
-        if let Some(to) = self.lease.to_note(request) {
-            let epochs = self.instance.epochs();
-            self.instance.note_epochs(KnownEpochs { held: epochs.held, asked: to }).ok()?;
+        if let Some(epochs) = self.lease.to_note(request) {
+            self.instance.note_epochs(epochs).ok()?;
         }
         let text = request.cql(self.lease.config());
         let fetched = query(backend, &text, Consistency::Quorum).await?;
@@ -348,6 +366,10 @@ impl Keeper {
         let noted = self.instance.note_alive(now);
         self.warn("a sign of life", noted);
         if let (true, Some(epoch), Some(backend)) = (release, self.lease.epoch(), self.connection.clone()) {
+            if self.shared.cache.is_settled() {
+                // If it fails, who comes next is the more careful.
+                let _ = execute_at(&backend, &settled_cql(epoch), Consistency::Quorum).await;
+            }
             // If it fails the lease runs out by itself.
             let _ = query(&backend, &release_cql(self.lease.config(), epoch), Consistency::Quorum).await;
         }
@@ -388,6 +410,10 @@ async fn query(backend: &Backend, text: &str, consistency: Consistency) -> Optio
 }
 
 async fn execute(backend: &Backend, text: &str) -> Option<()> {
-    let answer = call(backend, text, Consistency::One).await?;
+    execute_at(backend, text, Consistency::One).await
+}
+
+async fn execute_at(backend: &Backend, text: &str, consistency: Consistency) -> Option<()> {
+    let answer = call(backend, text, consistency).await?;
     (answer.header.opcode == Opcode::Result).then_some(())
 }

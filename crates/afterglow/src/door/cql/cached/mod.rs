@@ -31,7 +31,9 @@ use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_o
 use afterglow_cql::freshness::lease::LeaseClock;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::row::{Filled, StoredRow};
-use afterglow_engine::{Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome};
+use afterglow_engine::{
+    Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason,
+};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use parking_lot::RwLock;
@@ -43,15 +45,13 @@ use crate::config::{LivePolicies, TablePolicy};
 use crate::metrics::{FillOutcome, MissReason, PassReason, Tier};
 
 pub use router::CachedRouter;
-pub use setup::{Cached, CachedConfig, CachedError, Keeping};
+pub use setup::{Cached, CachedConfig, CachedError, Keeping, Times, look};
 
 /// The row a fill brought, or nothing if it brought none that can be shared.
 pub type FillResult = Option<Row>;
 /// How a read that waits for another's fill hears of it.
 pub type Waiter = oneshot::Sender<FillResult>;
 
-/// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
-const WEAK_LIFE: Duration = Duration::from_secs(60);
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
 /// `claim u64 | filled_at u32 (seconds since boot) | life u32 (seconds)`, little endian, before the stored row. Rows that were not
@@ -108,6 +108,8 @@ struct Parts {
     pub clock: Clock,
     /// Names this boot of the machine: seconds since another one say nothing about age.
     pub boot: u64,
+    /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
+    pub weak_life: Duration,
 }
 
 /// Tables whose policy is remembered.
@@ -139,6 +141,7 @@ pub struct RowCache {
     /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells it.
     unresolved: AtomicUsize,
     hold: Duration,
+    weak_life: Duration,
     clock: Clock,
     boot: u64,
 }
@@ -173,6 +176,7 @@ impl RowCache {
             doubts: AtomicUsize::new(0),
             unresolved: AtomicUsize::new(0),
             hold: parts.hold,
+            weak_life: parts.weak_life,
             clock: parts.clock,
             boot: parts.boot,
         })
@@ -205,6 +209,16 @@ impl RowCache {
     /// Partitions and tables held because of unknown outcomes.
     pub fn held(&self) -> usize {
         self.gates.held(self.clock.now()) + self.unresolved.load(Ordering::Acquire)
+    }
+
+    /// Whether every write that went through us is where a fill finds it.
+    pub fn is_settled(&self) -> bool {
+        !self.suspended.load(Ordering::Acquire) && self.held() == 0 && self.gates.is_settled(self.clock.now())
+    }
+
+    /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a claim to carry.
+    pub fn caches_exclusive(&self) -> bool {
+        self.claim.load(Ordering::Acquire) != NO_CLAIM && self.lease.holds(self.clock.now())
     }
 
     /// Under what rows of `table` may be served and filled now.
@@ -318,7 +332,7 @@ impl RowCache {
         let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut outcome = FillOutcome::Overtaken;
-        let weak = ticket.is_weak();
+        let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
         // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
         let life = fill.life(weak);
         let finished = if fill.filled.marker_only && matches!(fill.licence, Licence::Exclusive { .. }) {
@@ -332,6 +346,9 @@ impl RowCache {
         for waiter in finished.waiters {
             // Fails when the waiting read has gone away, which is fine.
             let _ = waiter.send(row.clone().filter(|_| !ended));
+        }
+        if outcome == FillOutcome::TooLarge {
+            self.gates.note_too_large(fill.key.engine_key(), finished.stamp, self.clock.now());
         }
         (row, outcome)
     }
@@ -361,6 +378,9 @@ impl RowCache {
                 FillOutcome::InstalledAbsent
             }
             Ack::Done(PutOutcome::Stored { .. }) | Ack::Later(_) => FillOutcome::Installed,
+            Ack::Done(PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong)) => {
+                FillOutcome::TooLarge
+            }
             Ack::Done(PutOutcome::Refused(_)) => FillOutcome::Refused,
         }
     }
@@ -404,14 +424,13 @@ pub struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever. `weak`: it may not have seen all
-    /// that was acknowledged.
-    fn life(&self, weak: bool) -> Option<u32> {
+    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever. `weak`: the most where
+    /// it may not have seen all that was acknowledged.
+    fn life(&self, weak: Option<u32>) -> Option<u32> {
         let bound = match self.licence {
             Licence::Bounded { seconds } => Some(seconds),
             Licence::Exclusive { .. } => None,
         };
-        let weak = weak.then_some(WEAK_LIFE.as_secs() as u32);
         [bound, weak, self.filled.life].into_iter().flatten().min()
     }
 }
@@ -421,6 +440,7 @@ impl From<Bypass> for MissReason {
         match bypass {
             Bypass::WriteInFlight => MissReason::WriteInFlight,
             Bypass::Quarantined => MissReason::Quarantined,
+            Bypass::TooLarge => MissReason::TooLarge,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
 
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
@@ -9,10 +10,15 @@ use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
+use afterglow_cql::row::Filled;
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
-use super::super::{Asked, Client, Later, May, Prepared, Request, error_code, parsed, result_kind};
+use super::super::{
+    Asked, Client, Kept, Later, May, Prepared, Request, dispatch, error_code, parsed, result_kind,
+};
 use super::answer::{Metadata, answer};
 use super::fill::{Ask, FillFailure};
 use super::router::{Shared, bound, metrics};
@@ -22,6 +28,13 @@ use crate::reactor::read_flash;
 
 /// At what level rows are read for the cache. They answer reads of which [`Index::answers`](super::tables::Index::answers) says so.
 const FILL_AT: Consistency = Consistency::LocalQuorum;
+
+/// A fill that has no answer by then is given up, and its client's own request is sent. Servers give up a read after 5 s themselves.
+const FILL_TIMEOUT: Duration = Duration::from_secs(6);
+/// How often a fill looks whether the nodes that it asked are silent.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Nodes that a fill asks at most.
+const MOST_ASKED: usize = 3;
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
 pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> Option<Later> {
@@ -36,6 +49,14 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> 
         Err(Unfit::Unconfirmed(prepared)) => {
             metrics(&request).passes.inc(PassReason::SchemaUnknown);
             return Some(Box::pin(confirm(request, prepared, plan)));
+        }
+        Err(Unfit::Outdated(prepared, now)) => {
+            metrics(&request).passes.inc(PassReason::Option);
+            if shared.cache.licence(&read.table).is_ok() {
+                return outdated(request, prepared, now);
+            }
+            request.pass(Path::Pass);
+            return None;
         }
     };
     let looked_up = shared.cache.look_up(&terms.key);
@@ -74,6 +95,8 @@ enum Unfit {
     Pass(PassReason),
     /// The server has not been seen to take the statement for prepared since the schema changed.
     Unconfirmed(Arc<Prepared>),
+    /// The client says that it knows other columns of it than these, whose id is given.
+    Outdated(Arc<Prepared>, Bytes),
 }
 
 impl From<PassReason> for Unfit {
@@ -145,8 +168,12 @@ fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, U
         (Message::Execute(execute), Asked::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
             // A client that was told of other columns by an answer, not by PREPARE, says nothing about those that are known here.
-            if execute.result_metadata_id != known.metadata_id.as_deref() {
-                return Err(PassReason::Option.into());
+            match (execute.result_metadata_id, &known.metadata_id) {
+                (Some(theirs), Some(ours)) if theirs != ours => {
+                    return Err(Unfit::Outdated(prepared.clone(), ours.clone()));
+                }
+                (theirs, ours) if theirs != ours.as_deref() => return Err(PassReason::Option.into()),
+                _ => {}
             }
             if !prepared.is_confirmed(request.header.version, generation) || known.names != read.names {
                 return Err(Unfit::Unconfirmed(prepared.clone()));
@@ -306,16 +333,7 @@ impl Pending {
 
     async fn lead(self, ticket: Ticket<Waiter>) {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
-        let filled = match self.request.connection().await {
-            // A quorum of another data centre may lack what was acknowledged in ours.
-            Ok(backend) if !self.request.client().here.is_near(&backend) => Err(FillFailure::Failed),
-            Ok(backend) => {
-                let read = self.read();
-                let ask = Ask { plan: read, key: &self.terms.key, consistency: FILL_AT };
-                self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at.unix).await
-            }
-            Err(_) => Err(FillFailure::Failed),
-        };
+        let filled = self.fill(asked_at.unix).await;
         let fills = &metrics(&self.request).fills;
         match filled {
             Ok(filled) => {
@@ -335,11 +353,51 @@ impl Pending {
                 fills.inc(match failure {
                     FillFailure::Failed => FillOutcome::Failed,
                     FillFailure::Uncacheable => FillOutcome::Uncacheable,
+                    FillFailure::Late => FillOutcome::Late,
                 });
                 drop(ticket);
                 self.request.pass(Path::Miss);
             }
         }
+    }
+}
+
+impl Pending {
+    /// Reads the whole row, of another node too if the first is silent, and not for longer than anybody waits for it: an answer
+    /// that comes later is dropped with its ticket.
+    async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let filled = compio::time::timeout(FILL_TIMEOUT, self.fill_from_any(asked_at)).await;
+        filled.unwrap_or(Err(FillFailure::Late))
+    }
+
+    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was taken.
+    async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
+        // A quorum of another data centre may lack what was acknowledged in ours.
+        if !self.request.client().here.is_near(&first) {
+            return Err(FillFailure::Failed);
+        }
+        let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
+        reads.push(self.fill_from(first, asked_at));
+        loop {
+            match compio::time::timeout(PATIENCE, reads.next()).await {
+                Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
+                Ok(Some(filled)) => return filled,
+                Ok(None) => return Err(FillFailure::Failed),
+                // A node that answers others is at work, and would be no faster for being asked elsewhere.
+                Err(_) if asked.len() < MOST_ASKED && asked.iter().all(|backend| backend.is_silent()) => {}
+                Err(_) => continue,
+            }
+            if let Some(another) = self.request.connection_beside(&asked) {
+                asked.push(Rc::clone(&another));
+                reads.push(self.fill_from(another, asked_at));
+            }
+        }
+    }
+
+    async fn fill_from(&self, backend: Kept, asked_at: u32) -> Result<Filled, FillFailure> {
+        let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
+        self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
     }
 }
 
@@ -402,6 +460,36 @@ fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
             now.new_metadata_id.is_none() && (left_out || now.raw == metadata)
         }
         _ => false,
+    }
+}
+
+/// An EXECUTE (v5) of a client that knows other columns than those of the id `now`. The server tells it that id with its
+/// answer. A client that goes on with the old one would never have a hit: it has to prepare again, once.
+fn outdated(request: Request, prepared: Arc<Prepared>, now: Bytes) -> Option<Later> {
+    let client = request.client().clone();
+    if client.outdated.borrow_mut().must_prepare(&prepared.id, &now, Instant::now()) {
+        dispatch::unprepared(request.into_responder(), &prepared.id);
+        return None;
+    }
+    Some(Box::pin(async move {
+        let mut request = request;
+        match request.call().await {
+            Ok(answer) => {
+                if told_by(&answer).is_some_and(|id| id == now) {
+                    client.outdated.borrow_mut().told(&prepared.id, &now, Instant::now());
+                }
+                request.relay(answer, Path::Pass).await;
+            }
+            Err(error) => request.fail(&error),
+        }
+    }))
+}
+
+/// The id of new columns that an answer tells (v5).
+fn told_by(answer: &Envelope) -> Option<&[u8]> {
+    match parsed(answer)? {
+        Response::Result(ResultBody::Rows(Rows { metadata, .. })) => metadata.new_metadata_id,
+        _ => None,
     }
 }
 

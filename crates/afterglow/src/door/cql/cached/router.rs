@@ -146,6 +146,9 @@ impl Router for CachedRouter {
                 }
                 self.shared.cache.suspend(false);
             }
+            ControlState::Current { schema_version } => {
+                *self.shared.schema_version.write() = schema_version;
+            }
             // Writes go past us, and who reads may not be whom the database would let read.
             ControlState::Guarded => {
                 self.shared.cache.suspend(true);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_engine::media::{MediaError, boot_id};
-use afterglow_engine::{Cache, IntentTable, NamespaceOptions, OpenError};
+use afterglow_engine::{Cache, IntentDoubt, IntentTable, NamespaceOptions, OpenError};
 use futures_channel::oneshot;
 use uuid::Uuid;
 
@@ -41,6 +41,29 @@ pub struct CachedConfig<'a> {
     pub restart_grace: Duration,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub unknown_outcome_hold: Duration,
+    /// Those that are not for users to set.
+    pub times: Times,
+}
+
+/// Spans of time that nobody sets but tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Lifetime of the lease in the database, in whole seconds.
+    pub lease: Duration,
+    /// Part of it that we give away, for clocks of database nodes that differ.
+    pub margin: Duration,
+    /// Longest life of a row whose fill may not see the last acknowledged write, in whole seconds.
+    pub weak_life: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            lease: Duration::from_secs(60),
+            margin: Duration::from_secs(5),
+            weak_life: Duration::from_secs(60),
+        }
+    }
 }
 
 /// Why the cached path cannot be set up.
@@ -57,6 +80,20 @@ pub enum CachedError {
     Instance(#[source] io::Error),
 }
 
+/// Refuses what [`Cached::open`] would, by a look at the files of the data directory. What it would doubt is returned.
+///
+/// # Errors
+/// [`CachedError`].
+pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, CachedError> {
+    instance::look(data_dir).map_err(CachedError::Instance)?;
+    let path = data_dir.join(INTENTS);
+    if path.is_dir() {
+        let source = io::ErrorKind::IsADirectory.into();
+        return Err(MediaError::Io { doing: "write", path, source }.into());
+    }
+    Ok(IntentTable::look(&path))
+}
+
 /// The cached path, not serving yet.
 pub struct Cached {
     router: Arc<CachedRouter>,
@@ -64,6 +101,7 @@ pub struct Cached {
     /// Generation of the policies that the instance's claim is about.
     generation: u64,
     instance: Instance,
+    times: Times,
 }
 
 impl Cached {
@@ -122,9 +160,10 @@ impl Cached {
             hold: config.unknown_outcome_hold,
             clock,
             boot: boot.as_u64_pair().0,
+            weak_life: config.times.weak_life,
         });
         let router = Arc::new(CachedRouter::new(cache, &config.engine.devices()));
-        Ok(Cached { router, policies: config.policies.clone(), generation, instance })
+        Ok(Cached { router, policies: config.policies.clone(), generation, instance, times: config.times })
     }
 
     /// This instance's identity, for drivers too.
@@ -148,10 +187,12 @@ impl Cached {
         });
         let shared = self.router.shared().clone();
         let cache = shared.cache.clone();
-        let Cached { policies, generation, instance, .. } = self;
+        let licensed = cache.clone();
+        door.door().config.metrics.lease.held_while(move || licensed.caches_exclusive());
+        let Cached { policies, generation, instance, times, .. } = self;
         let of = door.door().clone();
         door.door().reactors.spawn_on(0, move || async move {
-            Keeper::new(of, shared, policies, generation, instance).run(stopped).await;
+            Keeper::new(of, shared, (policies, generation), instance, times).run(stopped).await;
         });
         Keeping { stop, cache }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use afterglow_engine::disk::DeviceConfig;
 use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
 
-use super::{Clock, Parts, RowCache};
+use super::{Clock, Parts, RowCache, Times};
 use crate::config::{LivePolicies, TablePolicies};
 
 /// An empty cache in that folder, and the engine that it lives on.
@@ -33,5 +33,6 @@ pub fn cache_of_boot(boot: u64, engine: &Cache, intents: &Path) -> Arc<RowCache>
         hold: Duration::from_secs(600),
         clock: Clock,
         boot,
+        weak_life: Times::default().weak_life,
     })
 }

@@ -151,6 +151,12 @@ impl RowCache {
         self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
     }
 
+    /// Another instance held the lease, and did not say that its writes were settled: fills may miss what was acknowledged by it.
+    /// Noted as an intent, so that a restart does not end it.
+    pub fn take_over(self: &Arc<Self>) {
+        self.moved();
+    }
+
     /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
     pub fn forget_and_hold(self: &Arc<Self>, touched: &Touched) {
         let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);

@@ -1,0 +1,119 @@
+//! The admin address's connections: few at once, and none that stands still.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Takes a bounded number of connections, and ends one that has not asked for a page and taken it within the time given.
+/// Whoever comes beyond the bound waits until another one has gone.
+pub struct Limited {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    patience: Duration,
+}
+
+impl Limited {
+    /// So many connections at once; `patience` from one answer, or the beginning, to the next answer.
+    pub fn new(listener: TcpListener, connections: usize, patience: Duration) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(connections)), patience }
+    }
+}
+
+impl Listener for Limited {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let place = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+        let (stream, peer) = Listener::accept(&mut self.listener).await;
+        let deadline = Box::pin(sleep(self.patience));
+        (Connection { stream, deadline, patience: self.patience, _place: place }, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection of the admin address.
+pub struct Connection {
+    stream: TcpStream,
+    /// When it ends unless something of an answer is taken before. What the client sends does not put it off: a client could send the head
+    /// of its request byte by byte for ever.
+    deadline: Pin<Box<Sleep>>,
+    patience: Duration,
+    /// Given back when the connection ends.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// What `io` comes to, unless it waits beyond the deadline. Whoever polls is woken at the deadline too.
+    fn in_time<T>(&mut self, io: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match io {
+            Poll::Pending if self.deadline.as_mut().poll(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            io => io,
+        }
+    }
+
+    /// As [`Connection::in_time`], for what a client takes: that puts the deadline off.
+    fn taken(&mut self, io: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(1..)) = io {
+            self.deadline.as_mut().reset(Instant::now() + self.patience);
+        }
+        self.in_time(io, cx)
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // A client that sends and sends makes every read ready: it is held to the deadline all the same.
+        if self.deadline.is_elapsed() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let read = pin!(&mut self.stream).poll_read(cx, buf);
+        self.in_time(read, cx)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = pin!(&mut self.stream).poll_write(cx, bytes);
+        self.taken(written, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = pin!(&mut self.stream).poll_write_vectored(cx, parts);
+        self.taken(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(&mut self.stream).poll_shutdown(cx)
+    }
+}

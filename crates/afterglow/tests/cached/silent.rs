@@ -1,0 +1,67 @@
+//! A node of the database stands still: it keeps its connections and answers nothing.
+
+use std::thread;
+
+use afterglow_cql::frame::Version;
+use afterglow_cql::message::Consistency;
+use afterglow_workload::cql::{ConnectOptions, Connection};
+use afterglow_workload::fake_backend::FakeBackend;
+use tempfile::TempDir;
+
+use crate::node::{Client, Setup, database, one_text, wait_until};
+
+const CLIENTS: usize = 8;
+
+/// Each client reads rows that nobody has read before; one that is not answered panics long before the connection would be given up.
+fn read_cold(clients: &mut [Client], part: &str) {
+    thread::scope(|threads| {
+        for (number, client) in clients.iter_mut().enumerate() {
+            threads.spawn(move || {
+                for n in 0..8 {
+                    let key = format!("{part}-{number}-{n}");
+                    let read = format!("SELECT v FROM two.t WHERE k = '{key}'");
+                    assert_eq!(one_text(client.run(&read)), Some(key));
+                }
+            });
+        }
+    });
+}
+
+fn put(database: &FakeBackend, part: &str) {
+    let options = ConnectOptions::default();
+    let mut direct = Connection::open(&database.address().to_string(), &options).unwrap();
+    for key in (0..CLIENTS).flat_map(|number| (0..8).map(move |n| format!("{part}-{number}-{n}"))) {
+        let insert = format!("INSERT INTO two.t (k, v) VALUES ('{key}', '{key}')");
+        direct.query(&insert, Consistency::One).unwrap();
+    }
+}
+
+#[test]
+fn reads_are_answered_and_cached_while_a_node_stands_still() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let other = database.join().unwrap();
+    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
+    for text in [
+        "CREATE KEYSPACE two WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
+        "CREATE TABLE two.t (k text PRIMARY KEY, v text)",
+    ] {
+        direct.query(text, Consistency::One).unwrap();
+    }
+    ["calm", "first", "second"].iter().for_each(|part| put(&database, part));
+    let node = Setup::new(directory.path(), &database, "two.*=max-staleness=1h").start();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client(Version::V5)).collect();
+    read_cold(&mut clients, "calm");
+    assert!(database.reads() > 0 && other.reads() > 0, "both nodes are asked");
+    for (part, still) in [("first", &other), ("second", &database)] {
+        let (asked, fills) = (still.reads(), node.count(&["afterglow_fills_total", "\"installed\""]));
+        let frozen = still.freeze();
+        read_cold(&mut clients, part);
+        let rows = 8 * CLIENTS as u64;
+        assert_eq!(node.count(&["afterglow_fills_total", "\"installed\""]) - fills, rows, "{part}");
+        let hits = node.hits();
+        read_cold(&mut clients, part);
+        assert_eq!(node.hits() - hits, rows, "{part}");
+        drop(frozen);
+        wait_until("it is seen to have been asked", || still.reads() > asked);
+    }
+}

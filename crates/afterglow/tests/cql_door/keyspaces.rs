@@ -1,0 +1,68 @@
+//! Clients in many keyspaces, over the few connections that they share.
+
+use std::sync::Arc;
+
+use afterglow_cql::frame::{Opcode, Version};
+
+use crate::Proxy;
+use crate::fake::{Ask, Client, Fake, error_of, text_of};
+
+const ROUNDS: usize = 60;
+
+/// Answers with the keyspace that the connection is in, a moment later, as a database does.
+fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<usize, String>>) -> bool {
+    if let Some(keyspace) = ask.text.strip_prefix("USE ") {
+        of.lock().unwrap().insert(ask.connection, keyspace.trim_matches('"').to_owned());
+        return false;
+    }
+    let asks = ask.opcode() == Opcode::Query && ask.text.contains("FROM t");
+    if asks {
+        let keyspace = of.lock().unwrap().get(&ask.connection).cloned();
+        ask.text_row(keyspace.as_deref().unwrap_or("none"));
+    }
+    asks
+}
+
+/// So many sessions in so many keyspaces ask one thing after the other, each in its own; how many connections the database saw.
+fn sessions_in_keyspaces(sessions: usize, keyspaces: usize) -> usize {
+    let of = std::sync::Mutex::default();
+    let fake = Fake::start(Version::V5, move |ask| keyspace_of(ask, &of));
+    let proxy = Proxy::before(fake.address);
+    std::thread::scope(|scope| {
+        for session in 0..sessions {
+            let mut client = proxy.client(if session % 2 == 0 { Version::V4 } else { Version::V5 });
+            scope.spawn(move || {
+                let keyspace = format!("ks{}", session / 2 % keyspaces);
+                client.query(1, &format!("USE {keyspace}"));
+                assert_eq!(client.receive().header.opcode, Opcode::Result);
+                for _ in 0..ROUNDS {
+                    assert_eq!(ask(&mut client), Ok(keyspace.clone()));
+                }
+            });
+        }
+    });
+    fake.connections()
+}
+
+fn ask(client: &mut Client) -> Result<String, String> {
+    client.query(2, "SELECT v FROM t");
+    let answer = client.receive();
+    match answer.header.opcode {
+        Opcode::Error => Err(error_of(&answer).1),
+        _ => Ok(text_of(&answer)),
+    }
+}
+
+#[test]
+fn sessions_in_several_keyspaces_get_no_errors_and_make_few_connections() {
+    let made = sessions_in_keyspaces(36, 6);
+    // On each of two reactors one for each keyspace, and one for none, in two versions; and the control connection.
+    assert!(made <= 2 * 2 * 7 + 1, "{made} connections");
+}
+
+#[test]
+fn sessions_in_more_keyspaces_than_there_are_connections_take_turns_without_errors() {
+    let made = sessions_in_keyspaces(96, 48);
+    // Four in five requests find a connection there, at the least.
+    assert!(made <= 96 * ROUNDS / 5, "{made} connections");
+}

@@ -1,0 +1,71 @@
+//! Seeing whether a cache could be opened, without a lock and without a change.
+
+use std::io::Read;
+
+use super::open::refuse_others;
+use crate::config::Config;
+use crate::disk::{self, DeviceInfo};
+use crate::error::OpenError;
+use crate::format::superblock::{Found, RESERVED, Superblock};
+use crate::geometry;
+use crate::index::SLOTS_PER_LINE;
+use crate::media::{FileMetaStore, look_at_area};
+
+/// How a cache would be divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    /// Bytes of flash.
+    pub flash: u64,
+    /// Segments it is divided into.
+    pub segments: u64,
+    /// Bytes of memory that are index.
+    pub index_bytes: u64,
+    /// Objects on flash that the index has room for.
+    pub index_slots: u64,
+    /// Bytes of memory that hold objects.
+    pub dram: u64,
+}
+
+/// Looks at what [`Cache::open`](crate::Cache::open) would open: refuses what it would refuse, as far as that can be seen without a lock, and
+/// tells how flash and memory would be divided. Changes nothing.
+///
+/// # Errors
+/// Those of opening.
+pub fn look(config: &Config) -> Result<Outlook, OpenError> {
+    refuse_others(config, &FileMetaStore::new(&config.data_dir))?;
+    if config.devices.is_empty() {
+        return Err(OpenError::Config("no flash is configured: give at least one file or device".into()));
+    }
+    let mut infos = Vec::new();
+    for device in &config.devices {
+        let size = disk::examine(device)?;
+        infos.push(DeviceInfo { size, alignment: 4096, path: device.path.clone() });
+    }
+    disk::try_engine(config.io)?;
+    look_at_area(&config.data_dir.join("journal"))?;
+    let new = geometry::format(config, &infos, [0; 16], 0, 1);
+    let found: Vec<_> = infos.iter().filter_map(superblock).collect();
+    let blocks = if found.len() == infos.len() { found } else { new? };
+    let flash = blocks.iter().map(|block| block.size).sum();
+    let memory = geometry::memory(config, flash, blocks[0].segment_size)?;
+    geometry::check_area(config, flash, &memory, &blocks)?;
+    let lines = memory.lines as u64 * u64::from(config.shards);
+    Ok(Outlook {
+        flash,
+        segments: blocks.iter().map(|block| u64::from(block.segments)).sum(),
+        index_bytes: lines * 64,
+        index_slots: lines * SLOTS_PER_LINE as u64,
+        dram: memory.dram as u64 * u64::from(config.shards),
+    })
+}
+
+/// The superblock of a device that is used as it was.
+fn superblock(info: &DeviceInfo) -> Option<Superblock> {
+    let mut head = Vec::new();
+    std::fs::File::open(&info.path).ok()?.take(RESERVED).read_to_end(&mut head).ok()?;
+    head.resize(RESERVED as usize, 0);
+    match Superblock::decode(&head) {
+        Found::Ours(block) if block.size == info.size => Some(block),
+        _ => None,
+    }
+}

@@ -1,0 +1,108 @@
+//! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else goes on.
+
+use super::scenarios::{NS, crash, get, pass, put, world};
+use super::world::{Life, World};
+use crate::disk::sim::{Crash, SimFaults};
+
+/// Turns of a tenth of a second in which what was put must have come to flash.
+const IN_TIME: usize = 100;
+
+fn keys(name: &str, count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|n| format!("{name}-{n}").into_bytes()).collect()
+}
+
+fn put_all(life: &Life, keys: &[Vec<u8>], value: &[u8]) {
+    keys.iter().for_each(|key| put(life, key, value, 0));
+}
+
+fn not_on_flash(world: &World, life: &Life, keys: &[Vec<u8>]) -> usize {
+    keys.iter().filter(|key| life.on_flash(&world.machine, NS as u8, key).is_none()).count()
+}
+
+#[test]
+fn counters_that_never_rest_hold_up_nobodys_copy_and_are_copied_themselves() {
+    let (mut world, mut life) = world(1);
+    // Before the others in their queues.
+    let (counters, others) = (keys("counter", 3), keys("other", 200));
+    put_all(&life, &counters, b"0");
+    put_all(&life, &others, &[7; 100]);
+    for n in 0..IN_TIME {
+        put_all(&life, &counters, n.to_string().as_bytes());
+        pass(&mut world, &mut life, 1);
+        let age = life.core.stats().unsaved_ms;
+        assert!(age < 10_000, "something has waited for {age} ms");
+    }
+    assert_eq!(not_on_flash(&world, &life, &others), 0, "objects that nobody changed are in DRAM alone");
+    // At most one copy of each in four seconds.
+    let before = life.core.stats().totals.record_bytes;
+    for n in 0..4 * IN_TIME {
+        put_all(&life, &counters, n.to_string().as_bytes());
+        pass(&mut world, &mut life, 1);
+    }
+    let written = life.core.stats().totals.record_bytes - before;
+    let record = crate::format::record::padded_len("counter-0".len(), 3);
+    let most = u64::from(record) * counters.len() as u64 * (4 * IN_TIME as u64 / 40 + 1);
+    assert!(0 < written && written <= most, "{written} bytes of copies, {most} are plenty");
+    let life = crash(&mut world, life, Crash::Process);
+    let lost = others.iter().filter(|key| get(&life, key).is_none()).count();
+    assert_eq!(lost, 0, "objects put fifty seconds before the crash are lost");
+}
+
+/// Goes on while writes fail until a segment is given up for it, and has the device recover.
+fn until_a_segment_is_retired(world: &mut World, life: &mut Life) {
+    for _ in 0..IN_TIME {
+        pass(world, life, 1);
+        if life.core.stats().totals.segments_retired > 0 {
+            break;
+        }
+    }
+    assert!(life.core.stats().totals.segments_retired > 0, "no test: {:?}", life.core.stats());
+    world.machine.set_faults(SimFaults::none());
+}
+
+#[test]
+fn what_a_failed_write_leaves_in_dram_alone_is_written_again() {
+    for stop in [false, true] {
+        let (mut world, mut life) = world(1);
+        let objects = keys("object", 30);
+        put_all(&life, &objects, &[7; 500]);
+        world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+        until_a_segment_is_retired(&mut world, &mut life);
+        let life = if stop {
+            assert!(world.close(&mut life));
+            assert_eq!(not_on_flash(&world, &life, &objects), 0, "the clean stop has left objects behind");
+            crash(&mut world, life, Crash::Machine)
+        } else {
+            pass(&mut world, &mut life, IN_TIME);
+            assert_eq!(life.core.stats().unsaved_bytes, 0, "{:?}", life.core.stats());
+            crash(&mut world, life, Crash::Process)
+        };
+        let lost = objects.iter().filter(|key| get(&life, key).is_none()).count();
+        assert_eq!(lost, 0, "stop: {stop}");
+    }
+}
+
+#[test]
+fn a_clean_stop_whose_writes_fail_at_first_keeps_everything_all_the_same() {
+    let (mut world, mut life) = world(1);
+    let objects = keys("object", 30);
+    put_all(&life, &objects, &[7; 500]);
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    life.driver.start_close();
+    until_a_segment_is_retired(&mut world, &mut life);
+    assert!(world.close(&mut life));
+    let life = crash(&mut world, life, Crash::Machine);
+    let lost = objects.iter().filter(|key| get(&life, key).is_none()).count();
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn a_clean_stop_over_a_device_that_takes_nothing_any_more_ends() {
+    let (mut world, mut life) = world(1);
+    put_all(&life, &keys("object", 30), &[7; 500]);
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    let before = crate::clock::Clock::millis(&*world.clock);
+    assert!(world.close(&mut life));
+    let took = crate::clock::Clock::millis(&*world.clock) - before;
+    assert!(took < 10_000, "{took} ms");
+}
