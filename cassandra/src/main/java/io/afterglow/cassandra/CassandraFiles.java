@@ -117,7 +117,7 @@ final class CassandraFiles implements ChunkCache.Files {
     String file = data.getFileName().toString();
     String base = file.substring(0, file.length() - DATA.length());
     Path digest = data.resolveSibling(base + "-Digest.crc32");
-    if (!Files.exists(data.resolveSibling(base + "-TOC.txt"))) {
+    if (!SSTables.finished(data, base)) {
       return null;
     }
     String sum;

@@ -5,16 +5,22 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.util.Collections;
 import java.util.List;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.cassandra.cache.IRowCacheEntry;
 import org.apache.cassandra.cache.SerializingCacheProvider.RowCacheSerializer;
 import org.apache.cassandra.config.DatabaseDescriptor;
+import org.apache.cassandra.cql3.QueryProcessor;
+import org.apache.cassandra.cql3.UntypedResultSet;
 import org.apache.cassandra.db.ColumnFamilyStore;
 import org.apache.cassandra.io.util.DataInputBuffer;
 import org.apache.cassandra.io.util.DataOutputBuffer;
 import org.apache.cassandra.net.MessagingService;
+import org.apache.cassandra.notifications.INotification;
+import org.apache.cassandra.notifications.INotificationConsumer;
 import org.apache.cassandra.notifications.SSTableAddedNotification;
 import org.apache.cassandra.schema.TableId;
+import org.apache.cassandra.schema.TableMetadata;
 import org.apache.cassandra.service.StorageService;
 import org.apache.cassandra.utils.FBUtilities;
 import org.slf4j.Logger;
@@ -68,7 +74,15 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
       StorageService service = StorageService.instance;
       // Null while the class is still being made, far below us on this very thread.
       if (service != null && hooked.compareAndSet(false, true)) {
-        service.addPostShutdownHook(() -> onDrained.run());
+        // The hook runs after a drain that failed as well: then nothing is known to be in SSTables.
+        service.addPostShutdownHook(
+            () -> {
+              if (service.isDrained()) {
+                onDrained.run();
+              } else {
+                logger.warn("Afterglow: the drain failed, the next start of the row cache is cold");
+              }
+            });
       }
     } catch (Throwable e) {
       logger.debug("Afterglow: too early for the shutdown hook", e);
@@ -76,21 +90,74 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
   }
 
   @Override
-  public Boolean watch(TableId id, Runnable foreign) {
+  public Tables.Watch watch(TableId id, Runnable foreign) {
     ColumnFamilyStore table = ColumnFamilyStore.getIfExists(id);
-    if (table == null) {
-      return null;
+    return table == null ? null : new Watched(table, foreign);
+  }
+
+  /** A table object and the definition it had; an ALTER gives it another object for that. */
+  private final class Watched implements Tables.Watch, INotificationConsumer {
+    private final ColumnFamilyStore table;
+    private final TableMetadata metadata;
+    private final Runnable foreign;
+    private final boolean allowed;
+    private final String schema;
+
+    Watched(ColumnFamilyStore table, Runnable foreign) {
+      this.table = table;
+      this.foreign = foreign;
+      this.metadata = table.metadata();
+      this.allowed = options.allows(metadata.keyspace, metadata.name);
+      this.schema = schemaTime(metadata);
+      table.getTracker().subscribe(this);
     }
-    table
-        .getTracker()
-        .subscribe(
-            (notification, sender) -> {
-              if (notification instanceof SSTableAddedNotification
-                  && !((SSTableAddedNotification) notification).memtable().isPresent()) {
-                foreign.run();
-              }
-            });
-    return options.allows(table.metadata().keyspace, table.metadata().name);
+
+    @Override
+    public void handleNotification(INotification notification, Object sender) {
+      if (notification instanceof SSTableAddedNotification
+          && !((SSTableAddedNotification) notification).memtable().isPresent()) {
+        foreign.run();
+      }
+    }
+
+    @Override
+    public boolean current() {
+      return table.metadata() == metadata && table.isValid();
+    }
+
+    @Override
+    public boolean allowed() {
+      return allowed;
+    }
+
+    @Override
+    public String schema() {
+      return schema;
+    }
+
+    @Override
+    public void end() {
+      table.getTracker().unsubscribe(this);
+    }
+  }
+
+  /**
+   * When the table was last created or altered, as the schema tables tell: each ALTER writes all
+   * parameters of its table anew. Where that cannot be read, what no other start will find.
+   */
+  private static String schemaTime(TableMetadata table) {
+    try {
+      UntypedResultSet found =
+          QueryProcessor.executeInternal(
+              "SELECT writetime(caching) AS at FROM system_schema.tables"
+                  + " WHERE keyspace_name = ? AND table_name = ?",
+              table.keyspace,
+              table.name);
+      return Long.toString(found.one().getLong("at"));
+    } catch (Throwable e) {
+      logger.debug("Afterglow: the schema tables do not tell of {}", table, e);
+      return "unknown-" + UUID.randomUUID();
+    }
   }
 
   @Override

@@ -89,6 +89,7 @@ final class ChunkCache {
   private final Scratch bounce = new Scratch();
   private volatile boolean ready;
   private volatile boolean closed;
+  private volatile String unhooked;
 
   /** What counters say; read by the MBean. */
   final LongAdder hits = new LongAdder();
@@ -177,7 +178,10 @@ final class ChunkCache {
    * threads change their work, and their name with it.
    */
   static boolean serves(String thread) {
-    return thread.startsWith("Native-Transport-Requests") || thread.startsWith("ReadStage");
+    return thread.startsWith("Native-Transport-Requests")
+        || thread.startsWith("ReadStage")
+        // Those of reads keep this name with -Dcassandra.set_sep_thread_name=false.
+        || thread.startsWith("SharedPool-Worker");
   }
 
   private boolean find(ChunkFile file, ChunkKey key, long position, int length, ByteBuffer buffer) {
@@ -397,7 +401,17 @@ final class ChunkCache {
     closed = true;
   }
 
+  /** A class of Cassandra was loaded without our calls: the cache is off until the next start. */
+  void lost(String name, Throwable why) {
+    unhooked = name;
+    closed = true;
+    logger.error("Afterglow chunk cache: off, for {} could not be hooked", name, why);
+  }
+
   String state() {
+    if (unhooked != null) {
+      return "off: " + unhooked + " could not be hooked";
+    }
     return closed ? "closed" : verify ? "on, verifying" : "on";
   }
 }

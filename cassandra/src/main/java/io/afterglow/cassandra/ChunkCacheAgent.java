@@ -23,7 +23,8 @@ public final class ChunkCacheAgent {
     try {
       if (wanted()) {
         // Opening waits until Cassandra has set up its log, and is nothing a start waits for.
-        instrumentation.addTransformer(new ChunkTransformer(ChunkCacheAgent::begin));
+        Runnable open = () -> begin(instrumentation);
+        instrumentation.addTransformer(new ChunkTransformer(open));
       }
     } catch (Throwable e) {
       System.err.println("Afterglow chunk cache: the node runs without it: " + e);
@@ -39,8 +40,8 @@ public final class ChunkCacheAgent {
     }
   }
 
-  private static void begin() {
-    Thread thread = new Thread(Opening::run, "afterglow-chunk-open");
+  private static void begin(Instrumentation instrumentation) {
+    Thread thread = new Thread(() -> Opening.run(instrumentation), "afterglow-chunk-open");
     thread.setDaemon(true);
     thread.start();
   }
@@ -49,16 +50,18 @@ public final class ChunkCacheAgent {
   private static final class Opening {
     private static final Logger logger = LoggerFactory.getLogger(ChunkCacheAgent.class);
 
-    static void run() {
+    static void run(Instrumentation instrumentation) {
       try {
-        open(new ChunkOptions(OptionValues.read()));
+        open(new ChunkOptions(OptionValues.read()), instrumentation);
       } catch (Throwable e) {
         Off.because(e, logger, "chunk cache", "ChunkCache");
       }
     }
 
-    private static void open(ChunkOptions options) throws Exception {
+    private static void open(ChunkOptions options, Instrumentation instrumentation)
+        throws Exception {
       Set<String> hooked = check();
+      ChunkTransformer.checkLoaded(instrumentation.getAllLoadedClasses());
       Native.load(options.nativeDir);
       EngineLog.start();
       options.makeDir();

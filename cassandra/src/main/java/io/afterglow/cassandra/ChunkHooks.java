@@ -33,6 +33,14 @@ public final class ChunkHooks {
     }
   }
 
+  /** A class of Cassandra could not be given its calls. */
+  static void lost(String name, Throwable why) {
+    ChunkCache present = cache;
+    if (present != null) {
+      present.lost(name, why);
+    }
+  }
+
   /** An SSTable is about to be deleted. */
   public static void deleting(Object sstable) {
     ChunkCache present = cache;

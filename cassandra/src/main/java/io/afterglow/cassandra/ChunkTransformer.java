@@ -68,9 +68,38 @@ final class ChunkTransformer implements ClassFileTransformer {
       }
       return change(name, bytes);
     } catch (Throwable e) {
-      // Left alone; whoever opens the cache finds the same and says it.
+      // Left alone. Where the cache is open already, it is off from now on: a class that has no
+      // calls would neither be cached nor tell of deletions.
+      ChunkHooks.lost(name, e);
       return null;
     }
+  }
+
+  /**
+   * That every class that is loaded already has its calls. Another agent may have changed one in a
+   * way that we do not expect, or have had it loaded before we were there.
+   *
+   * @throws ConfigException that names the class
+   */
+  static void checkLoaded(Class<?>... loaded) throws ConfigException {
+    for (Class<?> each : loaded) {
+      String name = each.getName().replace('.', '/');
+      boolean hooked =
+          READERS.contains(name)
+              ? HookedReader.class.isAssignableFrom(each)
+              : !TRACKER.equals(name) || tellsOfDeletions(each);
+      if (!hooked) {
+        throw new ConfigException(
+            each.getName()
+                + " was loaded without our calls: put -javaagent:afterglow-cassandra.jar before"
+                + " other agents");
+      }
+    }
+  }
+
+  private static boolean tellsOfDeletions(Class<?> tracker) {
+    return Arrays.stream(tracker.getDeclaredMethods())
+        .anyMatch(method -> method.getName().equals(PREFIX + "notifyDeleting"));
   }
 
   /** The class with the calls in it; fails if it is not as expected. */

@@ -19,23 +19,24 @@ import java.util.zip.CRC32;
  * What the rows on flash belong to, written after a clean stop and taken away at the next start
  * before anything is served. Without it, or when it does not hold, the cache starts empty.
  *
- * <p>Text: {@code afterglow-rows 1}, the stamp of the Cassandra that wrote the rows, the highest
- * group, then {@code table ID GROUP} with its SSTables behind it, at last the CRC of all that.
+ * <p>Text: {@code afterglow-rows 2}, the stamp of the Cassandra that wrote the rows, the highest
+ * group, then {@code table ID GROUP SCHEMA} with its SSTables behind it, at last the CRC of all
+ * that.
  */
 final class CleanMarker {
-  private static final String MAGIC = "afterglow-rows 1";
+  private static final String MAGIC = "afterglow-rows 2";
   private static final String NAME = "rows.clean";
 
   /** A table with rows. */
   static final class Kept {
     final UUID id;
     final int group;
-    final List<String> sstables;
+    final Tables.State state;
 
-    Kept(UUID id, int group, List<String> sstables) {
+    Kept(UUID id, int group, Tables.State state) {
       this.id = id;
       this.group = group;
-      this.sstables = sstables;
+      this.state = state;
     }
   }
 
@@ -97,8 +98,9 @@ final class CleanMarker {
     StringBuilder text = new StringBuilder();
     text.append(MAGIC).append('\n').append(stamp).append('\n').append(lastGroup).append('\n');
     for (Kept table : tables) {
-      text.append("table ").append(table.id).append(' ').append(table.group).append('\n');
-      table.sstables.forEach(sstable -> text.append(sstable).append('\n'));
+      text.append("table ").append(table.id).append(' ').append(table.group);
+      text.append(' ').append(table.state.schema).append('\n');
+      table.state.sstables.forEach(sstable -> text.append(sstable).append('\n'));
     }
     return text.append(crc(text.toString())).append('\n').toString();
   }
@@ -117,10 +119,10 @@ final class CleanMarker {
     for (int n = 3; n < lines.length; n++) {
       String[] words = lines[n].split(" ");
       if (words[0].equals("table")) {
-        tables.add(
-            new Kept(UUID.fromString(words[1]), Integer.parseInt(words[2]), new ArrayList<>()));
+        Tables.State state = new Tables.State(words[3], new ArrayList<>());
+        tables.add(new Kept(UUID.fromString(words[1]), Integer.parseInt(words[2]), state));
       } else {
-        tables.get(tables.size() - 1).sstables.add(lines[n]);
+        tables.get(tables.size() - 1).state.sstables.add(lines[n]);
       }
     }
     return new CleanMarker(

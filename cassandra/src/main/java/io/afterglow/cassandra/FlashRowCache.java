@@ -276,6 +276,10 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
       case SAVER:
         // Rows survive by themselves; Cassandra would read each again at start.
         return Collections.emptyIterator();
+      case RECEIVER:
+        // The SSTables that came have taken all rows of their table with them already. Rows that
+        // were filled since were read from them too.
+        return Collections.emptyIterator();
       case TABLE:
         return new TableIterator();
       default:
@@ -294,6 +298,8 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     TABLE,
     /** Saving keys. */
     SAVER,
+    /** Removing what lies in the token ranges of SSTables that were streamed to this node. */
+    RECEIVER,
     OTHER;
 
     static Caller find() {
@@ -301,6 +307,10 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
         if (frame.getClassName().equals("org.apache.cassandra.service.CacheService")
             && frame.getMethodName().equals("invalidateRowCacheForCf")) {
           return TABLE;
+        }
+        if (frame.getClassName().equals("org.apache.cassandra.db.ColumnFamilyStore")
+            && frame.getMethodName().equals("invalidateRowCache")) {
+          return RECEIVER;
         }
         // The cache itself, or its inner class that writes.
         if (frame.getClassName().startsWith("org.apache.cassandra.cache.AutoSavingCache")

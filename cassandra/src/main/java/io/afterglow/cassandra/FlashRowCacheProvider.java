@@ -69,8 +69,10 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
     for (CleanMarker.Kept table : marker.tables) {
       TableId id = TableId.fromUUID(table.id);
       // One without SSTables has been dropped, or has nothing to be cached.
-      if (!table.sstables.isEmpty() && table.sstables.equals(node.sstables(id))) {
-        tables.keep(id, table.group, table.sstables);
+      List<String> sstables = table.state.sstables;
+      if (!sstables.isEmpty() && sstables.equals(node.sstables(id))) {
+        // Its definition is compared at its first use: there is no schema yet.
+        tables.keep(id, table.group, table.state);
         kept++;
       } else {
         store.removeGroup(table.group);
@@ -90,7 +92,7 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
       }
       List<CleanMarker.Kept> kept = new ArrayList<>();
       for (Tables.Table table : tables.all()) {
-        kept.add(new CleanMarker.Kept(table.id.asUUID(), table.group, tables.sstables(table)));
+        kept.add(new CleanMarker.Kept(table.id.asUUID(), table.group, tables.state(table)));
       }
       new CleanMarker(CassandraNode.stamp(), tables.lastGroup(), kept).write(dir);
       logger.info("Afterglow row cache: stopped cleanly, {} tables", kept.size());

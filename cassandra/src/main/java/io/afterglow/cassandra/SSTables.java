@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The finished SSTables of a table as the disk shows them, which is the same for every version of
- * Cassandra: its folder ends with the table's id, and what is finished has a digest and a TOC.
+ * Cassandra: its folder ends with the table's id, and what is finished has statistics.
  */
 final class SSTables {
   private static final String DATA = "-Data.db";
@@ -46,11 +46,14 @@ final class SSTables {
     String name = data.getFileName().toString();
     String base = name.substring(0, name.length() - DATA.length());
     Path digest = data.resolveSibling(base + "-Digest.crc32");
-    if (!Files.exists(data.resolveSibling(base + "-TOC.txt")) || !Files.exists(digest)) {
+    if (!finished(data, base)) {
       return null;
     }
     BasicFileAttributes attributes = Files.readAttributes(data, BasicFileAttributes.class);
-    String sum = new String(Files.readAllBytes(digest), StandardCharsets.US_ASCII).trim();
+    String sum = "none";
+    if (Files.exists(digest)) {
+      sum = new String(Files.readAllBytes(digest), StandardCharsets.US_ASCII).trim();
+    }
     // Spaces and line ends have a meaning where this is kept.
     String path = data.toString().replaceAll("\\s", "?");
     return "sstable "
@@ -61,6 +64,16 @@ final class SSTables {
         + attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS)
         + " "
         + sum;
+  }
+
+  /**
+   * Whether an SSTable is written to its end: its statistics are written after all of its data. Not
+   * its table of contents: SSTables that are streamed as whole files have none before a restart.
+   *
+   * @param base what the names of its files begin with
+   */
+  static boolean finished(Path data, String base) {
+    return Files.exists(data.resolveSibling(base + "-Statistics.db"));
   }
 
   private static List<Path> children(Path folder, String glob) throws IOException {

@@ -2,6 +2,7 @@ package io.afterglow.cassandra;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -10,8 +11,8 @@ import org.apache.cassandra.schema.TableId;
 
 /**
  * The tables that have rows in the cache. Each has a number in the engine, its group, by which all
- * of its rows can be removed at once, and is watched from its first use on for SSTables that did
- * not come out of memory: those may be newer than rows that are cached.
+ * of its rows can be removed at once. From its first use on it is watched: for SSTables that did
+ * not come out of memory, which may be newer than rows that are cached, and for a new definition.
  */
 final class Tables {
   /** A table. */
@@ -19,20 +20,53 @@ final class Tables {
     final TableId id;
     final int group;
 
-    /**
-     * The SSTables its rows belong to, as long as it is not yet watched; null for one that has
-     * none.
-     */
-    private List<String> kept;
+    /** What the last run left, as long as the table is not watched; null for one without rows. */
+    private State kept;
 
-    private volatile boolean watched;
-    private volatile boolean allowed;
+    private volatile Watch watch;
 
-    Table(TableId id, int group, List<String> kept) {
+    Table(TableId id, int group, State kept) {
       this.id = id;
       this.group = group;
       this.kept = kept;
     }
+  }
+
+  /** What the rows of a table belong to: they are served by another run only if it is the same. */
+  static final class State {
+    /** Stands for the table's definition: it is another one after each ALTER. */
+    final String schema;
+
+    /** Name, length and checksum of every finished SSTable, in a fixed order. */
+    final List<String> sstables;
+
+    State(String schema, List<String> sstables) {
+      this.schema = schema;
+      this.sstables = sstables;
+    }
+
+    boolean same(State other) {
+      return schema.equals(other.schema) && sstables.equals(other.sstables);
+    }
+  }
+
+  /** A table as it was defined when the watch began. */
+  interface Watch {
+    /**
+     * Whether the table is still the same object with the same definition. After an ALTER it is
+     * not: while `caching` was NONE, Cassandra told the cache of no writes. After DROP and CREATE
+     * with the same id it is not either.
+     */
+    boolean current();
+
+    /** Whether rows of the table may be cached. */
+    boolean allowed();
+
+    /** {@link State#schema} of the definition that is watched. */
+    String schema();
+
+    /** Nobody is to be told any more. */
+    void end();
   }
 
   /** What is to be known of tables from the node they are in. */
@@ -40,9 +74,9 @@ final class Tables {
     /**
      * Tells of SSTables that come from now on by another way than a flush.
      *
-     * @return whether rows of the table may be cached; null if there is no such table yet
+     * @return the watch; null if there is no such table yet
      */
-    Boolean watch(TableId id, Runnable foreign);
+    Watch watch(TableId id, Runnable foreign);
 
     /** Name, length and checksum of every finished SSTable of a table, in a fixed order. */
     List<String> sstables(TableId id);
@@ -64,10 +98,10 @@ final class Tables {
     onForeign = action;
   }
 
-  /** Takes a table over from the last run, with the SSTables it had at its end. */
-  void keep(TableId id, int group, List<String> sstables) {
+  /** Takes a table over from the last run, with its state at the end of that. */
+  void keep(TableId id, int group, State state) {
     lastGroup.accumulateAndGet(group, Math::max);
-    tables.put(id, new Table(id, group, sstables));
+    tables.put(id, new Table(id, group, state));
   }
 
   /** Numbers up to this one were given in the last run. */
@@ -85,29 +119,46 @@ final class Tables {
       node.settle();
       table = tables.computeIfAbsent(id, i -> new Table(i, lastGroup.incrementAndGet(), null));
     }
-    if (!table.watched && !watch(table)) {
-      return null;
+    Watch watch = table.watch;
+    if (watch == null || !watch.current()) {
+      watch = watch(table);
     }
-    return table.allowed ? table : null;
+    return watch != null && watch.allowed() ? table : null;
   }
 
-  private boolean watch(Table table) {
+  /**
+   * Watches a table, anew where it was altered; null if there is no such table.
+   *
+   * <p>A fill that began before an ALTER may put its row after it. That row is of no harm: whoever
+   * asks next finds the old watch, and removes the table's rows and all fills under way before the
+   * new watch is to be seen. So nobody is served under a definition before what was put under an
+   * older one is gone.
+   */
+  private Watch watch(Table table) {
     synchronized (table) {
-      if (table.watched) {
-        return true;
+      Watch old = table.watch;
+      if (old != null && old.current()) {
+        return old;
       }
-      Boolean allowed = node.watch(table.id, () -> onForeign.accept(table));
-      if (allowed == null) {
-        return false;
+      Watch watch = node.watch(table.id, () -> onForeign.accept(table));
+      if (watch == null) {
+        return null;
       }
       // Watched first, compared then: nothing comes in between. What came before shows here.
-      if (table.kept != null && (!allowed || !table.kept.equals(node.sstables(table.id)))) {
+      boolean same = old == null;
+      if (same && table.kept != null) {
+        State now = new State(watch.schema(), node.sstables(table.id));
+        same = watch.allowed() && table.kept.same(now);
+      }
+      if (!same) {
         onForeign.accept(table);
       }
+      if (old != null) {
+        old.end();
+      }
       table.kept = null;
-      table.allowed = allowed;
-      table.watched = true;
-      return true;
+      table.watch = watch;
+      return watch;
     }
   }
 
@@ -124,11 +175,18 @@ final class Tables {
     return lastGroup.get();
   }
 
-  /** The SSTables that a table's rows belong to, at the end of a run. */
-  List<String> sstables(Table table) {
+  /** What a table's rows belong to at the end of a run; without SSTables if to nothing. */
+  State state(Table table) {
     synchronized (table) {
-      // One that nobody asked for was not watched: only what it had at the start counts.
-      return table.kept != null ? table.kept : node.sstables(table.id);
+      if (table.kept != null) {
+        // Nobody asked for it, so it was not watched: only its state at the start counts.
+        return table.kept;
+      }
+      Watch watch = table.watch;
+      if (watch == null || !watch.current()) {
+        return new State("none", Collections.emptyList());
+      }
+      return new State(watch.schema(), node.sstables(table.id));
     }
   }
 }

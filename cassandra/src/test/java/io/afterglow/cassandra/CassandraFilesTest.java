@@ -21,16 +21,16 @@ class CassandraFilesTest {
   @TempDir Path dir;
   private Path data;
   private Path digest;
-  private Path toc;
+  private Path statistics;
 
   @BeforeEach
   void aFinishedTable() throws IOException {
     data = dir.resolve("nb-1-big-Data.db");
     digest = dir.resolve("nb-1-big-Digest.crc32");
-    toc = dir.resolve("nb-1-big-TOC.txt");
+    statistics = dir.resolve("nb-1-big-Statistics.db");
     Files.write(data, new byte[100]);
     Files.write(digest, "12345\n".getBytes());
-    Files.write(toc, "Data.db\n".getBytes());
+    Files.write(statistics, new byte[10]);
   }
 
   private String describe(long open) throws IOException {
@@ -73,7 +73,7 @@ class CassandraFilesTest {
     Files.delete(digest);
     assertNull(describe(100));
     Files.write(digest, "12345".getBytes());
-    Files.delete(toc);
+    Files.delete(statistics);
     assertNull(describe(100));
   }
 

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -67,6 +68,19 @@ class ChunkTransformerTest {
     assertNull(transformer.transform(null, SIMPLE, null, null, wrong));
     transformer.transform(null, SIMPLE, null, null, bytes(SIMPLE));
     assertEquals(1, begun.get(), "also when the first was not known, so that it is said");
+  }
+
+  @Test
+  void aClassThatWasLoadedWithoutTheCallsIsNoticed() throws Exception {
+    Changed loader = new Changed();
+    for (String name : ChunkTransformer.wanted()) {
+      Class<?> hooked = loader.define(name);
+      ChunkTransformer.checkLoaded(String.class, hooked);
+      Class<?> plain = Class.forName(hooked.getName(), false, getClass().getClassLoader());
+      ConfigException said =
+          assertThrows(ConfigException.class, () -> ChunkTransformer.checkLoaded(plain));
+      assertTrue(said.getMessage().contains(plain.getName()), said.getMessage());
+    }
   }
 
   @Test

@@ -24,8 +24,9 @@ class CleanMarkerTest {
         "5.0.5 messaging 13",
         9,
         Arrays.asList(
-            new CleanMarker.Kept(TABLE, 7, sstables),
-            new CleanMarker.Kept(UUID.randomUUID(), 9, Collections.emptyList())));
+            new CleanMarker.Kept(TABLE, 7, new Tables.State("1700000000", sstables)),
+            new CleanMarker.Kept(
+                UUID.randomUUID(), 9, new Tables.State("none", Collections.emptyList()))));
   }
 
   @Test
@@ -36,8 +37,9 @@ class CleanMarkerTest {
     assertEquals(9, taken.lastGroup);
     assertEquals(TABLE, taken.tables.get(0).id);
     assertEquals(7, taken.tables.get(0).group);
-    assertEquals(2, taken.tables.get(0).sstables.size());
-    assertEquals(0, taken.tables.get(1).sstables.size());
+    assertEquals(2, taken.tables.get(0).state.sstables.size());
+    assertEquals(0, taken.tables.get(1).state.sstables.size());
+    assertEquals("1700000000", taken.tables.get(0).state.schema);
     assertNull(CleanMarker.take(dir), "a second start without a clean stop");
   }
 
@@ -63,10 +65,10 @@ class CleanMarkerTest {
     String[] directories = {dir.toString()};
     Path folder = dir.resolve("ks").resolve("t-" + TABLE.toString().replace("-", ""));
     Files.createDirectories(folder.resolve("snapshots"));
-    for (String part : Arrays.asList("Data.db", "Digest.crc32", "TOC.txt")) {
+    for (String part : Arrays.asList("Data.db", "Digest.crc32", "Statistics.db")) {
       Files.write(folder.resolve("nb-1-big-" + part), "one".getBytes(StandardCharsets.UTF_8));
     }
-    // Not finished yet: no TOC, no digest.
+    // Not finished yet: no statistics.
     Files.write(folder.resolve("nb-2-big-Data.db"), new byte[10]);
     List<String> before = SSTables.list(directories, TABLE);
     assertEquals(1, before.size());
@@ -74,5 +76,10 @@ class CleanMarkerTest {
     Files.write(folder.resolve("nb-1-big-Digest.crc32"), "two".getBytes(StandardCharsets.UTF_8));
     assertNotEquals(before, SSTables.list(directories, TABLE));
     assertEquals(0, SSTables.list(directories, UUID.randomUUID()).size());
+    // One that was streamed has no table of contents, and a copied one may have no digest.
+    for (String part : Arrays.asList("Data.db", "Statistics.db")) {
+      Files.write(folder.resolve("nb-3-big-" + part), new byte[5]);
+    }
+    assertEquals(2, SSTables.list(directories, TABLE).size());
   }
 }

@@ -64,10 +64,37 @@ class FlashRowCacheTest {
     Runnable foreign;
     boolean allowed = true;
 
+    /** Another one after each ALTER. */
+    int schema = 1;
+
+    int watches;
+
     @Override
-    public Boolean watch(TableId id, Runnable action) {
+    public Tables.Watch watch(TableId id, Runnable action) {
       foreign = action;
-      return allowed;
+      watches++;
+      int seen = schema;
+      return new Tables.Watch() {
+        @Override
+        public boolean current() {
+          return schema == seen;
+        }
+
+        @Override
+        public boolean allowed() {
+          return allowed;
+        }
+
+        @Override
+        public String schema() {
+          return "schema-" + seen;
+        }
+
+        @Override
+        public void end() {
+          watches--;
+        }
+      };
     }
 
     @Override
@@ -252,14 +279,55 @@ class FlashRowCacheTest {
     assertTrue(cache.close());
     assertNull(cache.get(key(TABLE, 1)), "after the stop nothing is served");
     assertEquals(1, tables.all().size());
-    assertEquals(node.sstables, tables.sstables(tables.all().iterator().next()));
+    Tables.Table table = tables.all().iterator().next();
+    assertTrue(new Tables.State("schema-1", node.sstables).same(tables.state(table)));
+    node.schema++;
+    assertEquals(
+        Collections.emptyList(), tables.state(table).sstables, "altered since its rows came");
+  }
+
+  @Test
+  void anAlteredTableServesNothingFromBefore() {
+    RowCacheKey key = key(TABLE, 1);
+    fill(key, 1);
+    fill(key(OTHER, 1), 1);
+    RowCacheSentinel early = new RowCacheSentinel();
+    cache.putIfAbsent(key(TABLE, 2), early);
+    // To NONE: a write is not told of. And back to ALL.
+    node.schema += 2;
+    assertNull(cache.get(key), "the row may be older than a write");
+    assertFalse(cache.replace(key(TABLE, 2), early, new Row(1)), "so may one that was read before");
+    assertNull(cache.get(key(OTHER, 1)));
+    fill(key, 2);
+    assertEquals(2, value(key));
+    assertEquals(2, node.watches, "old watches have ended");
+  }
+
+  @Test
+  void aFillThatNoticesTheAlterItselfIsNotTaken() {
+    RowCacheKey key = key(TABLE, 1);
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    cache.putIfAbsent(key, sentinel);
+    node.schema++;
+    assertFalse(cache.replace(key, sentinel, new Row(1)));
+    assertNull(cache.get(key));
+  }
+
+  @Test
+  void keptTablesThatWereAlteredMeanwhileAreEmpty() {
+    Tables tables = new Tables(node);
+    tables.keep(TABLE, 3, new Tables.State("schema-0", node.sstables));
+    Set<Integer> dropped = new HashSet<>();
+    tables.onForeign(table -> dropped.add(table.group));
+    assertNotNull(tables.cached(TABLE));
+    assertEquals(Collections.singleton(3), dropped);
   }
 
   @Test
   void keptTablesAreComparedAgainWhenTheyAreFirstUsed() {
     Tables tables = new Tables(node);
-    tables.keep(TABLE, 3, Collections.singletonList("sstable one"));
-    tables.keep(OTHER, 5, Collections.singletonList("sstable two"));
+    tables.keep(TABLE, 3, new Tables.State("schema-1", node.sstables));
+    tables.keep(OTHER, 5, new Tables.State("schema-1", Collections.singletonList("sstable two")));
     Set<Integer> dropped = new HashSet<>();
     tables.onForeign(table -> dropped.add(table.group));
     assertEquals(3, tables.cached(TABLE).group);
