@@ -22,7 +22,6 @@ ALLOWED = {
     "warnings of USE": "a server warns of USE with prepared statements when it sees a text first",
     "warnings of refusals": "a server warns of a count over a system table even if it then refuses the level",
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
-    "traces of system tables": "Afterglow answers for the system tables of its own and traces nothing",
     "rows that a projection hides": "Cassandra finds no row where what is asked for has expired, marker and all, and "
     "another column that an older SSTable has lives on; with that column asked for it does, and Afterglow always",
     "cells in paging states": "a paging state may name a list's cell by its id, which has the coordinator's clock",
@@ -187,8 +186,6 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     if statement.kind == "system":
         if direct.opcode == rawcql.ERROR and bodies[0] == bodies[1]:
             return "warnings of refusals"
-        if direct.flags & TRACING and bodies[0] == bodies[1]:
-            return "traces of system tables"
         if left.kind == right.kind == ROWS and left.paging_state and not right.paging_state:
             return "pages of system tables"
         return None

@@ -81,8 +81,16 @@ class Builder:
 
 def small(random):
     """A pair for a LIMIT."""
-    number = random.choice((1, 1, 2, 3, 10, 1000))
-    return str(number), number.to_bytes(4, "big")
+    number = random.choice((1, 1, 1, 2, 2, 3, 10, 1000, 0, -1))
+    return str(number), number.to_bytes(4, "big", signed=True)
+
+
+# Literals that fit few types.
+MISTYPED = ("'x'", "1", "-1.5", "true", "0x00", "null", "99999999999999999999", "{1}", "[]", "(1, 2)", "NaN", "1h")
+
+
+def random_order(random, things):
+    return random.sample(things, len(things))
 
 
 class Reads:
@@ -242,7 +250,7 @@ class Reads:
 
         out.add("" if shape == "scan" else " WHERE ")
         if shape == "row":
-            out.listed(random.sample(table.key, len(table.key)), equal, " AND ")
+            self.row(out, table, equal)
         elif shape == "partition":
             out.listed(partition, equal, " AND ")
         elif shape == "in":
@@ -269,6 +277,24 @@ class Reads:
         elif shape == "part":
             out.listed(random.sample(table.key, max(1, len(table.key) - 1)), equal, " AND ")
         return filtering
+
+    def row(self, out, table, equal):
+        """Relations that pin down a row, or seem to: a tuple of any key columns, a column twice, a mistyped literal."""
+        random, key = self.random, random_order(self.random, table.key)
+        luck = random.random()
+        if luck < 0.06:
+            size = random.randrange(1, len(key) + 1)
+            clustering = table.of("clustering")
+            some = random.choice((key, clustering or key))[:size]
+            out.add("(", ", ".join(column.name for column in some), ") = (").listed(some, out.column).add(")")
+            key = [column for column in key if column not in some]
+            out.add(" AND " if key else "")
+        elif luck < 0.08:
+            key.append(random.choice(key))
+        elif luck < 0.10:
+            column = key.pop(random.randrange(len(key)))
+            out.add(column.name, " = ", random.choice(MISTYPED), " AND " if key else "")
+        out.listed(key, equal, " AND ")
 
     def slice(self, out, clustering, shape, among):
         random = self.random

@@ -89,4 +89,4 @@ def test_idle_and_busy_connections_are_cheap(instance, many_files):
 
 
 def open_connections(instance):
-    return instance.metrics().total("afterglow_client_connections")
+    return instance.metrics().total("afterglow_client_connections_open")

@@ -1,8 +1,10 @@
 """The memcache door with the clients of the ecosystem, beside a real memcached, and across restarts."""
 
+import os
 import random
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -16,7 +18,7 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheServerError
 
 from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, Raw, peer, peer_environment
-from afterglow_e2e.process import ROOT, poll
+from afterglow_e2e.process import ROOT, Failure, poll
 
 CLIENTS = ROOT / "e2e" / "memcache-clients"
 RECORDED = ROOT / "crates" / "memcache" / "golden" / "conversations.txt"
@@ -60,6 +62,7 @@ def test_pymemcache(door):
     assert client.cas("a", b"x", token) is True
     assert client.cas("a", b"y", token) is False
     assert client.cas("zz", b"y", token) is None
+    assert isinstance(client.stats("cachedump", "1", "1"), dict)
     client.set_many({f"k{i}": str(i).encode() for i in range(300)}, noreply=False)
     found = client.get_many([f"k{i}" for i in range(400)])
     assert len(found) == 300 and found["k123"] == b"123"
@@ -137,7 +140,7 @@ def conversations():
     name, lines = None, []
     for line in [*RECORDED.read_text().splitlines(), "# end"]:
         if line.startswith("# "):
-            if name and "binary" not in name and "users" not in name and "never ends" not in name:
+            if name and name != "dumps" and "binary" not in name and "users" not in name and "never ends" not in name:
                 yield name, lines
             name, lines = line[2:], []
         elif line:
@@ -186,6 +189,7 @@ def test_recorded_conversations_go_as_with_memcached(door, memcached):
 
 COMMANDS = [
     "get {k}", "gets {k}", "gat {t} {k}", "mg {k} v f t s", "mg {k} k O1 h", "mg {k} v N{t} T{t}", "mg {k} v R{t}",
+    "mg {k} R150 T{t} t", "mg {k} T{t} R150 t", "mg {k} N{t} T100 v", "mg {k} T100 N{t} v", "slabs automove {n}",
     "delete {k}", "md {k} q", "md {k} I T{t}", "touch {k} {t}", "incr {k} {n}", "decr {k} {n}", "ma {k} N{t} J{n} v",
     "ma {k} MD D{n} t v", "set {k} {n} {t} {l}", "add {k} {n} {t} {l}", "replace {k} {n} {t} {l}",
     "append {k} 0 0 {l}", "prepend {k} 0 0 {l}", "ms {k} {l} T{t} F{n}", "ms {k} {l} MA k", "ms {k} {l} ME b",
@@ -213,6 +217,67 @@ def test_random_conversations_go_as_with_memcached(door, memcached):
             assert answers[0] == answers[1], f"seed {seed}, step {step}: {data}"
         ours.close()
         theirs.close()
+
+
+def dumped(server, command, end):
+    """What a dump names: each object once, by key, without cas tokens and times of use."""
+    raw = server.connect()
+    raw.send(command + b"\r\n")
+    lines = raw.until(end).removesuffix(end).split(b"\n")[:-1]
+    raw.close()
+    return sorted({re.sub(rb" (la|cas)=\d+", b"", line.rstrip(b"\r")) for line in lines})
+
+
+def test_dumps_say_what_memcached_says():
+    if peer("memcached") is None:
+        pytest.skip("needs memcached")
+    with MemcacheAfterglow() as door, Memcached() as memcached:
+        for server in (door, memcached):
+            raw = server.connect()
+            say(raw, b"flush_all\r\n")
+            for i in range(300):
+                raw.send(b"set %d/%%a+~\xc3\xa9 %d %d 2\r\nhi\r\n" % (i, i % 3, 0 if i % 2 else 1_900_000_000))
+                assert raw.until(b"\r\n") == b"STORED\r\n"
+            say(raw, b"ms AAH/ 1 b\r\n1\r\nget 7/%a+~\xc3\xa9\r\nset gone 0 -1 1\r\n1\r\nset gone2 0 0 1\r\n1\r\n")
+            say(raw, b"delete gone2\r\nget 7/%a+~\xc3\xa9\r\n")
+            raw.close()
+        for crawled in (b"all", b"hash", b"1,2"):
+            command = b"lru_crawler metadump " + crawled
+            ours, theirs = (dumped(server, command, b"END\r\n") for server in (door, memcached))
+            assert [line.replace(b"cls=2", b"cls=1") for line in theirs] == ours and len(ours) == 301, crawled
+        on_flash(door)
+        assert dumped(door, b"lru_crawler metadump all", b"END\r\n") == ours
+        # Later versions than the one compared with have this one.
+        named = dumped(door, b"lru_crawler mgdump all", b"EN\r\n")
+        assert b"mg AAH/ b" in named and b"mg 5/%a+~\xc3\xa9" in named and len(named) == 301
+        raw = door.connect()
+        for line in named:
+            assert raw.line(line).startswith(b"HD"), "a key dumped is one that is there"
+        items = dumped(door, b"stats cachedump 1 0", b"END\r\n")
+        assert b"ITEM 4/%a+~\xc3\xa9 [2 b; 1900000000 s]" in items and len(items) == 300
+        assert len(dumped(door, b"stats cachedump 1 7", b"END\r\n")) == 7
+
+
+def test_flush_all_and_dumps_that_are_refused():
+    if peer("memcached") is None:
+        pytest.skip("needs memcached")
+    extra = ["--memcache-no-flush", "--memcache-no-dump"]
+    with MemcacheAfterglow(extra=extra) as door, Memcached(["-F", "-X"]) as memcached:
+        packet = b"\x80\x08" + bytes(22)
+        for sent in [
+            b"set a 0 0 1\r\n1\r\nflush_all\r\nflush_all 0 noreply\r\nflush_all 10\r\nget a\r\n",
+            b"flush_all invalid\r\nflush_all invalid noreply\r\n",
+            b"lru_crawler metadump all\r\nstats cachedump 1 1\r\n",
+        ]:
+            ours, theirs = (say(server.connect(), sent) for server in (door, memcached))
+            assert ours == theirs
+        answers = []
+        for server in (door, memcached):
+            raw = server.connect()
+            raw.send(packet)
+            answers.append(raw.until(b"Auth failure."))
+        assert answers[0] == answers[1]
+        assert b"VALUE a 0 1" in say(door.connect(), b"get a\r\n"), "nothing was dropped"
 
 
 def test_pipelined_requests_are_answered_in_order_and_together(raw):
@@ -327,6 +392,40 @@ def test_stats_have_the_names_that_memcached_has_and_monitoring_reads(door, tmp_
     read = set(EXPORTER[which].split())
     assert read <= theirs, "the list is of another memcached"
     assert {name for name in theirs | read if not left_out.fullmatch(name)} <= ours
+
+
+def figures(raw, which=b""):
+    """All that a kind of `stats` says."""
+    raw.send(b"stats%s\r\n" % which)
+    lines = raw.until(b"END\r\n").decode().splitlines()[:-1]
+    return dict(line.split(" ", 2)[1:] for line in lines)
+
+
+# Counted by the store on flash or of the process: memcached, too, leaves these when it is told to reset.
+GAUGES = re.compile(
+    "pid|uptime|time|version|pointer_size|rusage_.*|max_connections|curr_.*|connection_structures|limit_maxbytes|"
+    "accepting_conns|threads|hash_.*|bytes|extstore_.*"
+)
+
+
+def test_a_reset_resets_what_memcached_resets(memcached):
+    with MemcacheAfterglow() as door:
+        seen = []
+        for server in (door, memcached):
+            raw = server.connect()
+            say(raw, b"set r 0 0 1\r\n1\r\nget r none\r\nincr r 1\r\ntouch r 0\r\ndelete none\r\nflush_all invalid\r\n")
+            assert int(figures(raw)["cmd_get"]) > 0
+            assert raw.line(b"stats reset") == b"RESET"
+            after = figures(raw)
+            seen.append({name for name, value in after.items() if re.fullmatch(r"[0.]+", value)})
+            assert say(raw, b"get r\r\n").startswith(b"VALUE r 0 1")
+            assert figures(raw)["get_hits"] == "1" and figures(raw)["curr_connections"] == after["curr_connections"]
+            raw.close()
+        ours, theirs = seen
+        both = set(figures(door.connect())) - ours
+        left = {name for name in theirs & both if not GAUGES.fullmatch(name)}
+        assert not left and len(theirs & ours) > 30, left
+        assert door.metrics().total("memcached_commands_total", command="incr", status="hit") == 1
 
 
 def fill(raw, count, size, tag=b"x"):
@@ -497,6 +596,7 @@ def test_no_increment_is_lost_also_across_a_restart(tmp_path):
 def test_users_and_tls(tmp_path):
     users, cert, key = (tmp_path / name for name in ("users", "cert.pem", "key.pem"))
     users.write_text("ada:secret\n")
+    users.chmod(0o600)
     if not shutil.which("openssl"):
         pytest.skip("needs openssl to make a certificate")
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -519,6 +619,24 @@ def test_users_and_tls(tmp_path):
         unix = socket.socket(socket.AF_UNIX)
         unix.connect(str(door.socket))
         assert Raw(unix).line(b"get a") == b"CLIENT_ERROR unauthenticated"
+
+
+def test_users_are_read_again_and_the_file_is_private(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("ada:secret\n")
+    users.chmod(0o644)
+    door = MemcacheAfterglow(folder=tmp_path / "folder", extra=["--memcache-auth-file", users])
+    with pytest.raises(Failure, match="chmod 600"):
+        door.start()
+    users.chmod(0o600)
+    with MemcacheAfterglow(folder=tmp_path / "second", extra=["--memcache-auth-file", users]) as door:
+        ada, bob = b"set auth 0 0 10\r\nada secret", b"set auth 0 0 10\r\nbob secret"
+        assert door.connect().line(ada) == b"STORED"
+        assert door.connect().line(bob) == b"CLIENT_ERROR authentication failure"
+        users.write_text("bob:secret\n")
+        os.kill(door.pid, signal.SIGHUP)
+        poll("the users to be read again", lambda: door.connect().line(bob) == b"STORED", 10)
+        assert door.connect().line(ada) == b"CLIENT_ERROR authentication failure"
 
 
 def test_limits_on_connections_and_idleness(tmp_path):

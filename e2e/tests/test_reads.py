@@ -226,3 +226,6 @@ def test_tracing_gives_a_real_session(cached, direct, table):
         result = cached.execute(select, trace=True)
         assert result.one() == ("x",)
         assert result.get_query_trace(max_wait_sec=20).events
+    # What people try first.
+    result = cached.execute("SELECT key FROM system.local", trace=True)
+    assert result.one() == ("local",) and result.get_query_trace(max_wait_sec=20).events

@@ -9,11 +9,12 @@ import time
 
 import pytest
 from conftest import await_caching
+from histories.faults import Relay
 
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.history import History
-from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.process import Failure, free_port, poll
 
 ROWS = 500
 
@@ -222,3 +223,36 @@ def test_a_flash_file_of_another_format(cassandra, tmp_path):
     text = refused(instance)
     assert str(foreign) in text, text
     assert foreign.read_bytes() == b"somebody else's data\n" * 10_000
+
+
+def test_a_schema_change_that_was_told_empties_nothing_when_the_connection_is_lost_later(cassandra, direct, table):
+    direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+    direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
+    relay = Relay("127.0.1.251", free_port("127.0.1.251"), (cassandra.address, cassandra.port))
+    with Afterglow("{}:{}".format(*relay.listener.getsockname())) as instance:
+        try:
+            await_caching(instance)
+            with connect(instance) as session:
+                for number in range(3):
+                    # Not the table that is cached: what a change touches is dropped, and shall be.
+                    session.execute(f"CREATE TABLE {table}_{number} (k int PRIMARY KEY)")
+                    survives(instance, session, relay, f"SELECT v FROM {table} WHERE k = 1")
+            assert "the schema changed while" not in instance.log_text()
+        finally:
+            relay.close()
+
+
+def survives(instance, session, relay, select):
+    """What is cached is still served when all connections to the database were cut and made again."""
+
+    def hits():
+        before = instance.metrics().hits()
+        session.execute(select)
+        return instance.metrics().hits() > before
+
+    connects = lambda: instance.log_text().count("connected to the database")  # noqa: E731
+    poll("the row to be cached", hits, 30, check=instance.child.check)
+    before = connects()
+    relay.cut()
+    poll("the connection to be made again", lambda: connects() > before, 30, every=0.2, check=instance.child.check)
+    assert hits(), describe(instance.metrics())

@@ -117,6 +117,25 @@ def test_truncate_drop_and_alter_leave_nothing_behind(session, table):
     assert all(read(session, other, p) == [] for p in range(5))
 
 
+def caching(session, table, rows):
+    session.execute(f"ALTER TABLE {table} WITH caching = {{'keys': 'ALL', 'rows_per_partition': '{rows}'}}")
+
+
+def test_a_table_whose_caching_is_altered_serves_nothing_from_before(session, table):
+    """While `caching` is NONE, Cassandra tells no row cache of writes."""
+    fill(session, table, range(5), rows=20)
+    hits_of(session, *[(table, p) for p in range(5)])
+    caching(session, table, "NONE")
+    session.execute(f"UPDATE {table} SET v = 'unseen' WHERE p = 1 AND c = 3")
+    caching(session, table, "ALL")
+    assert (3, "unseen") in read(session, table, 1)
+
+    caching(session, table, "10")
+    read(session, table, 1)
+    caching(session, table, "ALL")
+    assert len(read(session, table, 1)) == 20
+
+
 def test_nodetool_empties_it_and_switches_it_off_and_on(node, session, table):
     fill(session, table, range(5))
     everything = [(table, p) for p in range(5)]
@@ -181,10 +200,10 @@ def test_compaction_changes_nothing_and_cleanup_lists_all_keys(node, session, ta
 
 def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
     with connect(node) as session:
-        for name in ("k.kept", "k.changed"):
+        for name in ("k.kept", "k.changed", "k.altered"):
             session.execute(f"CREATE TABLE {name} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
             fill(session, name)
-        for name in ("k.kept", "k.changed"):
+        for name in ("k.kept", "k.changed", "k.altered"):
             hits_of(session, *[(name, p) for p in range(20)])
     node.drain()
     assert node.said("stopped cleanly")
@@ -195,6 +214,11 @@ def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
     with connect(node) as session:
         assert hits_of(session, *[("k.kept", p) for p in range(20)]) == 20
         assert all(read(session, "k.changed", p) == [] for p in range(20)), "its rows went with its files"
+        # Altered before it was first used in this run; nothing goes to an SSTable meanwhile.
+        caching(session, "k.altered", "NONE")
+        session.execute("UPDATE k.altered SET v = 'unseen' WHERE p = 1 AND c = 3")
+        caching(session, "k.altered", "ALL")
+        assert (3, "unseen") in read(session, "k.altered", 1)
         for p in range(20):
             session.execute(f"UPDATE k.kept SET v = 'newer' WHERE p = {p} AND c = 1")
             read(session, "k.kept", p)

@@ -1,7 +1,12 @@
 """Drivers stay on Afterglow: it is the only node they know, and they learn of schema changes through it."""
 
+import struct
+
+import pytest
+
 from afterglow_e2e.drivers import answer, connect
 from afterglow_e2e.process import connections_to, poll
+from afterglow_e2e.rawcql import EVENT, QUERY, REGISTER, RawClient, long_string, parameters, string
 
 
 def test_the_driver_knows_and_dials_only_afterglow(afterglow, cassandra, direct):
@@ -95,3 +100,31 @@ def test_schema_agreement_is_real(cached, table):
     assert cached.cluster.control_connection.wait_for_schema_agreement()
     cached.execute(f"INSERT INTO {table} (k, v) VALUES (1, 2)")
     assert cached.execute(f"SELECT v FROM {table} WHERE k = 1").one() == (2,)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_the_database_tells_of_a_change_before_it_shows_its_version(cassandra, direct, table, protocol):
+    """What the version that is read after an event stands for: a server that broke this would have us miss a change."""
+    version = "SELECT schema_version FROM system.local WHERE key = 'local'"
+    direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY)")
+    watched = RawClient(cassandra.address, cassandra.port, protocol)
+    with watched as watcher, RawClient(cassandra.address, cassandra.port) as other:
+        assert watcher.request(REGISTER, struct.pack(">H", 1) + string("SCHEMA_CHANGE")).error is None
+        shown = watcher.query(version).body
+        for number in range(10):
+            other.send(QUERY, long_string(f"ALTER TABLE {table} ADD c{number} int") + parameters())
+            told = 0
+            while (seen := asked(watcher, version)) and seen[1] == shown:
+                told += seen[0]
+            assert told + seen[0], "a version that nobody was told of"
+            shown = seen[1]
+            assert other.receive().error is None
+
+
+def asked(watcher, version):
+    """How many events came before the answer, and the answer."""
+    watcher.send(QUERY, long_string(version) + parameters(version=watcher.version))
+    events = 0
+    while (answer := watcher.receive()).opcode == EVENT:
+        events += 1
+    return events, answer.body

@@ -19,7 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target/mutants/tree"
 BUILD = ROOT / "target/mutants/build"
 TEST = "sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep"
-HISTORIES = ["sim::scenarios", "sim::openings", "sim::what_once_failed"]
+HISTORIES = [
+    "sim::scenarios",
+    "sim::copies",
+    "sim::openings",
+    "sim::reinsertion",
+    "sim::what_once_failed",
+    "journal::tests",
+    "close::tests",
+]
 SEEDS = 20_000
 TIMEOUT = 900
 
@@ -102,7 +110,7 @@ def replay(binary, number):
         return None, None
     if trace := re.search(r"regressions/(\S+) fails again", output.stdout):
         return "the kept run", trace[1]
-    failed = re.search(r"^test (sim::\S+) \.\.\. FAILED$", output.stdout, re.MULTILINE)
+    failed = re.search(r"^test (\S+) \.\.\. FAILED$", output.stdout, re.MULTILINE)
     return ("the history", failed[1]) if failed else (None, None)
 
 

@@ -1,0 +1,100 @@
+"""What `/metrics` says: parsed as OpenMetrics by Prometheus' own parser, and held against what was done."""
+
+import urllib.request
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as prometheus_families
+
+from afterglow_e2e.memcache import MemcacheAfterglow
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def page(instance, accept):
+    """The content type and the text of /metrics."""
+    request = urllib.request.Request(f"http://127.0.0.1:{instance.admin}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def families(instance):
+    """All families by name. The parser refuses names that collide, samples out of place and a missing end."""
+    kind, text = page(instance, OPEN_METRICS)
+    assert kind.startswith(OPEN_METRICS)
+    found = {}
+    for family in text_string_to_metric_families(text):
+        assert family.name not in found, f"{family.name} comes twice"
+        assert family.documentation, f"{family.name} says nothing of itself"
+        found[family.name] = family
+    return found
+
+
+def value(found, sample, **labels):
+    """The sum of the samples of this name with these labels; one at least must be there."""
+    family = found[sample.removesuffix("_total").removesuffix("_count")]
+    values = [s.value for s in family.samples if s.name == sample and labels.items() <= s.labels.items()]
+    assert values, f"no sample {sample} {labels}"
+    return sum(values)
+
+
+@pytest.fixture
+def instance():
+    with MemcacheAfterglow() as instance:
+        yield instance
+
+
+def test_metrics_of_a_memcache_server_are_what_was_done(instance):
+    with instance.connect().connection as connection:
+        client = connection.makefile("rwb")
+
+        def ask(line, end=b"\r\n"):
+            client.write(line)
+            client.flush()
+            answer = b""
+            while not answer.endswith(end):
+                answer += client.readline()
+            return answer
+
+        for n in range(10):
+            assert ask(b"set k%d 0 0 3\r\nabc\r\n" % n) == b"STORED\r\n"
+        for n in range(14):
+            found = ask(b"get k%d\r\n" % n, b"END\r\n")
+            assert found.startswith(b"VALUE") == (n < 10)
+        for n in range(3):
+            assert ask(b"delete k%d\r\n" % n) == b"DELETED\r\n"
+        assert ask(b"incr none 1\r\n") == b"NOT_FOUND\r\n"
+        done = families(instance)
+        assert value(done, "afterglow_client_connections_total", door="memcache") == 1
+        assert value(done, "afterglow_client_connections_open", door="memcache") == 1
+    commands = {
+        ("set", "hit"): 10,
+        ("get", "hit"): 10,
+        ("get", "miss"): 4,
+        ("delete", "hit"): 3,
+        ("delete", "miss"): 0,
+        ("incr", "miss"): 1,
+        ("incr", "hit"): 0,
+    }
+    for (command, status), count in commands.items():
+        assert value(done, "memcached_commands_total", command=command, status=status) == count, command
+    assert value(done, "afterglow_engine_stored_puts_total") == 10
+    assert value(done, "afterglow_engine_removes_total") == 3
+    assert value(done, "afterglow_engine_device_reads_total") == 0
+    assert value(done, "afterglow_client_received_bytes_total", door="memcache") > 10 * len("set k0 0 0 3")
+    # There is no database, so nothing of one is said to be down.
+    assert not [name for name in done if name.startswith("afterglow_backend")]
+
+
+def test_prometheus_reads_the_older_format_too(instance):
+    kind, text = page(instance, "text/plain")
+    assert kind.startswith("text/plain; version=0.0.4")
+    old = {family.name for family in prometheus_families(text)}
+    assert old == set(families(instance))
+
+
+def test_few_series_are_histograms(instance):
+    found = families(instance).values()
+    series = [sample for family in found for sample in family.samples]
+    buckets = [sample for sample in series if sample.name.endswith("_bucket")]
+    assert len(buckets) < len(series) / 2
