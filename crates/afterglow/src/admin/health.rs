@@ -99,14 +99,18 @@ mod tests {
 
     #[test]
     fn clients_go_elsewhere_when_a_thread_that_serves_them_has_ended() {
-        let health = Health::default();
-        health.set_independent();
-        health.set(Stage::Serving);
-        let reactors = Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
-        health.set_reactors(&reactors);
-        assert_eq!(health.readiness(false), Readiness::Ready);
-        reactors.shutdown();
-        assert!(matches!(health.readiness(false), Readiness::Not(_)));
+        for ends in [0, 1] {
+            let health = Health::default();
+            health.set_independent();
+            health.set(Stage::Serving);
+            let threads = ReactorsConfig { threads: Some(2), driver: Driver::Auto };
+            let reactors = Reactors::start(&threads).unwrap();
+            health.set_reactors(&reactors);
+            assert_eq!(health.readiness(false), Readiness::Ready);
+            reactors.end_by_a_bug(ends);
+            assert!(matches!(health.readiness(false), Readiness::Not(_)), "reactor {ends}");
+            reactors.shutdown();
+        }
     }
 
     #[test]

@@ -149,6 +149,16 @@ impl Reactors {
         (0..self.count()).all(|index| self.runs(index))
     }
 
+    /// Ends reactor `index` as a bug outside of any task does, and waits until that is seen.
+    #[cfg(test)]
+    pub fn end_by_a_bug(&self, index: usize) {
+        let ends: Job = Box::new(|| panic!("a bug outside of any task"));
+        self.inner.reactors[index].jobs.unbounded_send(ends).expect("it runs");
+        while self.runs(index) {
+            std::thread::yield_now();
+        }
+    }
+
     /// The reactor that runs and has the fewest connections of clients, and that one more is there now until the guard is dropped.
     fn place_connection(&self) -> (usize, ConnectionGuard) {
         let load = |index: &usize| self.inner.reactors[*index].connections.load(Ordering::Relaxed);

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream as StdStream;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use afterglow_engine::disk::{self, DeviceConfig, DeviceId, IoEngine};
 use compio::BufResult;
@@ -59,13 +60,52 @@ fn a_task_that_cannot_even_be_made_costs_nothing_else() {
 fn no_connection_goes_to_a_reactor_that_has_ended() {
     let reactors = reactors(2, Driver::Auto);
     let listener = name_server(&reactors);
-    let ends: Job = Box::new(|| panic!("a bug outside of any task"));
-    reactors.inner.reactors[1].jobs.unbounded_send(ends).unwrap();
-    while reactors.are_running() {
-        std::thread::yield_now();
-    }
+    reactors.end_by_a_bug(1);
     let mut clients: Vec<_> = (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
     assert!(clients.iter_mut().all(|client| ask_name(client) == "reactor-0"));
+    reactors.shutdown();
+}
+
+#[test]
+fn where_the_reactor_that_accepts_has_ended_connections_are_refused_and_others_go_on() {
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(2, driver);
+        let listener = name_server(&reactors);
+        let mut clients: Vec<_> = (0..2).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+        let names: Vec<_> = clients.iter_mut().map(ask_name).collect();
+        reactors.end_by_a_bug(0);
+        assert!(!reactors.are_running());
+        // A connection that the kernel took would wait for ever: nobody accepts it.
+        let until = Instant::now() + Duration::from_secs(60);
+        while StdStream::connect(listener.address()).is_ok() {
+            assert!(Instant::now() < until, "connections are still taken");
+            std::thread::yield_now();
+        }
+        let there = names.iter().position(|name| name == "reactor-1").unwrap();
+        assert_eq!(ask_name(&mut clients[there]), "reactor-1");
+        let ended = clients[1 - there].read(&mut [0; 1]);
+        assert!(matches!(ended, Ok(0) | Err(_)), "whose reactor has ended hears so");
+        reactors.shutdown();
+    }
+}
+
+#[test]
+fn who_waits_for_a_task_of_a_reactor_that_ends_hears_so() {
+    let reactors = reactors(2, Driver::Auto);
+    let (other, (tell, told)) = (reactors.clone(), mpsc::channel());
+    let (begun, begins) = mpsc::channel();
+    reactors.spawn_on(1, move || async move {
+        let never = other.run_on(0, move || async move {
+            begun.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        tell.send(never.await).unwrap();
+    });
+    begins.recv().unwrap();
+    // The destructor of the task that waits for nothing wakes a task of the other reactor.
+    reactors.end_by_a_bug(0);
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(None));
+    assert_eq!(reactors.block_on(1, || async { 7 }), Some(7));
     reactors.shutdown();
 }
 
