@@ -61,6 +61,13 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
         for n in range(14):
             found = ask(b"get k%d\r\n" % n, b"END\r\n")
             assert found.startswith(b"VALUE") == (n < 10)
+        for n in range(14):
+            found = ask(b"gat 100 k%d\r\n" % n, b"END\r\n")
+            assert found.startswith(b"VALUE") == (n < 10)
+            assert ask(b"mg k%d v T100\r\n" % n)[:2] == (b"VA" if n < 10 else b"EN")
+            if n < 10:
+                assert ask(b"") == b"abc\r\n"
+        assert ask(b"touch k9 100\r\n") == b"TOUCHED\r\n"
         for n in range(3):
             assert ask(b"delete k%d\r\n" % n) == b"DELETED\r\n"
         assert ask(b"incr none 1\r\n") == b"NOT_FOUND\r\n"
@@ -78,7 +85,9 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
     }
     for (command, status), count in commands.items():
         assert value(done, "memcached_commands_total", command=command, status=status) == count, command
-    assert value(done, "afterglow_engine_stored_puts_total") == 10
+    assert value(done, "afterglow_hits_total", door="memcache") == 31, "get, gat, mg with T and touch"
+    assert value(done, "afterglow_misses_total", door="memcache") == 12
+    assert value(done, "afterglow_engine_stored_puts_total") == 31, "what is touched is stored anew"
     assert value(done, "afterglow_engine_removes_total") == 3
     assert value(done, "afterglow_engine_device_reads_total") == 0
     assert value(done, "afterglow_client_received_bytes_total", door="memcache") > 10 * len("set k0 0 0 3")

@@ -3,6 +3,9 @@
 //! The engine's listing reads flash from end to end, so it is carried on by threads that may block, a [`PIECE`] at a time; the next
 //! piece is made when there is room for it among the answers of the connection, whose other requests wait meanwhile. One dump at a
 //! time: a second client is told that it is busy, as memcached tells it.
+//!
+//! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that fails after lines of it went out ends
+//! the connection behind that line: its client waits for the end of the dump, and takes any other line for an object.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,6 +29,22 @@ pub struct Running {
     source: Rc<Cell<Option<Source>>>,
     /// Tells the thread that makes a piece that nobody waits for it.
     stop: Arc<AtomicBool>,
+    /// It failed after a part of it had been listed.
+    torn: Rc<Cell<bool>>,
+}
+
+impl Running {
+    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let source = Rc::new(Cell::new(Some(Source::new(turn, dump, listing, stop.clone()))));
+        Running { source, stop, torn: Rc::default() }
+    }
+
+    /// A dump of what `listing` makes.
+    #[cfg(test)]
+    pub(super) fn over(door: &Arc<Door>, dump: Dump, listing: Listing<Vec<u8>>) -> Option<Self> {
+        Some(Running::new(Turn::take(door)?, dump, Some(listing)))
+    }
 }
 
 impl Drop for Running {
@@ -55,34 +74,41 @@ struct Source {
     /// Objects and bytes that may still be shown.
     left: (usize, usize),
     stop: Arc<AtomicBool>,
+    /// Something of it was listed.
+    begun: bool,
     _turn: Turn,
 }
 
+/// How a piece ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// There is more.
+    More,
+    /// With the end of the dump, or with the line that says why there is none.
+    Last,
+    /// With an error behind objects.
+    Torn,
+}
+
 impl Source {
-    fn new(turn: Turn, dump: Dump, stop: Arc<AtomicBool>) -> Self {
+    /// `listing` in place of the lines that `dump` shows, in tests.
+    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>, stop: Arc<AtomicBool>) -> Self {
         let left = match dump.form {
             Form::Cached { limit: 0 } => (usize::MAX, CACHED),
             Form::Cached { limit } => (limit as usize, CACHED),
             Form::Metadata | Form::Keys => (usize::MAX, usize::MAX),
         };
-        let door = turn.0.clone();
-        let listing = turn.0.store.objects.list(move |kept| {
-            let (now, mut line) = (door.store.now(), Vec::new());
-            if let Some(item) = door.store.listed(kept, now) {
-                dump.line(kept.key, &item, now, &mut line);
-            }
-            line
-        });
-        Source { listing, dump, left, stop, _turn: turn }
+        let listing = listing.unwrap_or_else(|| lines(&turn.0, dump));
+        Source { listing, dump, left, stop, begun: false, _turn: turn }
     }
 
-    /// Makes the next piece; false when it was the last.
-    fn piece(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Makes the next piece.
+    fn piece(&mut self, out: &mut Vec<u8>) -> Piece {
         while out.len() < PIECE && !self.stop.load(Ordering::Relaxed) {
             let Some(line) = self.listing.pop() else {
                 match self.listing.advance() {
                     Some(Ok(())) => continue,
-                    Some(Err(error)) => return failed(error, out),
+                    Some(Err(error)) => return self.fail(error, out),
                     None => return self.end(out),
                 }
             };
@@ -91,21 +117,34 @@ impl Source {
             }
             self.left.0 -= usize::from(!line.is_empty());
             self.left.1 -= line.len();
+            self.begun |= !line.is_empty();
             out.extend_from_slice(&line);
         }
-        true
+        Piece::More
     }
 
-    fn end(&self, out: &mut Vec<u8>) -> bool {
+    fn end(&self, out: &mut Vec<u8>) -> Piece {
         out.extend_from_slice(self.dump.end());
-        false
+        Piece::Last
+    }
+
+    /// Says why a dump is not complete, in the place of its end.
+    fn fail(&self, error: KeysError, out: &mut Vec<u8>) -> Piece {
+        out.extend_from_slice(format!("ERROR {error}\r\n").as_bytes());
+        if self.begun { Piece::Torn } else { Piece::Last }
     }
 }
 
-/// Says why a dump is not complete, in the place of its end.
-fn failed(error: KeysError, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(format!("ERROR {error}\r\n").as_bytes());
-    false
+/// The line of each object, empty for those that have none.
+fn lines(door: &Arc<Door>, dump: Dump) -> Listing<Vec<u8>> {
+    let shared = door.clone();
+    door.store.objects.list(move |kept| {
+        let (now, mut line) = (shared.store.now(), Vec::new());
+        if let Some(item) = shared.store.listed(kept, now) {
+            dump.line(kept.key, &item, now, &mut line);
+        }
+        line
+    })
 }
 
 impl Session {
@@ -126,8 +165,9 @@ impl Session {
         }
         let running = self.dump.as_ref().expect("begun above");
         let Some(mut source) = running.source.take() else {
+            let torn = running.torn.get();
             self.dump = None;
-            return Performed::Done;
+            return if torn { Performed::Close } else { Performed::Done };
         };
         if !self.answers.has_room(PIECE) {
             running.source.set(Some(source));
@@ -135,16 +175,17 @@ impl Session {
         }
         // No object has this key.
         let slot = self.answers.reserve(&[], false, PIECE);
-        let back = running.source.clone();
+        let (back, torn) = (running.source.clone(), running.torn.clone());
         compio::runtime::spawn(async move {
             let make = move || {
                 let mut bytes = Vec::with_capacity(PIECE);
-                let more = source.piece(&mut bytes);
-                (more.then_some(source), bytes)
+                let ended = source.piece(&mut bytes);
+                ((ended == Piece::More).then_some(source), ended, bytes)
             };
             // Without an answer, which a bug alone can cost, the connection ends.
-            if let Ok((source, bytes)) = compio::runtime::spawn_blocking(make).await {
+            if let Ok((source, ended, bytes)) = compio::runtime::spawn_blocking(make).await {
                 back.set(source);
+                torn.set(ended == Piece::Torn);
                 slot.answer(|out| out.extend_from_slice(&bytes));
             }
         })
@@ -161,7 +202,5 @@ fn begin(door: &Arc<Door>, dump: Dump) -> Result<Running, &'static [u8]> {
         return Err(dump.end());
     }
     let turn = Turn::take(door).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let source = Rc::new(Cell::new(Some(Source::new(turn, dump, stop.clone()))));
-    Ok(Running { source, stop })
+    Ok(Running::new(turn, dump, None))
 }

@@ -169,6 +169,19 @@ pub struct Door {
     dumping: AtomicBool,
     /// What had been counted when a client last asked for a reset.
     reset: Mutex<Counted>,
+    /// How long a change waits before it looks again at an index that is still being read.
+    loading_pause: Duration,
+    /// So many looks of a change find the index still being read.
+    #[cfg(test)]
+    loading: std::sync::atomic::AtomicU32,
+}
+
+#[cfg(test)]
+impl Door {
+    /// Whether this look finds the index still being read.
+    fn says_loading(&self) -> bool {
+        self.loading.try_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+    }
 }
 
 /// A running memcache door.
@@ -242,6 +255,10 @@ impl MemcacheDoor {
             users: RwLock::new(config.users.clone()),
             dumping: AtomicBool::new(false),
             reset: Mutex::default(),
+            // Tests count the looks, and wait for none of them.
+            loading_pause: if cfg!(test) { Duration::ZERO } else { perform::LOADING_PAUSE },
+            #[cfg(test)]
+            loading: Default::default(),
             config,
         });
         let mut opened = MemcacheDoor { listeners: Vec::new(), address: None, door };

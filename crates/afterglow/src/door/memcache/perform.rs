@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, EXPECTED, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room};
+use afterglow_engine::{Ack, EXPECTED, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room, Tier};
 use afterglow_memcache::{
     Action, Delete, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request,
     Store as Storing, absolute,
@@ -23,9 +23,9 @@ use super::{stats, tls};
 use crate::metrics::Path;
 
 /// While the cache is still loading what it knew, a read-modify-write is tried again after this long.
-const LOADING_PAUSE: Duration = Duration::from_millis(2);
+pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
 /// So often; reads do not wait, they miss.
-const LOADING_TRIES: u32 = 2500;
+pub(super) const LOADING_TRIES: u32 = 2500;
 
 /// How far a request got.
 #[derive(Debug)]
@@ -330,13 +330,9 @@ impl Session {
                         Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
                     return self.modify(operation);
                 }
-                let tier = hit.tier.into();
                 let is_hit = get_answer(&self.here, key, get, Found::Hit(&hit), reply, |write| {
                     self.answers.push(write)
                 });
-                if is_hit {
-                    self.here.metrics.hits.inc(tier);
-                }
                 self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
                 Performed::Done
             }
@@ -451,6 +447,7 @@ fn answer_set(
 }
 
 /// What a read came to.
+#[derive(Clone, Copy)]
 enum Found<'a> {
     Hit(&'a Hit),
     Miss(MissReason),
@@ -480,16 +477,17 @@ fn get_answer(
         return is_hit;
     }
     here.counts.cmd_get.inc();
-    if is_hit {
-        here.counts.get_hits.inc();
-    } else {
-        let reason = match found {
-            Found::Miss(reason) => reason,
-            Found::Hit(_) => MissReason::Corrupt,
-        };
-        here.counts.missed(reason);
-        here.metrics.misses.inc(reason.into());
-    }
+    let reason = match found {
+        Found::Hit(hit) if is_hit => {
+            here.counts.get_hits.inc();
+            here.metrics.hits.inc(hit.tier.into());
+            return true;
+        }
+        Found::Hit(_) => MissReason::Corrupt,
+        Found::Miss(reason) => reason,
+    };
+    here.counts.missed(reason);
+    here.metrics.misses.inc(reason.into());
     is_hit
 }
 
@@ -527,9 +525,6 @@ impl ReadTask {
         }
         let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
         let is_hit = get_answer(&here, &key, get, what, &reply, |write| slot.answer(write));
-        if is_hit && let Ok(hit) = &found {
-            here.metrics.hits.inc(hit.tier.into());
-        }
         let path = if is_hit { Path::Flash } else { Path::Miss };
         here.metrics.latency.of(path).record(received.elapsed());
     }
@@ -540,6 +535,10 @@ fn begin(
     here: &Rc<Here>,
     operation: &Rc<Operation<'static>>,
 ) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told) + use<>, Told> {
+    #[cfg(test)]
+    if here.door.says_loading() {
+        return Modify::Done(Err(MissReason::Loading));
+    }
     let (door, shared) = (here.door.clone(), operation.clone());
     let change = move |found: Option<&Hit>| door.store.change(&shared.key, &shared.action, found);
     here.door.store.objects.modify(&operation.key, change)
@@ -560,7 +559,7 @@ async fn change<F>(
         if !matches!(outcome, Err(MissReason::Loading | MissReason::Moved | MissReason::Busy)) {
             break;
         }
-        compio::time::sleep(LOADING_PAUSE).await;
+        compio::time::sleep(here.door.loading_pause).await;
         outcome = drive(&here, begin(&here, &operation)).await;
     }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
@@ -582,6 +581,7 @@ async fn change<F>(
                 Action::Store(_) | Action::Arithmetic(_) => Outcome::Failed,
             };
             here.counts.count(&operation.action, &failed);
+            count_read(&here, &operation.action, Err(reason));
             operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
     });
@@ -622,12 +622,24 @@ where
     }
 }
 
+/// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where its object was, or why there was none.
+fn count_read(here: &Here, action: &Action<'_>, found: Result<Tier, MissReason>) {
+    match (action, found) {
+        (Action::Get(get), _) if get.debug => {}
+        (Action::Get(_), Ok(tier)) => here.metrics.hits.inc(tier.into()),
+        (Action::Get(_), Err(reason)) => here.metrics.misses.inc(reason.into()),
+        _ => {}
+    }
+}
+
 /// Answers a read-modify-write whose change is made; the way it was answered.
 fn finish(here: &Here, operation: &Operation<'_>, modified: &Modified<Told>, out: &mut Vec<u8>) -> Path {
     let Operation { key, action, reply } = operation;
     let mut path = Path::Write;
     let count = |outcome: &Outcome<'_>| {
         here.counts.count(action, outcome);
+        let tier = modified.returned.tier().filter(|_| *outcome != Outcome::Missing);
+        count_read(here, action, tier.ok_or(MissReason::Absent));
         if matches!(action, Action::Get(_)) && *outcome == Outcome::Missing {
             path = Path::Miss;
         }

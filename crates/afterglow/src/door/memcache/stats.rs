@@ -140,6 +140,9 @@ fn general(door: &Door) -> Lines {
         line("evictions", engine.counted.evictions),
         line("reclaimed", engine.counted.expired),
     ]);
+    if door.config.idle_timeout.is_some() {
+        lines.push(line("idle_kicks", counts.idle_connections.get()));
+    }
     lines.extend(NEVER.map(|name| line(name, 0)));
     // The store on flash counts on, as in memcached.
     let ever = door.config.metrics.memcache_total();
@@ -148,7 +151,7 @@ fn general(door: &Door) -> Lines {
 }
 
 /// What a memcached counts that Afterglow never does: nothing crawls, no object moves between queues of one class.
-const NEVER: [&str; 9] = [
+const NEVER: [&str; 10] = [
     "lru_crawler_running",
     "lru_crawler_starts",
     "crawler_reclaimed",
@@ -157,6 +160,7 @@ const NEVER: [&str; 9] = [
     "moves_to_warm",
     "moves_within_lru",
     "direct_reclaims",
+    "lrutail_reflocked",
     "log_watchers",
 ];
 

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use afterglow_engine::{Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason};
+use afterglow_engine::{
+    Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
+};
 use afterglow_memcache::{
     self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, absolute, decide,
 };
@@ -30,6 +32,13 @@ pub struct Store {
 pub struct Told {
     found: Option<Hit>,
     now: u64,
+}
+
+impl Told {
+    /// Where what was found was.
+    pub fn tier(&self) -> Option<Tier> {
+        self.found.as_ref().map(|hit| hit.tier)
+    }
 }
 
 impl Store {

@@ -21,6 +21,9 @@ use super::connection::Ends;
 use super::*;
 use crate::reactor::{Driver, ReactorsConfig};
 
+mod changes;
+mod dumps;
+
 /// Only so that a fault ends a test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -246,29 +249,6 @@ fn the_reads_of_a_multi_get_and_of_pipelined_gets_are_under_way_together() {
 }
 
 #[test]
-fn a_dump_names_what_is_in_memory_and_on_flash_and_one_client_has_it_at_a_time() {
-    let opened = Opened::new(40);
-    let (mut client, mut other) = (connect(&opened.door), connect(&opened.door));
-    client.send("get warm\r\nlru_crawler mgdump all\r\nmn\r\n");
-    assert_eq!(client.lines(), ["VALUE warm 0 2", "hi", "END"]);
-    let mut keys: Vec<String> = (0..41).map(|_| client.line()).collect();
-    keys.sort();
-    let mut expected: Vec<String> = (0..40).map(|n| format!("mg cold{n}")).collect();
-    expected.push("mg warm".into());
-    expected.sort();
-    assert_eq!(keys, expected);
-    assert_eq!(client.lines(), ["EN", "MN"], "what comes behind a dump is answered behind it");
-
-    opened.door.door.dumping.store(true, Ordering::Release);
-    other.send("lru_crawler metadump all\r\nstats cachedump 1 1\r\nstats cachedump 2 1\r\nget warm\r\n");
-    let busy = "BUSY currently processing crawler request";
-    assert_eq!(other.lines(), [busy, busy, "END", "VALUE warm 0 2", "hi", "END"]);
-    opened.door.door.dumping.store(false, Ordering::Release);
-    other.send("stats cachedump 1 1\r\n");
-    assert_eq!(other.lines(), ["ITEM warm [2 b; 0 s]", "END"]);
-}
-
-#[test]
 fn requests_are_counted_by_kind_and_timed_by_the_way_they_are_answered() {
     use crate::metrics::{Path, RequestKind};
     let opened = Opened::new(3);
@@ -415,43 +395,6 @@ fn a_multi_get_beyond_the_memory_for_answers_waits_for_its_client() {
         assert_eq!(client.lines(), ["VALUE large 0 8000", large.as_str()]);
     }
     assert_eq!(client.line(), "END");
-}
-
-/// Changes of what is on flash, with the answer where it cannot be read.
-const CHANGES: [(&str, &str); 9] = [
-    ("delete cold0", "NOT_FOUND"),
-    ("md cold1", "NF"),
-    ("md cold2 I T30", "NF"),
-    ("md cold3 C1", "NF"),
-    ("replace cold4 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
-    ("append cold5 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
-    ("cas cold6 0 0 1 1\r\nx", "SERVER_ERROR out of memory storing object"),
-    ("add cold7 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
-    ("incr cold8 1", "SERVER_ERROR out of memory storing object"),
-];
-
-#[test]
-fn what_cannot_be_read_to_be_changed_is_gone() {
-    let opened = Opened::new(CHANGES.len() + 1);
-    let mut client = connect(&opened.door);
-    opened.slow.fail(true);
-    for (change, answer) in CHANGES {
-        client.send(&format!("{change}\r\n"));
-        assert_eq!(client.line(), answer, "{change}");
-    }
-    client.send("touch cold9 100\r\n");
-    assert_eq!(client.line(), "NOT_FOUND");
-    opened.slow.fail(false);
-    for (n, (change, _)) in CHANGES.iter().enumerate() {
-        client.send(&format!("get cold{n}\r\n"));
-        assert_eq!(client.line(), "END", "after {change}");
-    }
-    client.send("get cold9\r\n");
-    assert_eq!(
-        client.lines(),
-        ["VALUE cold9 0 1000".into(), value(9), "END".into()],
-        "its value did not change"
-    );
 }
 
 #[test]
