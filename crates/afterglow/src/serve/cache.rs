@@ -1,6 +1,9 @@
 //! The cache as the configuration wants it.
 
 use std::{
+    fs::File,
+    io::{Seek, SeekFrom},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -83,12 +86,31 @@ pub(super) fn look(config: &Config, data_dir: &Path) -> Result<Outlook, OpenErro
 }
 
 fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config {
+    engine_config_with(config, data_dir, whole_device)
+}
+
+/// Bytes of a block device; 0, which the engine refuses by itself, of what is none or cannot be measured.
+fn whole_device(path: &Path) -> u64 {
+    let measured =
+        File::open(path).and_then(|mut file| match file.metadata()?.file_type().is_block_device() {
+            true => file.seek(SeekFrom::End(0)),
+            false => Ok(0),
+        });
+    measured.unwrap_or(0)
+}
+
+/// With all of a block device named in bytes, as `whole_device` measures it: the engine then refuses one that has another size than the
+/// cache was made for, as it refuses a file. Of "all, however much that is" it would make an empty cache.
+fn engine_config_with(
+    config: &Config,
+    data_dir: PathBuf,
+    whole_device: impl Fn(&Path) -> u64,
+) -> afterglow_engine::Config {
     let default =
         || vec![DeviceConfig { path: data_dir.join(FLASH_FILE), size: whole_steps(config.flash_size) }];
     let named = config.flash.iter().map(|flash| DeviceConfig {
         path: flash.path.clone(),
-        // The engine takes 0 for all of a block device.
-        size: flash.size.map_or(0, whole_steps),
+        size: flash.size.map_or_else(|| whole_device(&flash.path) / STEP * STEP, whole_steps),
     });
     let devices = if config.flash.is_empty() { default() } else { named.collect() };
     let mut engine = afterglow_engine::Config::new(data_dir, devices);
@@ -110,4 +132,35 @@ fn whole_steps(size: Size) -> u64 {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::FlashSpec;
+
+    #[test]
+    fn a_block_device_that_changed_its_size_is_refused_as_a_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let mut config =
+            Config { flash: vec![FlashSpec { path: path.clone(), size: None }], ..Config::default() };
+        // A file in the place of the device, which only root can make.
+        let engine = |config: &Config, mebibytes: u64| {
+            engine_config_with(config, dir.path().to_owned(), move |_| (mebibytes << 20) + 512)
+        };
+        let opened = Cache::open(engine(&config, 64)).expect("a new cache");
+        opened.close();
+        drop(opened);
+        afterglow_engine::look(&engine(&config, 64)).expect("it is as it was");
+        for now in [32, 128] {
+            let refused = afterglow_engine::look(&engine(&config, now)).expect_err("another size");
+            let size = 64 << 20;
+            assert!(matches!(refused, OpenError::Mismatch { size: was, .. } if was == size), "{refused}");
+            config.discard_cache = true;
+            afterglow_engine::look(&engine(&config, now)).expect("it is to be discarded");
+            config.discard_cache = false;
+        }
+        assert_eq!(whole_device(&path), 0, "a file is no device: all of it is not taken");
+    }
 }
