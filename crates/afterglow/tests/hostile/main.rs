@@ -3,6 +3,7 @@
 
 mod tls;
 mod tls_peers;
+mod tls_sessions;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::ManuallyDrop;
