@@ -1,5 +1,5 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
@@ -78,6 +78,10 @@ row-kill: tools build
 # A node with both caches misses writes and is repaired by another: rows that were cached before must not be served.
 row-repair: tools build
 	.venv/bin/python -m afterglow_e2e.repaircheck
+
+# The same with whole SSTables copied from the other node, as a new or rebuilt one gets them.
+row-stream: tools build
+	.venv/bin/python -m afterglow_e2e.repaircheck --rebuild
 
 # Chunk reads compared with their SSTables while those come and go: READS of them, in ROUNDS with a kill -9 in between.
 chunk-verify: tools build

@@ -1,11 +1,13 @@
-"""Rows that come from another node: a repair streams them to a node that has both caches and missed the writes.
+"""Rows that come from another node: it streams them to a node that has both caches and missed the writes.
 
 Two nodes with all rows each; one is stock, the other has our caches, filled. That one hangs while everything is written
-again, comes back with rows that are old for it rightly, and is repaired. From then on none of them may be served.
+again, comes back with rows that are old for it rightly, and is repaired, or rebuilt from the other. From then on none
+of them may be served. A repair streams the parts of SSTables that differ; a rebuild copies whole ones, file by file.
 
-    PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.repaircheck
+    PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.repaircheck [--rebuild]
 """
 
+import argparse
 import sys
 
 from cassandra import ConsistencyLevel
@@ -19,20 +21,25 @@ from .rowrace import CACHED
 
 KEYS = range(300)
 # Nothing but the repair brings what was missed.
-SETTINGS = {"hinted_handoff_enabled": "false", **PATIENT}
+SETTINGS = {"hinted_handoff_enabled": "false", "stream_entire_sstables": "true", **PATIENT}
+TABLES = {"t": "SizeTieredCompactionStrategy", "levelled": "LeveledCompactionStrategy"}
 
 
 def write(session, version):
-    insert = session.prepare("INSERT INTO repaired.t (p, v) VALUES (?, ?)")
-    for answer in [session.execute_async(insert, (p, value(p, version))) for p in KEYS]:
-        answer.result()
+    for table in TABLES:
+        insert = session.prepare(f"INSERT INTO repaired.{table} (p, v) VALUES (?, ?)")
+        for answer in [session.execute_async(insert, (p, value(p, version))) for p in KEYS]:
+            answer.result()
 
 
 def wrong(session, version):
-    """Keys whose row is not the one of this version."""
-    select = session.prepare("SELECT v FROM repaired.t WHERE p = ?")
-    answers = [(p, session.execute_async(select, (p,))) for p in KEYS]
-    return [p for p, answer in answers if answer.result().one().v != value(p, version)]
+    """Keys, with their table, whose row is not the one of this version."""
+    found = []
+    for table in TABLES:
+        select = session.prepare(f"SELECT v FROM repaired.{table} WHERE p = ?")
+        answers = [(p, session.execute_async(select, (p,))) for p in KEYS]
+        found += [(table, p) for p, answer in answers if answer.result().one().v != value(p, version)]
+    return found
 
 
 def await_state(node, other, state):
@@ -49,7 +56,25 @@ def rows_cached(node):
     return int(node.verify()["the row cache works"]["Entries"])
 
 
-def check(say=lambda line: None):
+def copied_whole(node, table):
+    """SSTables that came file by file: unlike those that a node writes, they have no table of contents."""
+    folder = node.files_of("repaired", table)
+    stems = {file.name.removesuffix("Data.db") for file in folder.glob("*-Data.db")}
+    return sorted(stem for stem in stems if not (folder / f"{stem}TOC.txt").exists())
+
+
+def stream(ours, rebuild):
+    """Has what was missed brought by the other node."""
+    if not rebuild:
+        ours.nodetool("repair", "-full", "repaired")
+        return
+    ours.nodetool("rebuild", "-ks", "repaired")
+    for table in TABLES:
+        if not copied_whole(ours, table):
+            raise Failure(f"no SSTable of {table} was copied as a whole: this shows nothing")
+
+
+def check(say=lambda line: None, rebuild=False):
     """Keys that were stale after the repair."""
     verified = {"afterglow.chunkcache.verify": "true", "afterglow.chunkcache.admit": "1"}
     each = {"heap": "512M", "settings": SETTINGS, "boot_seconds": CAMPAIGN_BOOT_SECONDS}
@@ -61,7 +86,9 @@ def check(say=lambda line: None):
                 session.execute(
                     "CREATE KEYSPACE repaired WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}"
                 )
-                session.execute(f"CREATE TABLE repaired.t (p int PRIMARY KEY, v text) WITH {CACHED}")
+                for table, strategy in TABLES.items():
+                    options = f"{CACHED} AND compaction = {{'class': '{strategy}', 'enabled': 'false'}}"
+                    session.execute(f"CREATE TABLE repaired.{table} (p int PRIMARY KEY, v text) WITH {options}")
                 write(session, 0)
                 ours.ask("flush", "repaired")
                 for _ in range(2):
@@ -79,12 +106,20 @@ def check(say=lambda line: None):
             kept = rows_cached(ours)
             if not kept:
                 raise Failure("nothing is cached any more: the repair would show nothing")
-            ours.nodetool("repair", "-full", "repaired")
-            say(f"{kept} rows were cached before the repair, {rows_cached(ours)} are after it")
+            stream(ours, rebuild)
+            say(f"{kept} rows were cached before they were streamed, {rows_cached(ours)} are after it")
             stock.kill()
             await_state(ours, stock, "DN")
             with connect(ours, timeout=60, consistency=ConsistencyLevel.ONE) as session:
-                stale = [p for _ in range(3) for p in wrong(session, 1)]
+                stale = [key for _ in range(3) for key in wrong(session, 1)]
+                ours.nodetool("invalidaterowcache")
+                # Now from the chunks of what was streamed: the second time those that the first one kept.
+                before = ours.figures()["Hits"]
+                stale += [key for _ in range(2) for key in wrong(session, 1)]
+            hits = ours.figures()["Hits"] - before
+            say(f"{hits} chunk reads of streamed SSTables were hits")
+            if not hits:
+                raise Failure("no chunk of what was streamed is served from flash")
             different = ours.figures()["Different"]
             if different:
                 raise Failure(f"{different} chunks differ from their SSTables")
@@ -92,12 +127,16 @@ def check(say=lambda line: None):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rebuild", action="store_true", help="copy whole SSTables instead of what differs")
+    rebuild = parser.parse_args().rebuild
     try:
-        stale = check(lambda line: print(line, flush=True))
+        stale = check(lambda line: print(line, flush=True), rebuild)
     except Failure as failure:
         print(f"error: {failure}")
         return 1
-    print(f"{len(KEYS)} rows read three times after the repair, {len(stale)} stale")
+    rows = len(KEYS) * len(TABLES)
+    print(f"{rows} rows read three times after they were streamed, {len(stale)} stale")
     return 1 if stale else 0
 
 
