@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use afterglow_engine::format::checkpoint::{BLOCK_LINES, Header, stride};
 use afterglow_engine::format::state::State;
-use afterglow_engine::format::superblock::{Found, Superblock};
+use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::format::{BLOCK, footer, journal, record};
 use afterglow_engine::media::boot_id;
 
@@ -132,6 +132,14 @@ impl Image {
         let mut image = Self { files, regions: Vec::new(), block, state };
         image.regions = image.find_regions();
         image
+    }
+
+    /// Whether the superblock, as the files have it, is of a device of so many bytes.
+    #[must_use]
+    pub fn has_size(&self, bytes: u64) -> bool {
+        let mut head = self.files[FLASH].clone();
+        head.resize(head.len().max(RESERVED as usize), 0);
+        matches!(Superblock::decode(&head), Found::Ours(block) if block.size == bytes)
     }
 
     /// Where each structure is that holds something.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use afterglow::inspect::{NextStart, inspect};
-use afterglow_engine::{Cache, IntentTable, OpenError, PutOptions, disk};
+use afterglow_engine::{Cache, IntentTable, OpenError, Opening, Origin, PutOptions, disk};
 
 use crate::{Target, image};
 
@@ -59,6 +59,11 @@ fn open(data: &[u8]) {
     );
     assert_eq!(foretold == NextStart::Refused, refused, "foretold {foretold:?}, opened {:?}", opened.err());
     let Ok(cache) = opened else { return };
+    let found = cache.opening();
+    // How much of a device is configured `inspect` does not know.
+    let resized = matches!(found.origin, Origin::Replaced(_))
+        && !image.has_size(content::config(dir.path()).devices[0].size);
+    assert!(resized || is_as_foretold(foretold, found), "foretold {foretold:?}, found {found:?}");
     while cache.stats().loading && PANICS.load(Ordering::SeqCst) == panics {
         thread::yield_now();
     }
@@ -77,6 +82,23 @@ fn open(data: &[u8]) {
     }
     cache.close();
     assert_eq!(PANICS.load(Ordering::SeqCst), panics, "a thread of the cache panicked");
+}
+
+/// Whether a start found what `inspect` said of it.
+fn is_as_foretold(foretold: NextStart, found: &Opening) -> bool {
+    let all = found.warm == found.namespaces;
+    match foretold {
+        NextStart::New => matches!(found.origin, Origin::New | Origin::Replaced(_)),
+        NextStart::Warm => found.origin == Origin::Closed && all && !found.timeless,
+        NextStart::WarmAfterCrash => found.origin == Origin::Process && found.journal && !found.timeless,
+        NextStart::Cold => match found.origin {
+            Origin::Closed => found.timeless,
+            Origin::Process => found.timeless || !found.journal,
+            Origin::Machine | Origin::Replaced(_) => true,
+            Origin::New => false,
+        },
+        NextStart::Refused | NextStart::Unknown => false,
+    }
 }
 
 /// Both forms of a report, of the same files.

@@ -5,6 +5,7 @@ use std::{
     io::{self, Read},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use afterglow_engine::{
@@ -25,6 +26,10 @@ use super::utc::utc;
 
 /// Slots in a line of the index.
 const SLOTS_PER_LINE: u64 = 8;
+/// The epoch of a cache's first journal.
+const FIRST_EPOCH: u64 = 1;
+/// A time further ahead of the clock than this many seconds is not believed, nor anything with it.
+const MAX_AHEAD: u64 = 86_400;
 /// Entries of the journal read at once.
 const JOURNAL_STEP: u64 = 32 * 1024;
 
@@ -42,13 +47,20 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
         Ok(Found::Ours(block)) if block.device == 0 => Some((path, block)),
         _ => None,
     });
-    let checkpoint = first.and_then(|(path, block)| newest_checkpoint(path, block));
-    let journal = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
+    let newest = first.and_then(|(path, block)| newest_checkpoint(path, block));
+    let read = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
     let unusable = look_at_area(&data_dir.join("journal")).err().map(|error| error.to_string());
     let next_start = match unusable {
         Some(_) => NextStart::Refused,
-        None => next_start(&state, raw.as_ref(), &looked, journal.as_ref()),
+        None => next_start(
+            &state,
+            raw.as_ref(),
+            &looked,
+            newest.as_ref().map(|(header, _)| header),
+            read.as_ref(),
+        ),
     };
+    let (checkpoint, journal) = (newest.map(|(_, shown)| shown), read.map(|(journal, _)| journal));
     Ok(Report {
         open_in_process: holder(&data_dir.join("lock")),
         data_dir,
@@ -116,7 +128,7 @@ fn device(found: io::Result<Found>) -> DeviceState {
     }
 }
 
-fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<Checkpoint> {
+fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Checkpoint)> {
     let file = File::open(path).ok()?;
     let whole = |which| {
         let at = block.area_at(which);
@@ -137,7 +149,7 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<Checkpoint> {
     let (header, tables) = [0, 1].into_iter().filter_map(whole).max_by_key(|(header, _)| header.sequence)?;
     let count = |state| tables.segments.iter().filter(|s| s.state == state).count() as u64;
     let sealed = || tables.segments.iter().filter(|s| s.state == 2);
-    Some(Checkpoint {
+    let shown = Checkpoint {
         sequence: header.sequence,
         time: header.time,
         time_utc: utc(header.time),
@@ -147,10 +159,18 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<Checkpoint> {
         segments_retired: count(3),
         records: sealed().map(|s| u64::from(s.records)).sum(),
         record_bytes: sealed().map(|s| u64::from(s.bytes)).sum(),
-    })
+    };
+    Some((header, shown))
 }
 
-fn read_journal(path: &Path, state: &state::State) -> io::Result<Journal> {
+/// What a journal's header says, beside what is shown of it.
+struct Marks {
+    time: u64,
+    /// Entries before this one may be missing.
+    sound_from: u64,
+}
+
+fn read_journal(path: &Path, state: &state::State) -> io::Result<(Journal, Marks)> {
     let file = File::open(path)?;
     let capacity = file.metadata()?.len().saturating_sub(journal::HEADER) / journal::ENTRY;
     let mut header = [0; 40];
@@ -158,8 +178,12 @@ fn read_journal(path: &Path, state: &state::State) -> io::Result<Journal> {
     if !journal::is_header(&header, &state.uuid) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not the journal of this cache"));
     }
-    let mut poison = [0; 8];
-    file.read_exact_at(&mut poison, journal::POISON_AT)?;
+    let word = |at| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, at).map(|()| u64::from_le_bytes(word))
+    };
+    let (poison, time, sound_from) =
+        (word(journal::POISON_AT)?, word(journal::TIME_AT)?, word(journal::SOUND_FROM_AT)?);
     let seed = journal::seed(&state.uuid, state.journal_epoch);
     let (mut entries, mut slot) = (0, 0);
     let mut buffer = vec![0; (JOURNAL_STEP * journal::ENTRY) as usize];
@@ -171,7 +195,7 @@ fn read_journal(path: &Path, state: &state::State) -> io::Result<Journal> {
         entries += bytes.chunks_exact(journal::ENTRY as usize).filter(whole).count() as u64;
         slot += count;
     }
-    Ok(Journal { entries, capacity, poisoned: poison != [0; 8] })
+    Ok((Journal { entries, capacity, poisoned: poison != 0 }, Marks { time, sound_from }))
 }
 
 /// As recovery will judge, as far as that can be seen without opening the cache.
@@ -179,7 +203,8 @@ fn next_start(
     state: &State,
     raw: Option<&state::State>,
     devices: &[(PathBuf, io::Result<Found>)],
-    journal: Option<&Journal>,
+    checkpoint: Option<&Header>,
+    journal: Option<&(Journal, Marks)>,
 ) -> NextStart {
     let refused = |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
     if matches!(state, State::OtherFormat { .. } | State::Foreign)
@@ -187,10 +212,9 @@ fn next_start(
     {
         return NextStart::Refused;
     }
-    let (State::Whole { clean, this_boot, .. }, Some(raw)) = (state, raw) else {
+    let (State::Whole { this_boot, .. }, Some(raw)) = (state, raw) else {
         return NextStart::New;
     };
-    let ours = |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid == raw.uuid);
     let others =
         |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid != raw.uuid);
     if devices.iter().any(|(_, found)| others(found)) {
@@ -199,14 +223,44 @@ fn next_start(
     if devices.is_empty() {
         return NextStart::Unknown;
     }
-    if !devices.iter().all(|(_, found)| ours(found)) {
+    let as_made = |(n, (_, found)): (usize, &(PathBuf, io::Result<Found>))| match found {
+        Ok(Found::Ours(block)) => {
+            let place = (block.device as usize, block.devices as usize);
+            place == (n, devices.len()) && block.set_epoch == raw.set_epoch
+        }
+        _ => false,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if !devices.iter().enumerate().all(as_made)
+        || latest(raw, checkpoint, journal).saturating_sub(now) > MAX_AHEAD
+    {
         return NextStart::Cold;
     }
-    match (*clean, *this_boot, journal) {
-        (true, ..) => NextStart::Warm,
-        (false, true, Some(Journal { poisoned: false, .. })) => NextStart::WarmAfterCrash,
-        _ => NextStart::Cold,
+    let poisoned = journal.is_some_and(|(journal, _)| journal.poisoned);
+    // Of a clean stop the state file names the checkpoint.
+    if raw.clean && !poisoned && raw.checkpoint == checkpoint.map_or(0, |header| header.sequence) {
+        return NextStart::Warm;
     }
+    let told = journal.is_some_and(|(_, marks)| !poisoned && reaches_back(raw, checkpoint, marks));
+    match told && *this_boot {
+        true => NextStart::WarmAfterCrash,
+        false => NextStart::Cold,
+    }
+}
+
+/// The latest second that any of the files tells of.
+fn latest(state: &state::State, checkpoint: Option<&Header>, journal: Option<&(Journal, Marks)>) -> u64 {
+    let of_this_journal = checkpoint.filter(|header| header.journal_epoch == state.journal_epoch);
+    let times = [journal.map_or(0, |(_, marks)| marks.time), of_this_journal.map_or(0, |header| header.time)];
+    times.into_iter().fold(state.time, u64::max)
+}
+
+/// Whether the journal tells every removal since the checkpoint, as far as its header says; without a checkpoint only the cache's first
+/// journal does.
+fn reaches_back(state: &state::State, checkpoint: Option<&Header>, marks: &Marks) -> bool {
+    let (epoch, needed) =
+        checkpoint.map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
+    epoch == state.journal_epoch && needed >= marks.sound_from
 }
 
 /// The process that holds the lock on a file, found without touching the lock: to try it could make a server that starts just
