@@ -8,8 +8,11 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import tarfile
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pylibmc
@@ -74,6 +77,32 @@ def test_pymemcache(door):
     with pytest.raises(MemcacheServerError, match="too large"):
         client.set("large", b"x" * (1 << 20), noreply=False)
     client.close()
+
+
+def pymemcache_tests():
+    """The tests that come with pymemcache's source, of the version that is installed."""
+    version, folder = metadata.version("pymemcache"), ROOT / "target" / "peers"
+    source = folder / f"pymemcache-{version}"
+    if not source.exists():
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder]
+        if subprocess.run([*command, f"pymemcache=={version}"]).returncode:
+            pytest.skip("needs the source of pymemcache")
+        with tarfile.open(folder / f"{source.name}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+    return source / "pymemcache" / "test"
+
+
+def test_pymemcache_s_own_tests_pass():
+    suite = pymemcache_tests()
+    with MemcacheAfterglow(memory="64MiB") as door:
+        where = ["--rootdir", suite, "--server", door.address, "--port", door.port, suite / "test_integration.py"]
+        # Neither our settings nor a cache beside its sources.
+        ours = ["-c", os.devnull, "-p", "no:cacheprovider", "-q", "-W", "ignore", "-m", "integration"]
+        out = run(sys.executable, "-m", "pytest", *ours, *where)
+        # One of them lowers the memory for objects to 50 MiB, each time anew.
+        lowered = door.metrics().value("afterglow_engine_dram_capacity_bytes")
+    assert int(re.search(r"(\d+) passed", out)[1]) >= 100, out
+    assert lowered < 50 << 20
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
@@ -217,6 +246,39 @@ def test_random_conversations_go_as_with_memcached(door, memcached):
             assert answers[0] == answers[1], f"seed {seed}, step {step}: {data}"
         ours.close()
         theirs.close()
+
+
+# Sums of these are below the limit of 1 MiB by what no header needs, or beyond it.
+LENGTHS = [600, 24_000, 48_000, 300_000, 524_000, 1_000_000, 1_048_000, 1_048_600]
+GROWING = [
+    "set {k} 1 0 {l}",
+    "append {k} 0 0 {l}",
+    "prepend {k} 0 0 {l}",
+    "ms {k} {l} MA",
+    "ms {k} {l} MP",
+    "add {k} 0 0 {l}",
+]
+
+
+def test_random_values_around_the_limit_go_as_with_memcached(door, memcached):
+    answers_seen = set()
+    for seed in range(12):
+        dice = random.Random(seed)
+        ours, theirs = door.connect(), memcached.connect()
+        for connection in (ours, theirs):
+            say(connection, b"flush_all\r\n")
+        for step in range(20):
+            key, length = dice.choice("ab"), dice.choice(LENGTHS)
+            command = dice.choice(GROWING).format(k=key, l=length)
+            data = command.encode() + b"\r\n" + bytes([97 + step]) * length + b"\r\n"
+            said = [say(connection, data) for connection in (ours, theirs)]
+            assert said[0] == said[1], f"seed {seed}, step {step}: {command}"
+            answers_seen.add(said[0])
+            values = [say(connection, b"mg %s v f\r\n" % key.encode()) for connection in (ours, theirs)]
+            assert values[0] == values[1], f"seed {seed}, step {step}: what {command} left"
+        ours.close()
+        theirs.close()
+    assert len(answers_seen) >= 5, "too large, not stored and stored, in both forms"
 
 
 def dumped(server, command, end):
