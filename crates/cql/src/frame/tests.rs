@@ -1,5 +1,8 @@
 //! Framing, both ways: golden bytes, arbitrary fragmentation, corruption, and limits.
 
+mod compressed;
+mod large;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -28,6 +31,26 @@ fn server(segments: bool) -> Decoder {
     }
     decoder
 }
+
+/// Both sides of a connection after a STARTUP of that version that asked for `compression`.
+fn compressed(version: Version, compression: Compression) -> (Encoder, Decoder) {
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::for_requests());
+    encoder.set_compression(compression);
+    decoder.set_compression(compression);
+    if version.has_segments() {
+        encoder.switch_to_segments();
+        decoder.switch_to_segments();
+    }
+    (encoder, decoder)
+}
+
+const AGREED: [(Version, Compression); 5] = [
+    (Version::V3, Compression::Lz4),
+    (Version::V3, Compression::Snappy),
+    (Version::V4, Compression::Lz4),
+    (Version::V4, Compression::Snappy),
+    (Version::V5, Compression::Lz4),
+];
 
 /// Everything a decoder gives until it wants more bytes or fails for good.
 fn drain(decoder: &mut Decoder) -> Vec<Result<Envelope, FrameError>> {
@@ -350,136 +373,6 @@ fn another_version_than_agreed_is_refused() {
     );
 }
 
-#[test]
-fn envelopes_over_the_limit_are_skipped_without_being_kept() {
-    for (segments, body) in [(false, 5000), (true, 5000), (true, 300_000)] {
-        let sent = [
-            envelope(Version::V5, 6, Opcode::Query, &vec![0; body]),
-            envelope(Version::V5, 7, Opcode::Options, b""),
-        ];
-        let mut decoder = server(segments).with_max_envelope(4096);
-        let mut got = Vec::new();
-        for chunk in encode(segments, &sent).chunks(1000) {
-            decoder.feed(chunk);
-            got.extend(drain(&mut decoder));
-            // Never more than the segment that is still incomplete.
-            assert!(decoder.buffered() <= if segments { MAX_PAYLOAD + 1010 } else { 4096 });
-        }
-        let [Err(error), Ok(after)] = got.as_slice() else { panic!("{got:?}") };
-        assert_eq!((error.stream, error.fatal), (6, false));
-        assert_eq!(error.error.code, ErrorCode::Invalid);
-        let text = if segments {
-            format!("CQL Message of size {body} bytes exceeds allowed maximum of 4096 bytes")
-        } else {
-            format!("Request is too big: length {} exceeds maximum allowed length 4096.", body + 9)
-        };
-        assert_eq!(error.error.message, text);
-        assert_eq!(*after, sent[1]);
-    }
-}
-
-/// A large envelope with a small one behind it, in each way in which they may travel; what the large one takes.
-fn large_ones() -> Vec<(Vec<u8>, Decoder, usize)> {
-    let body = vec![7; 300_000];
-    let ways = [(Version::V4, None), (Version::V5, None)].into_iter();
-    let ways = ways.chain(AGREED.map(|(version, compression)| (version, Some(compression))));
-    ways.map(|(version, compression)| {
-        let mut encoder = Encoder::new();
-        let mut decoder = server(version.has_segments());
-        if let Some(compression) = compression {
-            (encoder, decoder) = compressed(version, compression);
-        } else if version.has_segments() {
-            encoder.switch_to_segments();
-        }
-        encoder.push(&Header::new(version, 6, Opcode::Query), &body);
-        let packed = encoder.len();
-        encoder.push(&Header::new(version, 7, Opcode::Options), b"");
-        decoder.hold_above(10_000);
-        let unpacked = compression.is_some() && !version.has_segments();
-        let takes = if unpacked { packed + body.len() } else { HEADER_LEN + body.len() };
-        (encoder.take(), decoder, takes)
-    })
-    .collect()
-}
-
-#[test]
-fn a_large_envelope_waits_to_be_admitted_before_anything_of_it_is_kept() {
-    for (wire, mut decoder, takes) in large_ones() {
-        let (mut fed, mut got) = (0, Vec::new());
-        for piece in wire.chunks(500) {
-            decoder.feed(piece);
-            fed += piece.len();
-            got.extend(good(drain(&mut decoder)));
-            if decoder.held().is_some() {
-                break;
-            }
-        }
-        assert_eq!((decoder.held(), got.len()), (Some(takes), 0));
-        assert!(fed <= MAX_PAYLOAD + 1010 && decoder.buffered() <= 2 * MAX_PAYLOAD, "{fed} were fed");
-        decoder.feed(&wire[fed..]);
-        assert_eq!(good(drain(&mut decoder)), [], "whatever comes");
-        decoder.admit();
-        let got = good(drain(&mut decoder));
-        assert_eq!(got.iter().map(|e| e.body.len()).collect::<Vec<_>>(), [300_000, 0]);
-        assert_eq!((decoder.held(), decoder.buffered()), (None, 0));
-    }
-}
-
-#[test]
-fn each_large_envelope_is_admitted_for_itself() {
-    for (wire, mut decoder, takes) in large_ones() {
-        decoder.feed(&wire.repeat(2));
-        for round in 0..2 {
-            assert_eq!(good(drain(&mut decoder)).len(), round, "the small one of before");
-            assert_eq!(decoder.held(), Some(takes));
-            decoder.admit();
-            assert_eq!(decoder.next_envelope().unwrap().unwrap().header.stream, 6);
-        }
-    }
-}
-
-#[test]
-fn a_large_envelope_that_is_refused_is_skipped_and_costs_nothing() {
-    for (wire, mut decoder, _) in large_ones() {
-        let mut got = Vec::new();
-        for piece in wire.chunks(500) {
-            decoder.feed(piece);
-            got.extend(drain(&mut decoder));
-            if decoder.held().is_some() {
-                decoder.refuse(ProtocolError::overloaded("later"));
-            }
-            got.extend(drain(&mut decoder));
-            assert!(decoder.buffered() <= MAX_PAYLOAD + 1010);
-        }
-        let [Err(error), Ok(after)] = got.as_slice() else { panic!("{got:?}") };
-        assert_eq!((error.stream, error.fatal, error.error.code), (6, false, ErrorCode::Overloaded));
-        assert_eq!(after.header.stream, 7);
-    }
-}
-
-#[test]
-fn a_small_request_keeps_nothing_of_what_came_with_it() {
-    for segments in [false, true] {
-        let sent: Vec<_> =
-            (0..100).map(|n| envelope(Version::V5, n, Opcode::Query, &[n as u8; 1000])).collect();
-        let mut decoder = server(segments);
-        decoder.feed(&encode(segments, &sent));
-        let got = good(drain(&mut decoder));
-        assert_eq!(got, sent);
-        // Slices of one buffer lie one behind the other.
-        let gap = |pair: &[Envelope]| pair[1].body.as_ptr().addr().abs_diff(pair[0].body.as_ptr().addr());
-        assert!(got[..50].windows(2).any(|pair| gap(pair) != 1000 + HEADER_LEN));
-    }
-}
-
-#[test]
-fn the_limit_itself_is_allowed() {
-    let sent = [envelope(Version::V4, 6, Opcode::Query, &[0; 4087])];
-    let mut decoder = server(false).with_max_envelope(4096);
-    decoder.feed(&encode(false, &sent));
-    assert_eq!(good(drain(&mut decoder)), sent);
-}
-
 fn segment(self_contained: bool, payload: &[u8]) -> Vec<u8> {
     let header = SegmentHeader { payload_len: payload.len(), self_contained };
     [&header.encode()[..], payload, &crc32(payload).to_le_bytes()].concat()
@@ -607,101 +500,5 @@ proptest! {
             decoder.feed(&segment(self_contained, &payload));
             drain(&mut decoder);
         }
-    }
-}
-
-/// Both sides of a connection after a STARTUP of that version that asked for `compression`.
-fn compressed(version: Version, compression: Compression) -> (Encoder, Decoder) {
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::for_requests());
-    encoder.set_compression(compression);
-    decoder.set_compression(compression);
-    if version.has_segments() {
-        encoder.switch_to_segments();
-        decoder.switch_to_segments();
-    }
-    (encoder, decoder)
-}
-
-const AGREED: [(Version, Compression); 5] = [
-    (Version::V3, Compression::Lz4),
-    (Version::V3, Compression::Snappy),
-    (Version::V4, Compression::Lz4),
-    (Version::V4, Compression::Snappy),
-    (Version::V5, Compression::Lz4),
-];
-
-#[test]
-fn compressed_envelopes_are_smaller_and_the_same_again() {
-    let noise: Vec<u8> = (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    for (version, compression) in AGREED {
-        for body in [vec![], vec![7; 50], vec![7; 5000], vec![7; 300_000], noise.clone(), noise.repeat(5)] {
-            let (mut encoder, mut decoder) = compressed(version, compression);
-            let sent = [
-                envelope(version, 1, Opcode::Query, &body),
-                envelope(version, 2, Opcode::Options, b""),
-                envelope(version, 3, Opcode::Query, &body),
-            ];
-            sent.iter().for_each(|e| encoder.push(&e.header, &e.body));
-            let wire = encoder.take();
-            let plain = encode(version.has_segments(), &sent).len();
-            if body.iter().all(|byte| *byte == 7) && body.len() > 1000 {
-                assert!(wire.len() < plain / 10, "{version} {compression:?}: {} of {plain}", wire.len());
-            } else {
-                assert!(wire.len() <= plain + 2 * (plain / MAX_PAYLOAD + 3), "{} of {plain}", wire.len());
-            }
-            // In pieces of any length.
-            let mut received = Vec::new();
-            for piece in wire.chunks(1 + body.len() / 7) {
-                decoder.feed(piece);
-                received.extend(good(drain(&mut decoder)));
-            }
-            assert!(received == sent, "{version} {compression:?} {}", body.len());
-        }
-    }
-}
-
-#[test]
-fn a_compressed_segment_is_that_of_the_specification() {
-    // Header: 3 bytes of block, 0 of them compressed, self-contained; all little-endian.
-    let (mut encoder, _) = compressed(Version::V5, Compression::Lz4);
-    encoder.push(&Header::new(Version::V5, 0, Opcode::Options), b"");
-    let wire = encoder.take();
-    assert_eq!(wire[..5], [9, 0, 0, 0, 4], "17 bits 9, 17 bits 0, the bit");
-    assert_eq!(wire[5..8], crc24(&wire[..5]).to_le_bytes()[..3]);
-    assert_eq!(wire[8..17], *b"\x05\0\0\0\x05\0\0\0\0");
-    assert_eq!(wire[17..], crc32(&wire[8..17]).to_le_bytes());
-}
-
-#[test]
-fn what_claims_to_be_compressed_and_is_not_costs_one_request() {
-    for compression in [Compression::Lz4, Compression::Snappy] {
-        // The last claims 2 GB: no memory is taken for it.
-        for body in [&b""[..], b"\0\0\0\x40garbage", b"\xff\xff\x03garbage", b"\x7f\xff\xff\xff\x07x"] {
-            let (_, mut decoder) = compressed(Version::V4, compression);
-            let mut header = Header::new(Version::V4, 9, Opcode::Query);
-            header.flags = Flags::COMPRESSED;
-            decoder.feed(&header.encode(body.len()));
-            decoder.feed(body);
-            decoder.feed(b"\x04\0\0\x05\x05\0\0\0\0");
-            let all = drain(&mut decoder);
-            let [Err(error), Ok(next)] = &all[..] else { panic!("{compression:?} {body:?}: {all:?}") };
-            assert_eq!((error.stream, error.fatal, next.header.stream), (9, false, 5));
-        }
-    }
-}
-
-proptest! {
-    #[test]
-    fn damaged_compressed_bytes_are_refused_at_worst(
-        agreed in prop::sample::select(&AGREED[..]), body in prop::collection::vec(0..4u8, 0..600),
-        at: prop::sample::Index, byte: u8,
-    ) {
-        let (mut encoder, mut decoder) = compressed(agreed.0, agreed.1);
-        encoder.push(&Header::new(agreed.0, 1, Opcode::Query), &body);
-        let mut wire = encoder.take();
-        let at = at.index(wire.len());
-        wire[at] = byte;
-        decoder.feed(&wire);
-        drain(&mut decoder);
     }
 }
