@@ -10,7 +10,7 @@ import secrets
 import shutil
 import time
 
-from afterglow_e2e.afterglow import Afterglow, describe
+from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, RawClient
 
@@ -214,15 +214,8 @@ class Holders:
             self.answering(self.nodes)
             for instance in self.instances:
                 instance.stop()
-        path = folder / f"holders-{self.seed}.jsonl"
-        fine, said = self.record.judge(path, profile)
-        if fine:
-            path.unlink()
         words = (
             f"seed {self.seed}: {time.monotonic() - began:.0f} s, holders that ended {self.counts}, {self.behind} rows "
-            f"found behind and {self.hits:.0f} hits meanwhile, {self.shared.reads} reads, {self.shared.writes} writes: "
-            f"{said.strip()}"
+            f"found behind and {self.hits:.0f} hits meanwhile, {self.shared.reads} reads, {self.shared.writes} writes"
         )
-        if not fine:
-            words += f"\n{path} has all events; {describe(after)}"
-        return fine, words
+        return self.record.close(folder / f"holders-{self.seed}.jsonl", profile, after, words)

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from afterglow_e2e.afterglow import binary
+from afterglow_e2e.afterglow import binary, describe
 
 SECOND = 10**9
 # No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the one that events go
@@ -85,6 +85,16 @@ class Record:
                 if order is not None:
                     event["order"] = ranks[register][order]
                 out.write(json.dumps(event) + "\n")
+
+    def close(self, path, profile, metrics, words):
+        """(fine, words) of a run: whether no read is stale or wrong. The events stay in `path` only where one is."""
+        fine, said = self.judge(path, profile)
+        words = f"{words}: {said.strip()}"
+        if fine:
+            path.unlink()
+        else:
+            words += f"\n{path} has all events; {describe(metrics)}"
+        return fine, words
 
     def judge(self, path, profile):
         """Whether no read is stale or wrong, and what the checker says."""
