@@ -1,12 +1,8 @@
 //! Our own user and password at the database, in a file of their own: never on a command line or in the environment, where others see them.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The longest file that is read.
-const MAX_BYTES: u64 = 64 * 1024;
+use super::private::{self, PrivateFileError};
 
 /// A user and a password.
 #[derive(Clone, serde::Deserialize)]
@@ -21,12 +17,9 @@ pub struct Credentials {
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// The file cannot be read.
-    #[error("the credentials in {0} cannot be read: {1}")]
-    Unreadable(PathBuf, std::io::Error),
-    /// Others may read or change it.
-    #[error("others may read {0} (mode {1:03o}): `chmod 600` it, for it holds a password")]
-    Exposed(PathBuf, u32),
+    /// The file cannot be read, or by others too.
+    #[error("the credentials in {0} are not used: {1}")]
+    Unreadable(PathBuf, PrivateFileError),
     /// It does not say what it should. What it says is not repeated.
     #[error("{0} must have two lines: `username = \"...\"` and `password = \"...\"`")]
     Malformed(PathBuf),
@@ -37,19 +30,16 @@ pub enum CredentialsError {
 /// # Errors
 /// See [`CredentialsError`].
 pub fn read(path: &Path) -> Result<Credentials, CredentialsError> {
-    let unreadable = |error| CredentialsError::Unreadable(path.to_owned(), error);
-    let file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(CredentialsError::Exposed(path.to_owned(), mode));
-    }
-    let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text).map_err(unreadable)?;
-    toml::from_str(&text).map_err(|_| CredentialsError::Malformed(path.to_owned()))
+    let text = private::read(path).map_err(|error| CredentialsError::Unreadable(path.to_owned(), error))?;
+    let malformed = || CredentialsError::Malformed(path.to_owned());
+    let text = str::from_utf8(&text).map_err(|_| malformed())?;
+    toml::from_str(text).map_err(|_| malformed())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
@@ -73,6 +63,7 @@ mod tests {
             ("username = \"a\"\npassword = \"hunter2\"", 0o640, "chmod 600"),
             ("username = \"a\"\npasword = \"hunter2\"", 0o600, "two lines"),
             ("hunter2", 0o600, "two lines"),
+            (&format!("password = \"hunter2\" # {}", "x".repeat(65_536)), 0o600, "65536 bytes"),
         ] {
             let (_dir, path) = file(text, mode);
             let error = read(&path).err().unwrap().to_string();

@@ -15,6 +15,7 @@ pub mod key;
 pub mod keys;
 mod load;
 mod policy;
+pub mod private;
 mod size;
 mod value;
 

@@ -1,8 +1,5 @@
 //! The doors that the configuration wants open.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +9,7 @@ use afterglow_memcache::auth::Users;
 
 use super::{PLANS_FILE, ServeError};
 use crate::{
-    config::{Config, DurabilityChoice, LivePolicies},
+    config::{Config, DurabilityChoice, LivePolicies, private},
     door::cql::cached::{Cached, CachedConfig, Keeping, Times},
     door::cql::{CqlDoor, CqlDoorConfig},
     door::memcache::{DoorAddress, MemcacheDoor, MemcacheDoorConfig, Sockets, Tls},
@@ -155,13 +152,7 @@ fn open_cql(
 /// Who may use the memcache door. As the file holds passwords, nobody but its owner may read it.
 fn read_users(path: &Path) -> Result<Users, ServeError> {
     let unusable = |why: String| ServeError::Users { path: path.to_owned(), why };
-    let mut file = File::open(path).map_err(|error| unusable(error.to_string()))?;
-    let mode = file.metadata().map_err(|error| unusable(error.to_string()))?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(unusable(format!("others may read it (mode {mode:03o}): `chmod 600` it")));
-    }
-    let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(|error| unusable(error.to_string()))?;
+    let text = private::read(path).map_err(|error| unusable(error.to_string()))?;
     Users::parse(&text).map_err(|error| unusable(error.to_string()))
 }
 
