@@ -36,6 +36,7 @@ const TIMES: Times = Times {
     lease: Duration::from_secs(2),
     margin: Duration::from_millis(500),
     weak_life: Duration::from_secs(2),
+    fill: Duration::from_secs(6),
 };
 
 /// Copies that answer: one, the two others, or all.

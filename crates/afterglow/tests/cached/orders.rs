@@ -225,6 +225,35 @@ fn a_hold_ends() {
 }
 
 #[test]
+fn a_fill_that_is_late_is_given_up_and_joined_by_nobody() {
+    let house = House::with("ks.*=exclusive", |setup| {
+        setup.times.fill = std::time::Duration::from_millis(50);
+    });
+    let late = || house.node.count(&["fills_total", "\"late\""]);
+    let (mut writer, mut first, mut second) =
+        (house.node.client(Version::V4), house.node.client(Version::V5), house.node.client(Version::V5));
+    writer.put("a", "old");
+    let held = house.database.hold(Kind::Read);
+    thread::scope(|scope| {
+        let early = scope.spawn(|| first.value("a"));
+        wait_until("the first fill is given up", || late() == 1);
+        // Whoever comes now asks anew, and waits for no answer to the first.
+        let next = scope.spawn(|| second.value("a"));
+        wait_until("the second one is given up too", || late() == 2);
+        // The version is another: so is the connection, on which nothing is held.
+        writer.put("a", "new");
+        drop(held);
+        for read in [early, next] {
+            let value = read.join().unwrap();
+            assert!(matches!(value.as_deref(), Some("old" | "new")), "{value:?}");
+        }
+    });
+    assert_eq!(house.node.count(&["misses_total", "coalesced"]), 0);
+    assert_eq!(house.node.count(&["fills_total", "\"installed\""]), 0, "what came too late is not kept");
+    assert_eq!(first.value("a").as_deref(), Some("new"));
+}
+
+#[test]
 fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);

@@ -29,8 +29,6 @@ use crate::reactor::read_flash;
 /// At what level rows are read for the cache. They answer reads of which [`Index::answers`](super::tables::Index::answers) says so.
 const FILL_AT: Consistency = Consistency::LocalQuorum;
 
-/// A fill that has no answer by then is given up, and its client's own request is sent. Servers give up a read after 5 s themselves.
-const FILL_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often a fill looks whether the nodes that it asked are silent.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Nodes that a fill asks at most.
@@ -366,7 +364,7 @@ impl Pending {
     /// Reads the whole row, of another node too if the first is silent, and not for longer than anybody waits for it: an answer
     /// that comes later is dropped with its ticket.
     async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
-        let filled = compio::time::timeout(FILL_TIMEOUT, self.fill_from_any(asked_at)).await;
+        let filled = compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
         filled.unwrap_or(Err(FillFailure::Late))
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) statements: FillStatements,
     pub(super) newest: Newest,
     pub(super) flash: Vec<FlashFile>,
+    /// See [`Times::fill`](super::Times::fill).
+    pub(super) fill_timeout: Duration,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -46,7 +49,7 @@ pub(super) struct Shared {
 
 impl CachedRouter {
     /// A router over `cache`, whose flash devices are read on the reactors' own rings.
-    pub fn new(cache: Arc<RowCache>, devices: &Arc<dyn DeviceSet>) -> CachedRouter {
+    pub fn new(cache: Arc<RowCache>, devices: &Arc<dyn DeviceSet>, fill_timeout: Duration) -> CachedRouter {
         let device = |n: usize| FlashFile::new(devices.clone(), DeviceId(n as u16));
         let flash = (0..devices.infos().len()).filter_map(device).collect();
         let shared = Shared {
@@ -54,6 +57,7 @@ impl CachedRouter {
             statements: FillStatements::default(),
             newest: Newest::default(),
             flash,
+            fill_timeout,
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),
@@ -226,6 +230,7 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 mod tests {
     use afterglow_cql::freshness::gate::Join;
 
+    use super::super::Times;
     use super::super::testing::open_cache;
     use super::*;
 
@@ -233,7 +238,7 @@ mod tests {
     fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
         let dir = tempfile::tempdir().unwrap();
         let (engine, cache) = open_cache(dir.path());
-        let router = CachedRouter::new(cache.clone(), &engine.devices());
+        let router = CachedRouter::new(cache.clone(), &engine.devices(), Times::default().fill);
         let is_weak = |data_center: &str| {
             router.control(ControlState::Connected {
                 cluster: "c".into(),

@@ -54,6 +54,8 @@ pub struct Times {
     pub margin: Duration,
     /// Longest life of a row whose fill may not see the last acknowledged write, in whole seconds.
     pub weak_life: Duration,
+    /// A fill that has no answer by then is given up, and its client's own request is sent.
+    pub fill: Duration,
 }
 
 impl Default for Times {
@@ -62,6 +64,8 @@ impl Default for Times {
             lease: Duration::from_secs(60),
             margin: Duration::from_secs(5),
             weak_life: Duration::from_secs(60),
+            // Servers give up a read after 5 s themselves.
+            fill: Duration::from_secs(6),
         }
     }
 }
@@ -162,7 +166,7 @@ impl Cached {
             boot: boot.as_u64_pair().0,
             weak_life: config.times.weak_life,
         });
-        let router = Arc::new(CachedRouter::new(cache, &config.engine.devices()));
+        let router = Arc::new(CachedRouter::new(cache, &config.engine.devices(), config.times.fill));
         Ok(Cached { router, policies: config.policies.clone(), generation, instance, times: config.times })
     }
 
