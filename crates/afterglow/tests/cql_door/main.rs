@@ -400,6 +400,38 @@ fn a_schema_change_is_told_although_the_control_connection_is_lost_over_it() {
 }
 
 #[test]
+fn the_control_connection_outlives_an_attempt_that_failed() {
+    let broken = Fake::start(Version::V5, |ask| {
+        ask.hang_up();
+        true
+    });
+    // Of a database that speaks v4 alone the attempt in v5 fails.
+    for (highest, contact) in [(Version::V5, Some(broken.address)), (Version::V4, None)] {
+        let listener = Arc::new(Mutex::new(None));
+        let first = listener.clone();
+        let fake = Fake::start(highest, move |ask| {
+            if ask.opcode() == Opcode::Register {
+                first.lock().unwrap().get_or_insert_with(|| ask.clone());
+            }
+            echo(ask)
+        });
+        let contacts: Vec<_> = contact.into_iter().chain([fake.address]).collect();
+        let proxy = Proxy::with_contacts(&contacts, Driver::Auto, Arc::new(PassThrough));
+        let mut client = proxy.client(Version::V4);
+        let mut body = Vec::new();
+        Register::encode(&["SCHEMA_CHANGE"], &mut body);
+        client.send(1, Opcode::Register, &body);
+        assert_eq!(client.receive().header.opcode, Opcode::Ready);
+        let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+        let mut event = Vec::new();
+        Event::Schema(change).encode(&mut event);
+        // Told on the first connection that was listened on, and on no other.
+        listener.lock().unwrap().as_ref().unwrap().event(&event);
+        assert_eq!(client.receive().header.opcode, Opcode::Event, "{highest}");
+    }
+}
+
+#[test]
 fn schema_events_reach_those_who_registered_and_node_events_nobody() {
     let control = Arc::new(Mutex::new(None));
     let keeper = control.clone();

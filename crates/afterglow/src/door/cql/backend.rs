@@ -136,7 +136,8 @@ pub struct Backend {
     address: Rc<str>,
     waiters: RefCell<Waiters>,
     last_heard: Cell<Instant>,
-    events: Option<mpsc::UnboundedSender<Envelope>>,
+    /// Gets what the server pushes, until the connection has ended.
+    events: RefCell<Option<mpsc::UnboundedSender<Envelope>>>,
     /// Requests of several clients travel on it.
     shared: bool,
     /// The class of the authenticator that let us in, if one did.
@@ -228,7 +229,7 @@ impl Backend {
             address,
             waiters: RefCell::default(),
             last_heard: Cell::new(Instant::now()),
-            events: dial.events.clone(),
+            events: RefCell::new(dial.events.clone()),
             shared,
             authenticator: RefCell::default(),
             retiring: Cell::new(false),
@@ -485,7 +486,7 @@ impl Backend {
 
     fn answer(self: &Rc<Self>, envelope: Envelope) {
         if envelope.header.opcode == Opcode::Event {
-            if let Some(events) = &self.events {
+            if let Some(events) = &*self.events.borrow() {
                 // Fails when the control connection has been given up already.
                 let _ = events.unbounded_send(envelope);
             }
@@ -523,9 +524,8 @@ impl Backend {
     /// The connection is over: tells everybody who waits.
     fn end(&self, failure: ConnectFailure) {
         self.out.abort();
-        if let Some(events) = &self.events {
-            events.close_channel();
-        }
+        // Other attempts to connect may have a sender too: the channel is closed when nobody has one.
+        self.events.take();
         if self.ready.replace(false) {
             self.metrics.ready.dec();
             self.metrics.failures.inc(failure);
