@@ -63,6 +63,76 @@ fn what_one_write_brings_compressed_is_bounded_like_anything_else() {
     }
 }
 
+/// Requests that a connection to the database takes at once.
+const STREAMS: usize = 32 * 1024 - 1;
+/// So many clients, of one reactor, ask more than that.
+const CROWD: usize = STREAMS / IN_FLIGHT + 2;
+
+/// A database that keeps its answers to `ks.many` until it is told otherwise.
+struct Full {
+    fake: Fake,
+    held: Arc<Mutex<Vec<Arc<Ask>>>>,
+    holding: Arc<AtomicBool>,
+}
+
+impl Full {
+    /// With a crowd of clients that have asked all that they may, until a connection has no stream left.
+    fn of_crowd() -> (Self, Proxy, Vec<Client>) {
+        let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
+        let holding = Arc::new(AtomicBool::new(true));
+        let (holder, holds) = (held.clone(), holding.clone());
+        let fake = Fake::start(Version::V5, move |ask| {
+            if !ask.text.contains("FROM ks.many") {
+                return echo(ask);
+            }
+            let mut held = holder.lock().unwrap();
+            match holds.load(Ordering::SeqCst) {
+                true => held.push(ask.clone()),
+                false => ask.text_row("one"),
+            }
+            true
+        });
+        let proxy = Proxy::on_one_reactor(fake.address);
+        let mut crowd: Vec<_> = (0..CROWD).map(|_| compressing(&proxy)).collect();
+        for client in &mut crowd {
+            let body = client.query_body("SELECT v FROM ks.many");
+            let burst = client.encode_all(Opcode::Query, (0..IN_FLIGHT).map(|_| (7, &body[..])));
+            client.stream.write_all(&burst).unwrap();
+        }
+        wait_until("a connection has no stream left", || held.lock().unwrap().len() >= STREAMS);
+        (Self { fake, held, holding }, proxy, crowd)
+    }
+}
+
+#[test]
+fn requests_beyond_a_connections_streams_wait_until_there_are_answers() {
+    let (full, _proxy, mut crowd) = Full::of_crowd();
+    {
+        let mut held = full.held.lock().unwrap();
+        full.holding.store(false, Ordering::SeqCst);
+        held.drain(..).for_each(|ask| ask.text_row("one"));
+    }
+    for client in &mut crowd {
+        (0..IN_FLIGHT).for_each(|_| assert_eq!(text_of(&client.receive()), "one"));
+    }
+}
+
+#[test]
+fn requests_that_wait_for_a_stream_are_answered_when_the_connection_is_lost() {
+    let (full, proxy, mut crowd) = Full::of_crowd();
+    full.fake.cut();
+    let mut unsent = 0;
+    for client in &mut crowd {
+        for _ in 0..IN_FLIGHT {
+            let (code, text) = error_of(&client.receive());
+            assert!(matches!(code, ErrorCode::Server | ErrorCode::Unavailable), "{text}");
+            unsent += usize::from(code == ErrorCode::Unavailable);
+        }
+    }
+    assert!(unsent > 0, "those that nobody has sent may be sent again");
+    assert_eq!(proxy.client(Version::V5).ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
+}
+
 #[test]
 fn before_it_has_logged_in_a_client_sends_small_things_only() {
     let fake = Fake::start(Version::V5, echo);

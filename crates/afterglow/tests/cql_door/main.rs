@@ -40,24 +40,29 @@ impl Proxy {
     }
 
     fn keeping(backend: SocketAddr, plans: PathBuf) -> Self {
-        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), Some(plans))
+        Self::whole(&[backend], 2, Driver::Auto, Arc::new(PassThrough), Some(plans))
     }
 
     fn routed(backend: SocketAddr, driver: Driver, router: Arc<dyn Router>) -> Self {
-        Self::whole(&[backend], driver, router, None)
+        Self::whole(&[backend], 2, driver, router, None)
     }
 
     fn with_contacts(backends: &[SocketAddr], driver: Driver, router: Arc<dyn Router>) -> Self {
-        Self::whole(backends, driver, router, None)
+        Self::whole(backends, 2, driver, router, None)
+    }
+
+    fn on_one_reactor(backend: SocketAddr) -> Self {
+        Self::whole(&[backend], 1, Driver::Auto, Arc::new(PassThrough), None)
     }
 
     fn whole(
         backends: &[SocketAddr],
+        reactors: usize,
         driver: Driver,
         router: Arc<dyn Router>,
         plans: Option<PathBuf>,
     ) -> Self {
-        let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver }).unwrap();
+        let reactors = Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
         let config = CqlDoorConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             backends: backends

@@ -1,6 +1,10 @@
 //! One connection to the database, shared by many requests at once.
+//!
+//! The protocol lets 32,768 requests be under way on a connection. Those beyond wait here, in the order in which they came, until
+//! there are answers to earlier ones. How many wait is bounded by what each client may have under way.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +26,10 @@ use super::relay::Relay;
 use crate::config::HostPort;
 use crate::metrics::{BackendMetrics, ConnectFailure};
 
-/// Requests that may wait for an answer on one connection.
-const MAX_IN_FLIGHT: usize = 32 * 1024;
+/// Requests that may be under way on one connection: it has so many streams.
+const MAX_STREAMS: usize = 32 * 1024;
+/// The last stream is kept for the question whether the server is there.
+const MAX_IN_FLIGHT: usize = MAX_STREAMS - 1;
 /// How long making a connection may take, handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a connection is looked after.
@@ -41,9 +47,6 @@ pub enum CallError {
     /// It was not sent: nothing happened.
     #[error("the database cannot be reached: {0}")]
     NotSent(Rc<str>),
-    /// It was not sent because too many wait already: nothing happened.
-    #[error("too many requests wait for the database")]
-    Overloaded,
     /// It was sent and the connection broke: it may have happened.
     #[error("the connection to the database was lost before the answer came")]
     Lost,
@@ -111,6 +114,11 @@ impl Waiter {
             Waiter::Heartbeat => {}
         }
     }
+
+    /// Whether nobody wants the answer any more.
+    fn is_gone(&self) -> bool {
+        matches!(self, Waiter::Call(answer) if answer.is_canceled())
+    }
 }
 
 /// How to connect.
@@ -155,25 +163,35 @@ pub struct Backend {
     metrics: Arc<BackendMetrics>,
 }
 
-/// Who waits on which stream.
+/// A request that waits for a stream.
+struct Queued {
+    opcode: Opcode,
+    flags: Flags,
+    body: Bytes,
+    waiter: Waiter,
+}
+
+/// Who waits on which stream, and who for one.
 #[derive(Default)]
 struct Waiters {
     slots: Vec<Option<Waiter>>,
     free: Vec<i16>,
+    queued: VecDeque<Queued>,
 }
 
 impl Waiters {
-    fn in_flight(&self) -> usize {
+    /// Requests that have a stream.
+    fn sent(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// A free stream, unless all are taken.
-    fn reserve(&mut self) -> Option<i16> {
+    /// A free stream, unless `most` are taken.
+    fn reserve(&mut self, most: usize) -> Option<i16> {
+        if self.sent() >= most {
+            return None;
+        }
         if let Some(stream) = self.free.pop() {
             return Some(stream);
-        }
-        if self.slots.len() >= MAX_IN_FLIGHT {
-            return None;
         }
         self.slots.push(None);
         Some((self.slots.len() - 1) as i16)
@@ -364,9 +382,10 @@ impl Backend {
         self.out.is_closed()
     }
 
-    /// Requests waiting for an answer.
+    /// Requests waiting for an answer, or for a stream to be sent on.
     pub fn in_flight(&self) -> usize {
-        self.waiters.borrow().in_flight()
+        let waiters = self.waiters.borrow();
+        waiters.sent() + waiters.queued.len()
     }
 
     /// Requests waiting for an answer, and who may ask more.
@@ -422,22 +441,60 @@ impl Backend {
         self.out.abort();
     }
 
-    /// Sends a request; the waiter hears of the answer, of the loss of the connection, or that the request was not sent.
-    pub fn send(&self, opcode: Opcode, flags: Flags, body: &[u8], waiter: Waiter) {
+    /// Sends a request, as soon as there is a stream for it; the waiter hears of the answer, of the loss of the connection, or that the
+    /// request was not sent.
+    pub fn send(&self, opcode: Opcode, flags: Flags, body: Bytes, waiter: Waiter) {
         if self.is_closed() {
             return waiter.fail(&CallError::NotSent("the connection was just lost".into()));
         }
-        let Some(stream) = self.waiters.borrow_mut().reserve() else {
-            return waiter.fail(&CallError::Overloaded);
+        let request = Queued { opcode, flags, body, waiter };
+        let is_heartbeat = matches!(request.waiter, Waiter::Heartbeat);
+        let mut waiters = self.waiters.borrow_mut();
+        let stream = match is_heartbeat {
+            true => waiters.reserve(MAX_STREAMS),
+            false if waiters.queued.is_empty() => waiters.reserve(MAX_IN_FLIGHT),
+            false => None,
         };
-        if self.in_flight() == 1 {
+        match stream {
+            Some(stream) => {
+                drop(waiters);
+                self.send_on(stream, request);
+            }
+            // There is another one then.
+            None if is_heartbeat => {}
+            None => waiters.queued.push_back(request),
+        }
+    }
+
+    fn send_on(&self, stream: i16, request: Queued) {
+        let Queued { opcode, flags, body, waiter } = request;
+        let mut waiters = self.waiters.borrow_mut();
+        if waiters.sent() == 1 {
             // Silence counts from the first question on.
             self.last_heard.set(Instant::now());
         }
-        self.waiters.borrow_mut().slots[stream as usize] = Some(waiter);
+        waiters.slots[stream as usize] = Some(waiter);
         self.metrics.in_flight.inc();
         self.metrics.requests.inc();
-        self.out.push(&Header { version: self.version, flags, stream, opcode }, body);
+        self.out.push(&Header { version: self.version, flags, stream, opcode }, &body);
+    }
+
+    /// Sends what waits for a stream, as far as there are some.
+    fn send_queued(&self) {
+        loop {
+            let mut waiters = self.waiters.borrow_mut();
+            // Who was given up meanwhile is asked for by nobody.
+            while waiters.queued.front().is_some_and(|request| request.waiter.is_gone()) {
+                waiters.queued.pop_front();
+            }
+            if waiters.queued.is_empty() || self.is_closed() {
+                return;
+            }
+            let Some(stream) = waiters.reserve(MAX_IN_FLIGHT) else { return };
+            let Some(request) = waiters.queued.pop_front() else { return };
+            drop(waiters);
+            self.send_on(stream, request);
+        }
     }
 
     /// Sends a request and waits for the answer.
@@ -446,7 +503,7 @@ impl Backend {
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&self, opcode: Opcode, flags: Flags, body: Bytes) -> Result<Envelope, CallError> {
         let (answer, result) = oneshot::channel();
-        self.send(opcode, flags, &body, Waiter::Call(answer));
+        self.send(opcode, flags, body, Waiter::Call(answer));
         result.await.unwrap_or(Err(CallError::Lost))
     }
 
@@ -479,6 +536,7 @@ impl Backend {
                 self.out.switch_to_segments();
             }
             self.answer(envelope);
+            self.send_queued();
             self.close_if_retired();
         }
         Ok(())
@@ -539,13 +597,16 @@ impl Backend {
             self.metrics.unanswered.inc();
             waiter.fail(&CallError::Lost);
         }
+        for request in waiters.queued {
+            request.waiter.fail(&CallError::NotSent("the connection was just lost".into()));
+        }
     }
 
     fn look_after(&self) {
         let silence = self.last_heard.get().elapsed();
         match care(self.in_flight(), silence) {
             Care::None => {}
-            Care::Ask => self.send(Opcode::Options, Flags::NONE, &[], Waiter::Heartbeat),
+            Care::Ask => self.send(Opcode::Options, Flags::NONE, Bytes::new(), Waiter::Heartbeat),
             Care::Close => {
                 tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
                 self.close();

@@ -235,7 +235,7 @@ impl Responder {
                 message: &text,
                 detail: ErrorDetail::Unavailable { consistency, required: 1, alive: 0 },
             }),
-            (CallError::NotSent(_) | CallError::Overloaded, _) => {
+            (CallError::NotSent(_), None) => {
                 self.error(&ErrorBody::new(ErrorCode::Overloaded, &text));
             }
             (CallError::Lost, _) => self.error(&ErrorBody::new(ErrorCode::Server, &text)),

@@ -136,7 +136,7 @@ impl Request {
     /// As [`Request::pass`], on a connection chosen by the caller.
     pub fn pass_on(self, backend: &Backend, path: Path) {
         let (header, body) = (self.header, self.body.clone());
-        backend.send(header.opcode, header.flags, &body, Waiter::Relay(Relay { request: self, path }));
+        backend.send(header.opcode, header.flags, body, Waiter::Relay(Relay { request: self, path }));
     }
 
     /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that

@@ -40,7 +40,7 @@ impl Answered {
                 Some(code) => Answered::by_error(code, in_steps),
                 None => Answered::Unknown(QuarantineReason::ServerError),
             },
-            Err(CallError::NotSent(_) | CallError::Overloaded) => Answered::Refused,
+            Err(CallError::NotSent(_)) => Answered::Refused,
             Err(CallError::Lost) => Answered::Unknown(QuarantineReason::ConnectionLost),
         }
     }
