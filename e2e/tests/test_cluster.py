@@ -1,6 +1,8 @@
-"""A real cluster of three nodes: statements go to the nodes that have the rows, and a node may die and come back."""
+"""A cluster of three nodes: statements go to the nodes that have the rows; a node may hang, or die and come back."""
 
 import contextlib
+import threading
+import time
 
 import pytest
 from cassandra import ConsistencyLevel
@@ -10,10 +12,17 @@ from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import poll
+from afterglow_e2e.rawcql import LOCAL_QUORUM, RawClient
 
 # Three nodes start one after the other within the first test.
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 KEYS = range(12)
+# Rows that are read while a node hangs, by so many clients.
+COLD, READERS = 240, 8
+# Nodes take some 18 s to convict one that hangs; until then reads wait for it directly too. A connection that owes
+# answers is given up after 30 s.
+LONGEST = 25
+SESSIONS, KEYSPACES = 24, 6
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +73,103 @@ def test_statements_go_to_the_node_that_has_the_row(cluster):
         assert poll("each statement to stay on one node", alone, BOOT_SECONDS) == {node.address for node in nodes}
 
 
+def in_threads(work, count):
+    """Has `work(number)` run so many times at once; what each returned. What one raises ends the test."""
+    results, failures = [None] * count, []
+
+    def run(number):
+        try:
+            results[number] = work(number)
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def persistently(server, keys):
+    """Reads each key until it is answered, with a time-out of 2 s; the longest time that a key took."""
+    client, longest = None, 0
+    for key in keys:
+        began, value = time.monotonic(), None
+        while value is None:
+            assert time.monotonic() - began < 60, f"key {key} is never answered"
+            try:
+                client = client or RawClient(server.address, server.port, timeout=2)
+                answer = client.query(f"SELECT v FROM three.cold WHERE k = {key}", consistency=LOCAL_QUORUM)
+                value = None if answer.error else answer
+            except OSError:
+                if client:
+                    client.close()
+                client = None
+        longest = max(longest, time.monotonic() - began)
+    if client:
+        client.close()
+    return longest
+
+
+def test_no_key_fails_for_long_while_a_node_hangs(cluster):
+    nodes, instance = cluster
+    victim = nodes[2]
+    with connect(instance, consistency=ConsistencyLevel.ALL, timeout=30) as session:
+        session.execute("CREATE TABLE three.cold (k int PRIMARY KEY, v text)")
+        insert = session.prepare("INSERT INTO three.cold (k, v) VALUES (?, 'v')")
+        for key in range(COLD):
+            session.execute(insert, (key,))
+        before = instance.metrics()
+        victim.pause()
+        try:
+            spans = in_threads(lambda number: persistently(instance, range(number, COLD, READERS)), READERS)
+        finally:
+            victim.resume()
+        print(f"the longest of each reader: {spans}")
+        assert max(spans) < LONGEST, spans
+        after = instance.metrics()
+        asked = after.total("afterglow_fills_total") - before.total("afterglow_fills_total")
+        assert asked >= COLD, "each of them was cold"
+        poll("the node to answer again", lambda: written(session, insert, 0), BOOT_SECONDS)
+
+
+def test_sessions_in_many_keyspaces_share_connections_that_stay(cluster):
+    nodes, instance = cluster
+    with connect(instance, timeout=30) as session:
+        for number in range(KEYSPACES):
+            replication = "{'class': 'SimpleStrategy', 'replication_factor': 3}"
+            session.execute(f"CREATE KEYSPACE many{number} WITH replication = {replication}")
+        session.execute("CREATE TABLE three.many (k int PRIMARY KEY, v text)")
+    made = "afterglow_backend_connects_total"
+    before, end = instance.metrics().value(made), time.monotonic() + 6
+
+    def loop(number):
+        client, reads = RawClient(instance.address, instance.port, timeout=30), 0
+        assert not client.query(f"USE many{number % KEYSPACES}").error
+        while time.monotonic() < end:
+            # Each goes to the database, on a connection in the session's keyspace.
+            key = number + SESSIONS * reads
+            write, read = (
+                f"INSERT INTO three.many (k, v) VALUES ({key}, 'v')",
+                f"SELECT v FROM three.many WHERE k = {key}",
+            )
+            for text in (write, read):
+                error = client.query(text, consistency=LOCAL_QUORUM).error
+                assert not error, error
+            reads += 1
+        client.close()
+        return reads
+
+    reads = sum(in_threads(loop, SESSIONS))
+    connections = instance.metrics().value(made) - before
+    print(f"{connections} connections for {reads} reads")
+    # One for each keyspace, node and reactor; 64 a node is what there may be at once.
+    assert KEYSPACES <= connections <= 64 * len(nodes), f"{connections} connections for {reads} reads"
+
+
 def test_a_node_may_die_and_come_back(cluster):
     nodes, instance = cluster
     quorum = ConsistencyLevel.LOCAL_QUORUM
@@ -79,10 +185,12 @@ def test_a_node_may_die_and_come_back(cluster):
             with contextlib.suppress(Exception):
                 # What was just being sent there is lost; nothing after it is.
                 session.execute(insert, (99, after))
-            poll("a write without the dead node", lambda text=after: written(session, insert, text), BOOT_SECONDS)
+            poll("a write without the dead node", lambda text=after: written(session, insert, 98, text), BOOT_SECONDS)
             for k in KEYS:
                 session.execute(insert, (k, after))
                 assert session.execute(select, (k,)).one() == (after,)
+            if number == 0:
+                change_the_schema_through_one_that_comes_now(nodes[1])
             victim.start()
             poll(
                 "the node to be used again",
@@ -91,8 +199,18 @@ def test_a_node_may_die_and_come_back(cluster):
             )
 
 
-def written(session, insert, text):
+def change_the_schema_through_one_that_comes_now(node):
+    """Events tell it of no node that is down already, and the change waits for none all the same."""
+    with Afterglow(node.contact, policies=("*.*=off",)) as instance, connect(instance, timeout=60) as session:
+        for name in ("first", "second"):
+            session.execute(f"CREATE TABLE three.{name} (k int PRIMARY KEY)")
+        said = instance.log_text()
+    assert "a node that cannot be reached is not waited for" in said, "it lacks the change, and was asked"
+    assert "do not agree on the schema" not in said, "the whole time-out was waited for"
+
+
+def written(session, insert, *values):
     with contextlib.suppress(Exception):
-        session.execute(insert, (98, text))
+        session.execute(insert, values)
         return True
     return False
