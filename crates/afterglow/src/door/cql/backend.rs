@@ -4,7 +4,6 @@
 //! there are answers to earlier ones. How many wait is bounded by what each client may have under way.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +22,10 @@ use futures_channel::{mpsc, oneshot};
 use super::login::Login;
 use super::outbox::Outbox;
 use super::relay::Relay;
+use super::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::config::HostPort;
 use crate::metrics::{BackendMetrics, ConnectFailure};
 
-/// Requests that may be under way on one connection: it has so many streams.
-const MAX_STREAMS: usize = 32 * 1024;
-/// The last stream is kept for the question whether the server is there.
-const MAX_IN_FLIGHT: usize = MAX_STREAMS - 1;
 /// How long making a connection may take, handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a connection is looked after.
@@ -161,47 +157,6 @@ pub struct Backend {
     /// It takes requests; until then it is counted as being made.
     ready: Cell<bool>,
     metrics: Arc<BackendMetrics>,
-}
-
-/// A request that waits for a stream.
-struct Queued {
-    opcode: Opcode,
-    flags: Flags,
-    body: Bytes,
-    waiter: Waiter,
-}
-
-/// Who waits on which stream, and who for one.
-#[derive(Default)]
-struct Waiters {
-    slots: Vec<Option<Waiter>>,
-    free: Vec<i16>,
-    queued: VecDeque<Queued>,
-}
-
-impl Waiters {
-    /// Requests that have a stream.
-    fn sent(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// A free stream, unless `most` are taken.
-    fn reserve(&mut self, most: usize) -> Option<i16> {
-        if self.sent() >= most {
-            return None;
-        }
-        if let Some(stream) = self.free.pop() {
-            return Some(stream);
-        }
-        self.slots.push(None);
-        Some((self.slots.len() - 1) as i16)
-    }
-
-    fn take(&mut self, stream: i16) -> Option<Waiter> {
-        let waiter = self.slots.get_mut(usize::try_from(stream).ok()?)?.take()?;
-        self.free.push(stream);
-        Some(waiter)
-    }
 }
 
 impl Backend {

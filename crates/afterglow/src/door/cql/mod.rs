@@ -28,6 +28,7 @@ mod router;
 mod rows;
 mod schema;
 mod session;
+mod streams;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
