@@ -180,12 +180,20 @@ impl IntentTable {
     /// begin after this.
     pub fn close(&self) {
         // If it cannot be made durable, the mark is not worth having.
-        if self.media.sync().is_ok() {
+        if self.store_all_again().and_then(|()| self.media.sync()).is_ok() {
             self.store(CLEAN_AT, &1u64.to_le_bytes());
             if self.media.sync().is_err() {
                 self.store(CLEAN_AT, &0u64.to_le_bytes());
             }
         }
+    }
+
+    /// Has the next flush write every page: one that a failed write-back dropped passes for written, also in later lives of this
+    /// boot. Who settles at the same moment may find the intent noted again, which doubts more than need be.
+    fn store_all_again(&self) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(self.media.len()).expect("it is mapped")];
+        self.media.load(0, &mut bytes)?;
+        self.media.store(0, &bytes)
     }
 
     /// Slots that are free.
@@ -209,7 +217,6 @@ fn at(slot: u32) -> u64 {
     HEADER + WORD * u64::from(slot)
 }
 
-/// From now on the table belongs to this boot, and is not clean.
 /// The bytes of a table, for a look.
 struct Looked(Vec<u8>);
 
@@ -233,6 +240,7 @@ impl Media for Looked {
     }
 }
 
+/// From now on the table belongs to this boot, and is not clean.
 fn take_over(media: &dyn Media, boot: BootId) -> Result<(), IntentDoubt> {
     let changed = media.store(CLEAN_AT, &0u64.to_le_bytes()).and_then(|()| media.sync());
     changed.and_then(|()| media.store(16, &boot.0)).map_err(|_| IntentDoubt::Damaged)
@@ -276,6 +284,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::disk::sim::{Crash, SimFaults, SimMachine};
+    use crate::media::SimMedia;
 
     const ANYTHING: u64 = u64::MAX;
 
@@ -381,6 +391,37 @@ mod tests {
         drop(table);
         poke(&dir.file(), 16);
         assert_eq!(dir.open(true).1.doubt, Some(IntentDoubt::Rebooted));
+    }
+
+    #[test]
+    fn what_a_failed_flush_of_an_earlier_life_left_unwritten_is_written_by_the_clean_stop() {
+        let machine = SimMachine::new(1, SimFaults::none(), &[]);
+        let boot = BootId([7; 16]);
+        let format_all = |media: &SimMedia| format(media, 4, boot, 0).unwrap();
+        let media = machine.create_media("intents", len(4));
+        format_all(&media);
+        let (table, _) = IntentTable::with(Box::new(media), vec![0; 4]);
+        table.begin(7);
+        // The kernel drops what it cannot write, and says so once.
+        machine.set_faults(SimFaults { media_sync_error: 1.0, ..SimFaults::none() });
+        table.close();
+        machine.set_faults(SimFaults::none());
+        drop(table);
+        machine.crash(Crash::Process);
+        let media = machine.open_media("intents").unwrap();
+        let words = read(&media, boot).unwrap();
+        take_over(&media, boot).unwrap();
+        let (table, _) = IntentTable::with(Box::new(media), words);
+        table.close();
+        drop(table);
+        // Whatever the power loss leaves of what was not flushed.
+        for seed in 0..20 {
+            machine.reseed(seed);
+            machine.crash(Crash::Machine);
+            let media = machine.open_media("intents").unwrap();
+            let found = read(&media, BootId([8; 16]));
+            assert_eq!(found, Ok(vec![0, 0, 0, 7]), "it is called clean, and what was under way is gone");
+        }
     }
 
     fn poke(file: &Path, at: usize) {
