@@ -290,8 +290,12 @@ impl FlashRead {
                 group: found.meta.group,
                 epoch_slot: found.meta.epoch_slot,
                 ns: found.meta.ns,
-                // What failed to be written is read from memory for a while yet.
-                state: if shard.is_copied(self.hash, at) { EntryState::Clean(at) } else { EntryState::Dirty },
+                // What failed to be written is read from memory for a while yet. A reclaim that is under way may have passed this object by:
+                // one that cannot read its footer copies what lives in DRAM when it begins.
+                state: match shard.is_copied_to_stay(self.hash, at) {
+                    true => EntryState::Clean(at),
+                    false => EntryState::Dirty,
+                },
             };
             self.core.insert_dram_absent(&mut shard, entry);
         }

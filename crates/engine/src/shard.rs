@@ -138,9 +138,16 @@ impl Shard {
         self.index.peek(hash).is_some_and(|slot| slot.location() == location)
     }
 
-    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the segment has not failed to be written.
+    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the segment has neither failed to be
+    /// written nor been given up.
     pub fn is_copied(&self, hash: u64, location: Location) -> bool {
-        self.is_at(hash, location) && self.table.state(location.segment) != SegmentState::Retired
+        let gone = [SegmentState::Retired, SegmentState::Free];
+        self.is_at(hash, location) && !gone.contains(&self.table.state(location.segment))
+    }
+
+    /// The same, and the segment is not about to be given up.
+    pub fn is_copied_to_stay(&self, hash: u64, location: Location) -> bool {
+        self.is_copied(hash, location) && self.table.state(location.segment) != SegmentState::Reclaiming
     }
 
     /// Whether a copy of `hash` with this version is known to be superseded.

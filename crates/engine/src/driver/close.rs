@@ -87,6 +87,7 @@ impl Driver {
             Phase::Settle => {
                 if self.load.is_none() && !self.checkpoint.is_running() {
                     self.dirty_all_without_copy();
+                    self.try_all_retired();
                     // The device may have recovered long before the pause after its last failure is over.
                     self.pause = 0;
                     self.core.streams.pause_until(now);

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use super::writes::each_copy_in;
 use super::{Driver, Purpose, bytes};
 use crate::api::DropReason;
-use crate::core::{Admission, Core, NOWHERE};
+use crate::core::{Admission, Core, NOWHERE, meta_of as meta_of_object};
 use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, Entry};
 use crate::format::record;
@@ -228,12 +229,15 @@ impl Driver {
                         footer::decode_footer(b, &self.core.uuid, reclaim.segment, size)?;
                     (generation == reclaim.generation).then(|| entries.iter().copied().collect())
                 });
-                if entries.is_none() {
+                let blind = entries.is_none();
+                if blind {
                     reached!(ReclaimBlind);
                 }
-                // Without its footer the slots into the segment stay; lookups clear them when they find nothing.
-                let entries: VecDeque<Entry> = entries.unwrap_or_default();
-                reclaim.room = entries.iter().map(padded).sum::<u32>() / 4 * 3;
+                let segment = reclaim.segment;
+                let entries: VecDeque<Entry> = entries.unwrap_or_else(|| self.known_without_footer(segment));
+                let Some(reclaim) = &mut self.reclaim else { return };
+                let most = self.core.table.segment_size() / 4 * 3;
+                reclaim.room = if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
                 // An eighth at least is gained.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
@@ -247,6 +251,23 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// What is known of a segment whose footer cannot be read: the records of what lives in DRAM, which must not pass for copied
+    /// once the segment is used again. Slots of others stay; lookups clear them when they find nothing.
+    fn known_without_footer(&self, segment: u32) -> VecDeque<Entry> {
+        let mut entries = VecDeque::new();
+        each_copy_in(&self.core, segment, |shard, object, at| {
+            if shard.is_at(object.hash, at) {
+                let (key, value) = object.data.split_at(object.key_len as usize);
+                let len = record::len(key.len(), value.len()) as u32;
+                entries.push_back(Entry::new(object.hash, &meta_of_object(object), at.offset(), len));
+            } else {
+                // Another key has taken its slot: nobody would find the record.
+                shard.dram.mark_dirty(object.hash, object.version);
+            }
+        });
+        entries
     }
 
     /// Appends a record again and points its slot there, unless the slot has changed meanwhile. Says whether it did.

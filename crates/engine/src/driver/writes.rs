@@ -7,6 +7,7 @@ use crate::api::DropReason;
 use crate::core::{Core, NOWHERE};
 use crate::disk::{Io, IoKind, WriteBuf};
 use crate::dram::{Entry, EntryState};
+use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
 
@@ -105,14 +106,25 @@ impl Driver {
         if self.pause > 0 || now < self.try_again_at || self.close.is_running() {
             return;
         }
-        let (table, streams) = (&self.core.table, &self.core.streams);
+        let table = &self.core.table;
         // The longest retired has the lowest generation: all get their turn.
         let longest = table.in_state(SegmentState::Retired).min_by_key(|&s| table.generation(s));
-        let again = longest.is_some_and(|s| !streams.holds(s) && table.try_again(s));
-        if again {
-            self.core.totals.segments_tried_again.inc();
-        }
+        self.give_back(longest);
         self.try_again_at = now + self.try_again;
+    }
+
+    /// The clean stop is about to copy, and has no time for one after the other. What is free is used before them.
+    pub(super) fn try_all_retired(&self) {
+        self.give_back(self.core.table.in_state(SegmentState::Retired));
+    }
+
+    fn give_back(&self, retired: impl IntoIterator<Item = u32>) {
+        let (table, streams) = (&self.core.table, &self.core.streams);
+        for segment in retired {
+            if !streams.holds(segment) && table.try_again(segment) {
+                self.core.totals.segments_tried_again.inc();
+            }
+        }
     }
 
     /// Hands queued chunks and footers to the device, a bounded number at a time.
@@ -156,6 +168,14 @@ impl Driver {
 /// before end under their shard's lock, and so before it is taken here; those that come later see that it is retired.
 fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
     let mut count = 0;
+    each_copy_in(core, segment, |shard, entry, _| {
+        count += u64::from(shard.dram.mark_dirty(entry.hash, entry.version));
+    });
+    count
+}
+
+/// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's lock, some at a time.
+pub(super) fn each_copy_in(core: &Core, segment: u32, mut found: impl FnMut(&mut Shard, &Entry, Location)) {
     for slot in &core.shards {
         let mut below = usize::MAX;
         // From the last object on: where one is removed between two turns the last takes its place, which has been visited, or is
@@ -164,15 +184,14 @@ fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
             let mut shard = slot.lock();
             let end = below.min(shard.dram.len());
             below = end.saturating_sub(VISITED);
-            let copied = |e: &&Entry| matches!(e.state, EntryState::Clean(at) if at != NOWHERE && at.segment == segment);
-            let found: Vec<_> =
-                shard.dram.range(below..end).filter(copied).map(|e| (e.hash, e.version)).collect();
-            for (hash, version) in found {
-                count += u64::from(shard.dram.mark_dirty(hash, version));
-            }
+            let copied = |e: &Entry| match e.state {
+                EntryState::Clean(at) if at != NOWHERE && at.segment == segment => Some((e.clone(), at)),
+                _ => None,
+            };
+            let copies: Vec<_> = shard.dram.range(below..end).filter_map(copied).collect();
+            copies.iter().for_each(|(entry, at)| found(&mut shard, entry, *at));
         }
     }
-    count
 }
 
 /// What is copied in one turn at a shard's lock: readers wait for no more than one large object.

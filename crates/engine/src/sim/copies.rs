@@ -1,8 +1,10 @@
 //! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else goes on.
 
+use super::plan::{Setup, Size};
 use super::scenarios::{NS, crash, get, pass, put, world};
 use super::world::{Life, World};
 use crate::disk::sim::{Crash, SimFaults};
+use crate::segment::SegmentState;
 
 /// Turns of a tenth of a second in which what was put must have come to flash.
 const IN_TIME: usize = 100;
@@ -105,4 +107,54 @@ fn a_clean_stop_over_a_device_that_takes_nothing_any_more_ends() {
     assert!(world.close(&mut life));
     let took = crate::clock::Clock::millis(&*world.clock) - before;
     assert!(took < 10_000, "{took} ms");
+}
+
+#[test]
+fn what_dram_holds_of_a_segment_whose_footer_cannot_be_read_is_written_again() {
+    for stop in [false, true] {
+        let (mut world, mut life) = world(1);
+        let kept = keys("kept", 20);
+        put_all(&life, &kept, &[7; 500]);
+        pass(&mut world, &mut life, IN_TIME);
+        assert_eq!(not_on_flash(&world, &life, &kept), 0, "no test");
+        world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
+        for n in 0..600 {
+            put(&life, format!("other-{n}").as_bytes(), &[2; 4000], 0);
+            // They stay in DRAM, which is all that can be read.
+            assert!(kept.iter().all(|key| get(&life, key).is_some()), "lost while it ran");
+            if n % 5 == 0 {
+                pass(&mut world, &mut life, 5);
+            }
+        }
+        let totals = life.core.stats().totals;
+        assert!(totals.segments_reclaimed > 20, "no test: {totals:?}");
+        world.machine.set_faults(SimFaults::none());
+        let life = if stop {
+            assert!(world.close(&mut life));
+            crash(&mut world, life, Crash::Machine)
+        } else {
+            pass(&mut world, &mut life, IN_TIME);
+            crash(&mut world, life, Crash::Process)
+        };
+        let lost = kept.iter().filter(|key| get(&life, key).is_none()).count();
+        assert_eq!(lost, 0, "stop: {stop}");
+    }
+}
+
+#[test]
+fn a_clean_stop_writes_to_segments_that_an_outage_has_cost() {
+    let size = Size { shards: 1, lines: 120, dram: 120 << 10 };
+    let mut world = World::new(&Setup { segment_kib: 16, segments: vec![10], size, ..Setup::plain(1) });
+    let mut life = world.open();
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    let objects = keys("object", 25);
+    put_all(&life, &objects, &[7; 2700]);
+    pass(&mut world, &mut life, 6_000);
+    let retired = life.core.table.in_state(SegmentState::Retired).count();
+    assert!(retired >= 8, "no test: {retired} of 10 segments are out of use");
+    world.machine.set_faults(SimFaults::none());
+    assert!(world.close(&mut life));
+    let life = crash(&mut world, life, Crash::Machine);
+    let lost = objects.iter().filter(|key| get(&life, key).is_none()).count();
+    assert_eq!(lost, 0, "the device had recovered, and DRAM held all of them");
 }
