@@ -12,6 +12,7 @@
 //! the reads are judged, the flash is searched for the sample, it is started again, and the sample is read once more.
 
 mod clock;
+mod counters;
 mod disk;
 mod ledger;
 mod load;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Kept, Kind, Place};
+use super::{Kept, Kind, Place, warmth::allowed};
 use crate::history::Violation;
 
 /// What came out of a round.
@@ -41,6 +41,10 @@ pub struct Round {
     pub device_errors: u64,
     /// What the restart kept; `None` where that cannot be told.
     pub kept: Option<Kept>,
+    /// Objects that were set once, more than ten seconds before the end.
+    pub once: u64,
+    /// Those of them that were lost.
+    pub once_lost: u64,
     /// This process was not let run for seconds, so nothing is said about warmth.
     pub stalled: bool,
     /// Milliseconds from the start to the first answer.
@@ -69,6 +73,8 @@ impl Round {
             misses: 0,
             device_errors: 0,
             kept: None,
+            once: 0,
+            once_lost: 0,
             stalled: false,
             ready_ms: None,
             warm_up_ms: 0,
@@ -80,6 +86,7 @@ impl Round {
     pub fn passed(&self) -> bool {
         self.stale + self.wrong == 0
             && self.complaints.is_empty()
+            && self.once_lost <= allowed(self.once)
             && self.kept.as_ref().is_none_or(|kept| self.holds(kept))
     }
 
@@ -120,6 +127,9 @@ impl Round {
             }
             None if self.stalled => line.push_str(", warmth not judged: this process was stopped"),
             None => {}
+        }
+        if self.once > 0 {
+            let _ = write!(line, ", {} of {} set once lost beside the counters", self.once_lost, self.once);
         }
         if self.device_errors > 0 {
             let _ = write!(line, ", {} device errors", self.device_errors);
@@ -192,6 +202,10 @@ impl KillReport {
                 *count += 1;
                 *count <= 5
             });
+            if round.once_lost > allowed(round.once) {
+                let (lost, of) = (round.once_lost, round.once);
+                lines.push(format!("  {lost} of {of} objects older than ten seconds were lost beside counters that never rest"));
+            }
             lines.extend(violations.map(|v| {
                 format!(
                     "  {:?}: {:?}\n    should have seen {:?}; all events: history.jsonl",

@@ -12,10 +12,11 @@ use afterglow_engine::format::superblock;
 use super::{
     KillError, KillOptions, KillReport, Kind, Lie, Place, Round,
     clock::Lived,
+    counters,
     disk::Faults,
     process::Life,
     site::{Medium, Site},
-    warmth::Sample,
+    warmth::{Sample, WINDOW},
 };
 use crate::{
     fake_backend,
@@ -49,7 +50,7 @@ pub(super) struct Stage<'a> {
 
 /// Where reads of a life were answered.
 #[derive(Clone, Copy, Default)]
-struct Counters {
+struct Seen {
     cache: metrics::CacheCounters,
     device_errors: u64,
 }
@@ -79,8 +80,12 @@ impl<'a> Stage<'a> {
         round.complaints.append(&mut self.said);
         let mut life = self.life.take().expect("the last round started it");
         let answered = self.site.load.shared().answered();
-        let mut counters = Counters::default();
+        let mut counters = Seen::default();
+        let mut once = Vec::new();
         self.live(kind, &mut life, &mut counters, &mut round)?;
+        if kind == Kind::Counters {
+            once = self.leave_alone(number, &mut life, &mut counters, &mut round)?;
+        }
         let stalled = self.lived.lost();
         self.site.segments.mark()?;
         let mut sample = self.sample();
@@ -103,6 +108,7 @@ impl<'a> Stage<'a> {
         }
         self.between(kind, copy, &mut round)?;
         self.start_again(kind, &mut round)?;
+        self.count_lost(&once, &mut round)?;
         self.site.load.release();
         let mut kept = None;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
@@ -111,11 +117,48 @@ impl<'a> Stage<'a> {
         self.after(kind)?;
         round.kept = kept.filter(|_| kind.keeps_flash() && self.lived.lost() - stalled < STALLED);
         round.stalled = self.lived.lost() - stalled >= STALLED;
+        if round.stalled {
+            (round.once, round.once_lost) = (0, 0);
+        }
         round.complaints.append(&mut self.site.load.shared().take_complaints());
         (round.dram_hits, round.flash_hits) = (counters.cache.dram_hits, counters.cache.flash_hits);
         (round.misses, round.device_errors) = (counters.cache.misses, counters.device_errors);
         round.operations = self.site.load.shared().answered() - answered;
         Ok(round)
+    }
+
+    /// Sets objects once, and waits until they are older than what a crash may cost. Only the counters go on meanwhile: nothing drives the
+    /// objects out of DRAM, which would bring them to flash.
+    fn leave_alone(
+        &mut self,
+        number: u32,
+        life: &mut Life,
+        seen: &mut Seen,
+        round: &mut Round,
+    ) -> Result<Vec<String>, KillError> {
+        self.site.load.hold();
+        let Some(counters) = &self.site.counters else { return Ok(Vec::new()) };
+        let (before, once) = (counters.answered(), counters.set_once(number)?);
+        let some_time = self.moment(Duration::ZERO, Duration::from_secs(3));
+        self.pass(WINDOW + some_time, life, seen)?;
+        self.site.load.release();
+        let each = self.site.counters.as_ref().map_or(0, |counters| counters.answered() - before)
+            / counters::COUNTERS as u64;
+        if each < 2 * WINDOW.as_secs() {
+            round.complaints.push(format!(
+                "each counter was incremented {each} times: nothing is shown about objects beside them"
+            ));
+        }
+        Ok(once)
+    }
+
+    /// Counts what is lost of objects that were set once, and takes what was wrong with the counters.
+    fn count_lost(&self, once: &[String], round: &mut Round) -> io::Result<()> {
+        if let Some(counters) = &self.site.counters {
+            (round.once, round.once_lost) = (once.len() as u64, counters.missing(once)?);
+            round.complaints.append(&mut counters.take_complaints());
+        }
+        Ok(())
     }
 
     fn sample(&mut self) -> Option<Sample> {
@@ -125,7 +168,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The counters die with the server: they are read often, up to just before its end.
-    fn look(&self, counters: &mut Counters) {
+    fn look(&self, counters: &mut Seen) {
         let Ok(text) = metrics::get(&self.site.server.admin, "/metrics") else { return };
         counters.cache = metrics::parse(&text);
         counters.device_errors = metrics::sum(&text, "afterglow_engine_device_read_errors_total")
@@ -137,7 +180,7 @@ impl<'a> Stage<'a> {
         &mut self,
         kind: Kind,
         life: &mut Life,
-        counters: &mut Counters,
+        counters: &mut Seen,
         round: &mut Round,
     ) -> Result<(), KillError> {
         let length = self.moment(self.options.life.0, self.options.life.1);
@@ -146,7 +189,7 @@ impl<'a> Stage<'a> {
         self.pass(length / 2, life, counters)
     }
 
-    fn pass(&self, time: Duration, life: &mut Life, counters: &mut Counters) -> Result<(), KillError> {
+    fn pass(&self, time: Duration, life: &mut Life, counters: &mut Seen) -> Result<(), KillError> {
         let end = self.lived.now() + time;
         while self.lived.now() < end {
             self.lived.sleep(Duration::from_millis(200).min(end.saturating_sub(self.lived.now())));
@@ -162,7 +205,7 @@ impl<'a> Stage<'a> {
         &mut self,
         kind: Kind,
         life: &mut Life,
-        counters: &mut Counters,
+        counters: &mut Seen,
         round: &mut Round,
     ) -> Result<(), KillError> {
         let some_time = self.moment(Duration::from_millis(300), Duration::from_millis(2500));

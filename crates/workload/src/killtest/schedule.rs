@@ -24,6 +24,8 @@ pub enum Kind {
     Pause,
     /// Writes of unknown outcome, then kill -9.
     Doubt,
+    /// Objects are set once, and for more than ten seconds counters alone are changed; then kill -9.
+    Counters,
     /// The disk is full while it runs, when it is killed, and when it starts again.
     FullDisk,
     /// The device fails while it runs, then kill -9.
@@ -34,7 +36,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Kill,
         Kind::Recovery,
         Kind::Stop,
@@ -43,6 +45,7 @@ impl Kind {
         Kind::Memory,
         Kind::Pause,
         Kind::Doubt,
+        Kind::Counters,
         Kind::FullDisk,
         Kind::Device,
         Kind::IoErrors,
@@ -59,6 +62,7 @@ impl Kind {
             Kind::Memory => "memory",
             Kind::Pause => "pause",
             Kind::Doubt => "doubt",
+            Kind::Counters => "counters",
             Kind::FullDisk => "full-disk",
             Kind::Device => "device",
             Kind::IoErrors => "io-errors",
@@ -111,7 +115,7 @@ impl Place {
     fn kinds(self) -> &'static [Kind] {
         use Kind::*;
         match self {
-            Place::Roomy => &[Kill, Recovery, Stop, Memory, Pause, Doubt, Clean],
+            Place::Roomy => &[Kill, Recovery, Stop, Memory, Pause, Doubt, Counters, Clean],
             Place::Tight => &[Checkpoint, Kill, Recovery, Stop],
             Place::Disk => &[FullDisk],
             Place::Device => &[Device],

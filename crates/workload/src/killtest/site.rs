@@ -10,6 +10,7 @@ use std::{
 use super::{
     KillError, KillOptions,
     clock::Lived,
+    counters::Counters,
     disk::{FailingDevice, Shim, SmallDisk},
     ledger::Ledger,
     load::{Load, LoadOptions},
@@ -38,6 +39,8 @@ pub(super) enum Medium {
 /// Everything about a place while rounds go on there. The load ends first, the disk is taken away last.
 pub(super) struct Site {
     pub(super) load: Load,
+    /// Where everything has room.
+    pub(super) counters: Option<Counters>,
     pub(super) server: Server,
     pub(super) ledger: Option<Arc<Ledger>>,
     pub(super) segments: Segments,
@@ -113,6 +116,8 @@ impl Site {
             environment: Vec::new(),
             data_dir,
         };
+        let memcache = if place == Place::Roomy { Some(process::free_port(&mut ports)?) } else { None };
+        server.options.extend(memcache.iter().flat_map(|door| ["--memcache".to_owned(), door.clone()]));
         let flash = configure(&mut server, &medium, sizes.flash);
         let mut said = Vec::new();
         if let Medium::Disk(disk) = &medium {
@@ -122,6 +127,7 @@ impl Site {
         let load = Load::start(load_options(options, &server, sizes.rows), lived)?;
         let site = Site {
             load,
+            counters: memcache.map(|door| Counters::start(&door)),
             server,
             ledger,
             segments: Segments::new(log),

@@ -123,7 +123,8 @@ impl Kept {
     }
 }
 
-fn allowed(of: u64) -> u64 {
+/// How many of so many may be missing: one in a thousand, and one always.
+pub(super) fn allowed(of: u64) -> u64 {
     (of / 1_000).max(1)
 }
 
