@@ -26,6 +26,7 @@ HISTORIES = [
     "sim::reinsertion",
     "sim::what_once_failed",
     "journal::tests",
+    "intents::tests",
     "close::tests",
 ]
 SEEDS = 20_000

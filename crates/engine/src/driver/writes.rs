@@ -68,6 +68,12 @@ impl Driver {
         left
     }
 
+    /// Whether nothing has been written since a write failed.
+    #[cfg(test)]
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.pause > 0
+    }
+
     /// Whether enough waits for the device. While writing fails a chunk at a time shows whether it still does: each may cost a segment.
     fn is_ahead(&self) -> bool {
         let streams = &self.core.streams;

@@ -110,6 +110,8 @@ paths! {
     WarmAfterMachine = "checked: warm after a machine crash",
     WarmReclaimed = "checked: warm although segments were reclaimed",
     RestedFoul = "checked: as well as ever after faults that have ended",
+    CopiedInTime = "checked: on its way to flash, and there in ten seconds",
+    CountedOn = "checked: beside counters that never rest",
     Live = "checked: everything comes to rest",
 }
 

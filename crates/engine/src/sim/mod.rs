@@ -22,6 +22,7 @@ mod changes;
 mod checks;
 mod copies;
 pub mod coverage;
+mod lateness;
 #[cfg(loom)]
 mod loom_tests;
 mod metadata;

@@ -14,13 +14,14 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(13) {
+        match r.below(14) {
             0 | 1 => self.journal_goes_round(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
             5 | 6 => self.copies_held_up(r),
             7 => self.footer_held_up(r),
             8 => self.changed_while_reinserted(r),
+            9 => self.counted_on(r),
             _ => self.overtaken(r),
         }
     }
@@ -98,6 +99,21 @@ impl Maker<'_> {
         }
         self.then(What::Idle { turns: 20 + r.below(200) as u32 }, r);
         self.read_all(&keys, r);
+    }
+
+    /// Objects are put and left alone beside counters that never rest.
+    fn counted_on(&mut self, r: &mut SimRandom) {
+        let ns = r.below(self.setup.namespaces.len() as u64) as u8;
+        let counters = 1 + r.below(4) as u8;
+        self.then(What::Count { ns, counters, turns: 1 }, r);
+        for _ in 0..2 + r.below(10) {
+            let key = self.key(r);
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Count { ns, counters, turns: 100 + r.below(80) as u32 }, r);
+        if r.chance(0.5) {
+            self.crash(r, false);
+        }
     }
 
     /// Segments are freed and used again while a write is held up that may be the copy of what they held.

@@ -207,6 +207,12 @@ pub enum What {
     Idle {
         turns: u32,
     },
+    /// Some keys are changed ten times a second, for so many turns.
+    Count {
+        ns: u8,
+        counters: u8,
+        turns: u32,
+    },
     /// Faults end, and everything must come to rest.
     Rest,
     /// Somebody finds the journal nearly full: a checkpoint is made at once.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::acks::{Acking, Outstanding};
 use super::changes::Changing;
 use super::coverage::{Coverage, Path, reach, reach_times};
+use super::lateness::Lateness;
 use super::oracle::{Object, Oracle};
 use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
 use super::world::{EPOCH, Life, World};
@@ -98,6 +99,7 @@ pub(super) struct Run {
     pub holes: bool,
     /// Versions that were seen on flash in this life.
     pub flashed: HashMap<Key, u64>,
+    pub lateness: Lateness,
     /// The clean stop has begun.
     pub closing: bool,
     /// What was to be kept when it began, and the counters then.
@@ -139,6 +141,7 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         stained: false,
         holes: false,
         flashed: HashMap::new(),
+        lateness: Lateness::default(),
         closing: false,
         to_keep: None,
         needed: [0; 2],
@@ -154,6 +157,7 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
     for (n, options) in (0..).zip(&setup.namespaces) {
         run.oracle.start(n, options.immutable);
     }
+    run.forget_copies();
     let mut life = life;
     for (n, step) in plan.steps.iter().enumerate() {
         if trace {
@@ -226,6 +230,7 @@ impl Run {
                 }
                 self.note_flashed(&life);
             }
+            What::Count { ns, counters, turns } => self.count_on(&mut life, ns, counters, turns),
             What::Rest => self.rest(&mut life),
             What::SetClock { by } => self.set_clock(by),
             What::Sync => drop(life.core.journal.sync()),
@@ -277,6 +282,7 @@ impl Run {
         self.world.turn(life);
         self.within_write_budget(life);
         self.take_acks(life);
+        self.watch_copies(life);
         if !self.world.machine.is_down() && !life.driver.is_closed() {
             // A step looks at the clock and remembers; a closed cache has nobody left to do so.
             self.time = self.time.max(self.wall);
@@ -323,6 +329,26 @@ impl Run {
             Expiry::In(seconds) => self.wall as u32 + seconds,
         };
         Object { serial: self.serial, len, expiry, group: group.into(), slot: slot.into() }
+    }
+
+    /// Changes the first keys of a namespace again and again, as counters are.
+    fn count_on(&mut self, life: &mut Life, ns: u8, counters: u8, turns: u32) {
+        for _ in 0..turns {
+            for n in 0..u32::from(counters) {
+                let key = Key { ns, n };
+                let object = self.object(key, 8, Expiry::Never, 0, 0);
+                self.put(life, key, object);
+            }
+            let waits = if life.namespaces[0].room().is_some() { 5 } else { 1 };
+            for _ in 0..waits {
+                self.world.clock.pass(100 / waits);
+                self.turn(life);
+            }
+            if self.world.machine.is_down() {
+                return;
+            }
+        }
+        reach(Path::CountedOn);
     }
 
     fn put(&mut self, life: &Life, key: Key, object: Object) {
@@ -552,6 +578,7 @@ impl Run {
         self.to_keep = None;
         self.fouled = false;
         self.done = [Done::default(); 4];
+        self.forget_copies();
         self.began = crate::clock::Clock::millis(&*self.world.clock);
         self.written = (0, 0);
         if life.core.uuid != self.uuid {

@@ -1,0 +1,154 @@
+//! Whether what is acknowledged comes to flash in time (G3), in random runs: an object that DRAM holds has a whole copy on flash
+//! within ten seconds, whatever else is changed meanwhile.
+//!
+//! Time counts while the background thread comes round, a tenth of a second at most for each of its steps, and only while it can copy
+//! at all. It stands still
+//! - while the clean stop runs, which copies everything in its own order,
+//! - while an I/O is held up, and until the write queue has room for copies: the device is behind,
+//! - while no segment is free: reclaim has to find one first,
+//! - while a device is away or writes fail, and in the pause behind a failure (a minute at most), in which nothing is tried.
+//!
+//! It begins anew for all objects when a write fails or a reclaim could not move something on: what had a copy has lost it, and is
+//! copied again. Nothing is promised of what the cache has refused to copy (write budget, popularity: DRAM says so), of what lost its slot
+//! in the index to another key, nor at all once what is stored may be wrong (bits flipped on write, lost and misdirected writes).
+//! All other faults, those of reads, flushes, the journal and the state file, hold up nothing, and excuse nothing.
+
+use std::collections::HashMap;
+
+use super::coverage::{Path, reach};
+use super::plan::Key;
+use super::run::{Run, key_bytes};
+use super::world::Life;
+use crate::clock::Clock;
+use crate::core::NOWHERE;
+use crate::dram::EntryState;
+use crate::index::Location;
+
+/// Milliseconds within which an object comes to flash.
+const IN_TIME: u64 = 10_000;
+/// Milliseconds that a step of the background thread counts for at most.
+const STEP: u64 = 100;
+/// Steps between two looks.
+const EVERY: u64 = 16;
+
+/// What is known of objects on their way to flash in this life.
+#[derive(Default)]
+pub(super) struct Lateness {
+    /// The clock at the latest step.
+    at: u64,
+    /// Milliseconds that count.
+    time: u64,
+    steps: u64,
+    /// Versions that were seen in DRAM, and when at first.
+    seen: HashMap<Key, (u64, u64)>,
+    /// Failures and losses by then.
+    setbacks: u64,
+}
+
+/// Where the newest version of a key is.
+enum Whereabouts {
+    /// In DRAM alone, or in a chunk that is not written.
+    OnItsWay,
+    OnFlash,
+    /// Nothing is promised.
+    Elsewhere,
+}
+
+impl Run {
+    /// Looks after a step of the background thread whether something is late.
+    pub(super) fn watch_copies(&mut self, life: &Life) {
+        let now = self.world.clock.millis();
+        let passed = now - std::mem::replace(&mut self.lateness.at, now);
+        if self.closing || self.stained || self.world.machine.is_down() || life.driver.is_closed() {
+            return;
+        }
+        if self.can_copy(life) {
+            self.lateness.time += passed.min(STEP);
+        }
+        self.lateness.steps += 1;
+        if self.lateness.steps.is_multiple_of(EVERY) {
+            self.look_for_late(life);
+        }
+    }
+
+    fn can_copy(&self, life: &Life) -> bool {
+        let faults = &self.world.faults;
+        let core = &life.core;
+        faults.write_error + faults.no_space == 0.0
+            && !self.world.machine.any_away()
+            && !self.world.machine.is_held_up()
+            && !life.driver.is_pausing()
+            && !core.streams.is_ahead()
+            && core.table.free_count() > 0
+    }
+
+    fn look_for_late(&mut self, life: &Life) {
+        let totals = &life.core.totals;
+        let setbacks = totals.write_errors.get() + totals.copies_lost.get();
+        if std::mem::replace(&mut self.lateness.setbacks, setbacks) != setbacks {
+            self.lateness.seen.clear();
+        }
+        let (now, time) = (life.core.now(), self.lateness.time);
+        let live = self.oracle.live().filter(|(_, o)| o.expiry == 0 || u64::from(o.expiry) > now);
+        let keys: Vec<Key> = live.map(|(key, _)| key).collect();
+        for key in keys {
+            let Some((_, version)) = self.oracle.current(key) else { continue };
+            if self.flashed.get(&key) == Some(&version) {
+                continue;
+            }
+            match self.whereabouts(life, key, version) {
+                Whereabouts::Elsewhere => drop(self.lateness.seen.remove(&key)),
+                Whereabouts::OnFlash => {
+                    if self.lateness.seen.remove(&key).is_some_and(|(of, _)| of == version) {
+                        reach(Path::CopiedInTime);
+                    }
+                    self.flashed.insert(key, version);
+                }
+                Whereabouts::OnItsWay => {
+                    let seen = self.lateness.seen.entry(key).or_insert((version, time));
+                    if seen.0 != version {
+                        *seen = (version, time);
+                    }
+                    assert!(
+                        !self.is_old(key, version),
+                        "{key:?} of version {version} is not on flash after ten seconds: {:?}",
+                        life.core.stats()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether a version has been seen ten seconds ago.
+    fn is_old(&self, key: Key, version: u64) -> bool {
+        let seen = self.lateness.seen.get(&key).filter(|(of, _)| *of == version);
+        seen.is_some_and(|(_, at)| self.lateness.time - at > IN_TIME)
+    }
+
+    fn whereabouts(&self, life: &Life, key: Key, version: u64) -> Whereabouts {
+        let (core, bytes) = (&life.core, key_bytes(key));
+        let hash = core.hash(key.ns.into(), &bytes);
+        let place: Option<Location> = {
+            let shard = core.shard(hash).lock();
+            let Some(entry) =
+                shard.dram.peek(hash, key.ns.into(), &bytes).filter(|entry| entry.version == version)
+            else {
+                return Whereabouts::Elsewhere;
+            };
+            match entry.state {
+                EntryState::Clean(NOWHERE) => return Whereabouts::Elsewhere,
+                EntryState::Clean(at) if !shard.is_at(hash, at) => return Whereabouts::Elsewhere,
+                EntryState::Clean(at) => Some(at),
+                EntryState::Dirty => None,
+            }
+        };
+        let written =
+            life.on_flash(&self.world.machine, key.ns, &bytes).is_some_and(|at| at.version == version);
+        if place.is_some() && written { Whereabouts::OnFlash } else { Whereabouts::OnItsWay }
+    }
+
+    /// Another life begins.
+    pub(super) fn forget_copies(&mut self) {
+        self.lateness = Lateness { at: self.world.clock.millis(), ..Lateness::default() };
+    }
+}
