@@ -32,7 +32,7 @@ lint: tools
 
 # The real binary on real files, killed with -9 in every way there is, every read judged and what a restart kept counted; ROUNDS=300 is the long form.
 killtest: release
-	target/release/afterglow-workload killtest --afterglow target/release/afterglow --rounds $(or $(ROUNDS),20) --life-max 6s
+	target/release/afterglow-testkit killtest --afterglow target/release/afterglow --rounds $(or $(ROUNDS),20) --life-max 6s
 
 # The engine simulated: so many seeds from FROM on, with all debug assertions. A seed that fails is shortened and kept in target/sim.
 soak:

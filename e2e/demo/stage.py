@@ -81,7 +81,7 @@ class Stage:
         """Start the load client."""
         table = ("--records", plan.RECORDS, "--fields", plan.FIELDS, "--field-size", plan.FIELD_BYTES)
         taskset = ("taskset", "--cpu-list", ",".join(map(str, sorted(cpus)))) if cpus else ()
-        full = [*taskset, binary("afterglow-workload", "release"), command, *table, *arguments]
+        full = [*taskset, binary("afterglow-bench", "release"), command, *table, *arguments]
         with (OUT / "client.log").open("ab") as log:
             return subprocess.Popen(
                 [str(part) for part in full],
@@ -143,7 +143,7 @@ class Stage:
     def plots(self):
         """The load client's own report over all runs."""
         runs = sorted(OUT.glob("pair*.json"))
-        command = [binary("afterglow-workload", "release"), "report", *runs, "--baseline", plan.DIRECT]
+        command = [binary("afterglow-bench", "release"), "report", *runs, "--baseline", plan.DIRECT]
         command += ["--title", "Afterglow demo", "--html", OUT / "report.html"]
         subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
 

@@ -1,4 +1,4 @@
-"""What clients did and saw, as events of registers, for `afterglow-workload check-history` to judge.
+"""What clients did and saw, as events of registers, for `afterglow-testkit check-history` to judge.
 
 A register is one cell: column v or w of a row, the static column s of a partition, or v of a row that only conditional
 statements write. Every write but those has a timestamp of the client's, so that the writes of a register have an order
@@ -99,6 +99,6 @@ class Record:
     def judge(self, path, profile):
         """Whether no read is stale or wrong, and what the checker says."""
         self.save(path)
-        command = [binary("afterglow-workload", profile), "check-history", path]
+        command = [binary("afterglow-testkit", profile), "check-history", path]
         said = subprocess.run(command, capture_output=True, text=True)
         return said.returncode == 0, said.stdout + said.stderr

@@ -73,7 +73,7 @@ class Bench:
         records = records or shape.records(self.options.scale)
         table = ("--keyspace", KEYSPACE, "--table", shape.table, "--records", records)
         table += ("--fields", shape.fields, "--field-size", shape.field_bytes, "--zeros", plan.ZEROS)
-        full = [binary("afterglow-workload", "release"), command, *table, *arguments]
+        full = [binary("afterglow-bench", "release"), command, *table, *arguments]
         with self.log.open("ab") as log:
             done = subprocess.run([str(part) for part in full], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if done.returncode != 0:

@@ -17,7 +17,7 @@ KIB = 1024
 def instance(tmp_path_factory):
     """An Afterglow before a database in memory: connections are the matter here."""
     port = free_port()
-    command = [binary("afterglow-workload"), "fake-backend", "--listen", f"127.0.0.1:{port}"]
+    command = [binary("afterglow-testkit"), "fake-backend", "--listen", f"127.0.0.1:{port}"]
     database = Child("the fake database", command, tmp_path_factory.mktemp("fake") / "log")
     try:
         with Afterglow(f"127.0.0.1:{port}") as instance:

@@ -1,4 +1,4 @@
-"""The kill -9 campaign of `afterglow-workload`, short: no stale and no wrong value, warm after every kind of
+"""The kill -9 campaign of `afterglow-testkit`, short: no stale and no wrong value, warm after every kind of
 end, and planted lies are found."""
 
 import json
@@ -11,7 +11,7 @@ from afterglow_e2e.afterglow import binary
 
 def campaign(directory, *options, timeout=240):
     command = [
-        binary("afterglow-workload"),
+        binary("afterglow-testkit"),
         "killtest",
         "--afterglow",
         binary(),

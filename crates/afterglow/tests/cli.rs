@@ -4,8 +4,8 @@ use std::process::{Command, Output};
 
 use afterglow::config::keys::KEYS;
 use afterglow_cql::message::Consistency;
-use afterglow_workload::cql::{ConnectOptions, Connection};
-use afterglow_workload::fake_backend::{FakeBackend, Faults};
+use afterglow_loadgen::cql::{ConnectOptions, Connection};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 
 /// Runs the binary to its end with nothing of this process's environment that could mean something to it.
 fn afterglow(arguments: &[&str], environment: &[(&str, &str)]) -> Output {

@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
 };
 
-use afterglow_workload::fake_backend::{FakeBackend, Faults};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 
 /// A running `afterglow serve`; killed when dropped, whatever the test made of it.
 struct Server {

@@ -19,7 +19,6 @@ Examples:
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
   afterglow inspect /var/lib/afterglow
-  afterglow bench engine --dir /var/lib/afterglow
   afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
@@ -78,7 +77,7 @@ pub(super) fn command() -> Command {
         .subcommand(serve())
         .subcommand(check_config())
         .subcommand(inspect())
-        .subcommand(super::bench::command())
+        .subcommand(bench())
         .subcommand(explain())
 }
 
@@ -133,6 +132,17 @@ fn explain() -> Command {
                 .help("The database to ask for its tables; it must not require authentication"),
         )
         .arg(Arg::new("keyspace").long("keyspace").value_name("NAME").help("The keyspace in use"))
+}
+
+/// Where the benchmarks of 0.1 are found.
+pub(super) const BENCH_MOVED: &str = "\
+error: the benchmarks are a program of their own, afterglow-bench: use `afterglow-bench engine` for `afterglow bench engine`";
+
+/// Takes whatever 0.1 took, to say where it went.
+fn bench() -> Command {
+    Command::new("bench")
+        .hide(true)
+        .arg(Arg::new("anything").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).hide(true))
 }
 
 fn config_file() -> Arg {

@@ -1,7 +1,5 @@
 //! The command line.
 
-mod bench;
-mod bench_memcache;
 mod check_config;
 mod command;
 mod explain;
@@ -49,7 +47,7 @@ pub fn run() -> ExitCode {
         Some(("serve", arguments)) => serve::run(arguments),
         Some(("check-config", arguments)) => check_config::run(arguments),
         Some(("inspect", arguments)) => inspect::run(arguments),
-        Some(("bench", arguments)) => bench::run(arguments),
+        Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
         Some(("explain", arguments)) => explain::run(arguments),
         _ => unreachable!("clap requires one of the subcommands above"),
     };

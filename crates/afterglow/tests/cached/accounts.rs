@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use afterglow_cql::frame::Version;
-use afterglow_workload::cql::{ConnectOptions, Connection, CqlError};
+use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError};
 use tempfile::TempDir;
 
 use crate::node::{Client, House, Setup, database, wait_until};

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use afterglow::door::cql::cached::Times;
 use afterglow_cql::message::Consistency;
-use afterglow_workload::cql::{ConnectOptions, Connection};
-use afterglow_workload::fake_backend::{FakeBackend, Faults};
-use afterglow_workload::history::{History, HistoryOptions, check};
+use afterglow_loadgen::cql::{ConnectOptions, Connection};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
+use afterglow_testkit::history::{History, HistoryOptions, check};
 use tempfile::TempDir;
 
 use crate::node::{Setup, database, direct, wait_until};

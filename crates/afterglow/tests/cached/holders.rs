@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use afterglow::door::cql::cached::Times;
 use afterglow_cql::frame::Version;
 use afterglow_cql::message::Consistency;
-use afterglow_workload::cql::{ConnectOptions, Connection};
-use afterglow_workload::fake_backend::{COPIES, FakeBackend};
-use afterglow_workload::rng::Rng;
+use afterglow_loadgen::cql::{ConnectOptions, Connection};
+use afterglow_loadgen::rng::Rng;
+use afterglow_testkit::fake_backend::{COPIES, FakeBackend};
 use tempfile::TempDir;
 
 use crate::node::{Client, Node, Setup, database, one_text, wait_until};

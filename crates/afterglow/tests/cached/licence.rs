@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use afterglow_cql::frame::Version;
 use afterglow_engine::IntentTable;
-use afterglow_workload::fake_backend::{FakeBackend, Faults, Kind};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults, Kind};
 use tempfile::TempDir;
 
 use crate::node::{House, Setup, database, direct, wait_until};

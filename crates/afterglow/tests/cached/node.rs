@@ -16,8 +16,8 @@ use afterglow_cql::freshness::lease::{CREATE_TABLE, create_keyspace};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
 use afterglow_engine::disk::DeviceConfig;
 use afterglow_engine::{Cache, Config};
-use afterglow_workload::cql::{ConnectOptions, Connection, CqlError, Prepared};
-use afterglow_workload::fake_backend::{FakeBackend, Faults};
+use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 use tempfile::TempDir;
 
 type OwnedRow = Vec<Option<Vec<u8>>>;

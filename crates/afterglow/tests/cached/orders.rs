@@ -7,8 +7,8 @@ use std::thread;
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Encoder, Envelope, Header, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
-use afterglow_workload::cql::CqlError;
-use afterglow_workload::fake_backend::{Faults, Kind};
+use afterglow_loadgen::cql::CqlError;
+use afterglow_testkit::fake_backend::{Faults, Kind};
 
 use crate::node::{House, wait_until};
 

@@ -4,8 +4,8 @@ use std::thread;
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::message::Consistency;
-use afterglow_workload::cql::{ConnectOptions, Connection};
-use afterglow_workload::fake_backend::FakeBackend;
+use afterglow_loadgen::cql::{ConnectOptions, Connection};
+use afterglow_testkit::fake_backend::FakeBackend;
 use tempfile::TempDir;
 
 use crate::node::{Client, Setup, database, one_text, wait_until};

@@ -1,0 +1,139 @@
+//! The command line: options and printing; the work is done in the library.
+
+mod compare;
+mod load_cql;
+mod measure;
+mod memcache;
+mod run_cql;
+mod ycsb_check;
+
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+const HELP: &str = "\
+Exit status: 0 every target holds, 1 one was missed, a check or the benchmark failed, 2 wrong flags.
+
+Examples:
+  What the disk under /mnt/nvme can do, and whether fio agrees:
+    afterglow-bench device-limit --path /mnt/nvme --size 4GiB --fio
+
+  What the cache leaves of it:
+    afterglow-bench engine --dir /mnt/nvme --json engine.json --html engine.html
+
+  The memcached front end next to memcached, in a few minutes:
+    afterglow-bench memcache --dir /mnt/nvme --size 1GiB --seconds 1 --runs 3 --html memcache.html
+
+  What the CQL front end adds in front of a Cassandra on this machine:
+    afterglow-bench cql --backend 127.0.0.1:9042 --backend-pid 4242
+
+  A database under YCSB's load, and the comparison of two such runs:
+    afterglow-bench run-cql --hosts 127.0.0.1:9042 --label direct --json direct-1.json
+    afterglow-bench report direct-1.json after-1.json --baseline direct";
+
+/// Measure Afterglow, databases and disks, and compare what was measured.
+#[derive(Parser)]
+#[command(name = "afterglow-bench", version, max_term_width = 120, after_help = HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Measure(measure::Bench),
+    /// Load a YCSB table: every record once, values that can be verified.
+    LoadCql(load_cql::Options),
+    /// Measure reads and updates of a loaded table.
+    RunCql(Box<run_cql::Options>),
+    /// Compare runs of run-cql: medians and paired ratios, Markdown, a page with plots.
+    Report(compare::Options),
+    /// Compare the key choosers with histograms drawn from the real site.ycsb:core.
+    YcsbCheck(ycsb_check::Options),
+}
+
+/// Something went wrong while running.
+const FAILED: u8 = 1;
+/// Flags are wrong, or what they name; also clap's own.
+const USAGE: u8 = 2;
+
+/// Why a command ended without success; the message is for the person who typed it.
+#[derive(Debug)]
+struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Flags are wrong.
+    fn usage(message: impl ToString) -> Self {
+        Failure { code: USAGE, message: message.to_string() }
+    }
+
+    /// All was said rightly, and still it did not work.
+    fn failed(message: impl ToString) -> Self {
+        Failure { code: FAILED, message: message.to_string() }
+    }
+}
+
+impl From<Box<dyn std::error::Error>> for Failure {
+    fn from(error: Box<dyn std::error::Error>) -> Self {
+        Failure::usage(format!("error: {error}"))
+    }
+}
+
+type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// Does what the command line says, and returns the exit status.
+pub fn run() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Measure(bench) => return exit(measure::run(bench).map(|()| ExitCode::SUCCESS)),
+        Command::LoadCql(options) => load_cql::run(options),
+        Command::RunCql(options) => run_cql::run(*options),
+        Command::Report(options) => compare::run(&options),
+        Command::YcsbCheck(options) => ycsb_check::run(&options),
+    };
+    exit(outcome.map_err(Failure::from))
+}
+
+fn exit(outcome: Result<ExitCode, Failure>) -> ExitCode {
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{}", failure.message);
+        ExitCode::from(failure.code)
+    })
+}
+
+/// Prints to standard output. A reader that went away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("error: cannot write: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The server to measure: `afterglow` next to this program, where both are built and installed.
+fn server() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
+    let server = own.with_file_name("afterglow");
+    if server.is_file() {
+        return Ok(server);
+    }
+    let missing = server.display();
+    Err(Failure::failed(format!(
+        "error: {missing} is missing: build it (make release), or put both into one folder"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,197 @@
+//! The load client against the fake backend: it loads what it should, measures, and notices what is wrong.
+
+use std::time::Duration;
+
+use afterglow_cql::{frame::Version, message::Consistency};
+use afterglow_loadgen::{
+    cql::{
+        ConnectOptions, Connection,
+        load::{LoadOptions, load},
+        run::{RunOptions, Verify, Warm, run},
+        table::TableSpec,
+    },
+    result::{Load, RunResult},
+    ycsb::Distribution,
+};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
+
+const RECORDS: u64 = 500;
+
+fn backend(faults: Faults) -> FakeBackend {
+    FakeBackend::start("127.0.0.1:0".parse().unwrap(), faults).unwrap()
+}
+
+fn table() -> TableSpec {
+    TableSpec {
+        keyspace: "ycsb".into(),
+        table: "usertable".into(),
+        records: RECORDS,
+        fields: 3,
+        field_size: 100,
+        zeros: 40,
+    }
+}
+
+fn connect(version: Version) -> ConnectOptions {
+    ConnectOptions { version, ..ConnectOptions::default() }
+}
+
+fn load_all(backend: &FakeBackend) {
+    let options = LoadOptions {
+        table: table(),
+        hosts: vec![backend.address().to_string()],
+        connect: connect(Version::V4),
+        create: true,
+        consistency: Consistency::One,
+        threads: 2,
+        connections: 2,
+        in_flight: 8,
+        attempts: 20,
+    };
+    assert_eq!(load(&options, |_| ()).unwrap().records, RECORDS);
+}
+
+fn options(backend: &FakeBackend, version: Version) -> RunOptions {
+    RunOptions {
+        label: "test".into(),
+        scenario: "test".into(),
+        load: Load {
+            table: table(),
+            distribution: Distribution::Sequential,
+            hot_set: 0.2,
+            read_ratio: 1.0,
+            threads: 1,
+            connections: 2,
+            in_flight: 8,
+            rate: None,
+            seed: 1,
+        },
+        hosts: vec![backend.address().to_string()],
+        connect: connect(version),
+        consistency: Consistency::One,
+        reconnect: false,
+        poisson: false,
+        polls: false,
+        warm: Warm::For(Duration::ZERO),
+        duration: Duration::from_secs(60),
+        operations: Some(2 * RECORDS),
+        verify: Verify::All,
+        watch: Vec::new(),
+        metrics: None,
+    }
+}
+
+/// An open loop on a loaded backend whose answers take 4 ms on average.
+fn slow_open_loop(rate: f64) -> (FakeBackend, RunOptions) {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    backend.set_faults(Faults { delay: Duration::from_millis(4), ..Faults::default() });
+    let mut settings = options(&backend, Version::V4);
+    settings.load.rate = Some(rate);
+    settings.operations = None;
+    (backend, settings)
+}
+
+fn measure(options: &RunOptions) -> RunResult {
+    run(options, |_| ()).unwrap()
+}
+
+#[test]
+fn every_record_loaded_is_read_back_and_verified_in_both_versions() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    for version in [Version::V4, Version::V5] {
+        let result = measure(&options(&backend, version));
+        assert!(result.is_clean(), "{:?}", result.errors);
+        assert_eq!((result.operations, result.verified), (2 * RECORDS, 2 * RECORDS));
+        assert_eq!(result.reads.count, 2 * RECORDS);
+        assert_eq!(result.timeline.iter().map(|s| s.operations).sum::<u64>(), 2 * RECORDS);
+        assert!(result.reads.p50_us > 0.0 && result.reads.max_us >= result.reads.p50_us);
+    }
+}
+
+#[test]
+fn a_load_repeats_what_timed_out_until_all_is_there() {
+    let backend = backend(Faults { write_timeouts: 0.2, seed: 3, ..Faults::default() });
+    load_all(&backend);
+    assert!(backend.statements() > RECORDS + 50, "nothing was repeated");
+    backend.set_faults(Faults::default());
+    assert!(measure(&options(&backend, Version::V4)).is_clean());
+}
+
+#[test]
+fn updates_keep_records_verifiable() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    let mut mixed = options(&backend, Version::V4);
+    mixed.load.read_ratio = 0.5;
+    mixed.load.distribution = Distribution::Zipfian;
+    let result = measure(&mixed);
+    assert!(result.is_clean(), "{:?}", result.errors);
+    assert!(result.writes.count > RECORDS / 2 && result.reads.count > RECORDS / 2);
+    assert!(measure(&options(&backend, Version::V4)).is_clean());
+}
+
+#[test]
+fn one_wrong_byte_and_one_missing_row_are_found() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    let mut connection = Connection::open(&backend.address().to_string(), &connect(Version::V4)).unwrap();
+    let rows = connection.query("SELECT y_id, field1 FROM ycsb.usertable", Consistency::One).unwrap();
+    let key = |i: usize| String::from_utf8(rows[i][0].clone().unwrap()).unwrap();
+    let mut value = rows[7][1].clone().unwrap();
+    value[50] ^= 1;
+    let hex: String = value.iter().map(|b| format!("{b:02x}")).collect();
+    let damage = format!("UPDATE ycsb.usertable SET field1 = 0x{hex} WHERE y_id = '{}'", key(7));
+    connection.query(&damage, Consistency::One).unwrap();
+    connection
+        .query(&format!("DELETE FROM ycsb.usertable WHERE y_id = '{}'", key(8)), Consistency::One)
+        .unwrap();
+    let result = measure(&options(&backend, Version::V4));
+    assert_eq!((result.errors.wrong, result.errors.not_found), (2, 2), "each record is read twice");
+    assert!(!result.is_clean());
+}
+
+#[test]
+fn broken_connections_end_a_run_unless_told_to_go_on() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    backend.set_faults(Faults { drops: 0.01, seed: 5, ..Faults::default() });
+    let mut settings = options(&backend, Version::V4);
+    assert!(run(&settings, |_| ()).unwrap_err().to_string().contains("lost"));
+    settings.reconnect = true;
+    let result = measure(&settings);
+    assert!(result.errors.lost > 0 && result.errors.reconnects > 0, "{:?}", result.errors);
+    assert_eq!(result.errors.wrong, 0);
+    assert!(result.operations > RECORDS);
+}
+
+#[test]
+fn an_open_loop_sends_at_its_rate_and_says_what_it_could_not_send() {
+    // One request at a time that takes 4 ms on average cannot be done 2000 times a second.
+    let (_backend, mut settings) = slow_open_loop(2000.0);
+    (settings.load.connections, settings.load.in_flight) = (1, 1);
+    settings.duration = Duration::from_millis(500);
+    let result = measure(&settings);
+    assert!(result.errors.unsent > 100, "{:?}", result.errors);
+    assert!(result.reads.p99_us > 4.0 * result.service.p50_us, "latency counts from the intended start");
+}
+
+#[test]
+fn an_open_loop_counts_nothing_that_its_warm_up_had_under_way() {
+    let (_backend, mut settings) = slow_open_loop(1.0);
+    (settings.warm, settings.duration) = (Warm::For(Duration::from_millis(50)), Duration::from_millis(100));
+    let result = measure(&settings);
+    let due = 1 + result.seconds as u64;
+    assert!((1..=due).contains(&result.operations), "{} of {due}", result.operations);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let closed = "127.0.0.1:1";
+    let error = Connection::open(closed, &connect(Version::V4)).unwrap_err().to_string();
+    assert!(error.contains(closed) && error.contains("is the server up"), "{error}");
+    let backend = backend(Faults::default());
+    let error = run(&options(&backend, Version::V4), |_| ()).unwrap_err().to_string();
+    assert!(error.contains("usertable does not exist"), "{error}");
+}
