@@ -93,7 +93,7 @@ release:
 tools:
 	@tools/setup
 
-# The memcache door beside Debian's memcached, its extstore and the device; report in target/bench. BENCH_FLAGS="--size 1GiB --seconds 1 --runs 3" is shorter.
+# The memcached front end beside Debian's memcached, its extstore and the device; report in target/bench. BENCH_FLAGS="--size 1GiB --seconds 1 --runs 3" is shorter.
 .PHONY: bench
 bench: release
 	tools/bench $(BENCH_FLAGS)
@@ -102,7 +102,7 @@ bench: release
 bench-engine: release
 	tools/bench-engine
 
-# What the CQL door adds in front of a stock Cassandra, how soon hits are answered, how many a core answers; report in target/bench.
+# What the CQL front end adds in front of a stock Cassandra, how soon hits are answered, how many a core answers; report in target/bench.
 bench-cql: tools release
 	tools/bench-cql
 

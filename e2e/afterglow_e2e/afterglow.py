@@ -53,10 +53,10 @@ class Metrics:
         return {value: self.total(name, **{label: value}) for value in values}
 
     def hits(self, **labels):
-        return self.total("afterglow_hits_total", door="cql", **labels)
+        return self.total("afterglow_hits_total", frontend="cql", **labels)
 
     def misses(self, **labels):
-        return self.total("afterglow_misses_total", door="cql", **labels)
+        return self.total("afterglow_misses_total", frontend="cql", **labels)
 
 
 class Afterglow:
@@ -189,13 +189,13 @@ class Afterglow:
 
 
 def describe(after, before=None):
-    """What the door counted, without zeros: what one wants to see when a test about hits fails."""
+    """What the front end counted, without zeros: what one wants to see when a test about hits fails."""
     counted = {}
     for name in ("hits", "misses", "passes", "fills", "writes", "invalidations"):
         for sample, labels, value in after.samples:
             if sample == f"afterglow_{name}_total":
                 value -= before.total(sample, **labels) if before else 0
-                word = next(label for key, label in labels.items() if key != "door")
+                word = next(label for key, label in labels.items() if key != "frontend")
                 if value:
                     counted[f"{name} {word}"] = int(value)
     return json.dumps(counted)

@@ -1,4 +1,4 @@
-"""Afterglow's memcache door, a real memcached to compare it with, and the programs that come with libmemcached."""
+"""Afterglow's memcached front end, a real memcached to compare it with, and the programs that come with libmemcached."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ PACKAGES = "memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhas
 
 
 class MemcacheAfterglow(Afterglow):
-    """An instance with the memcache door alone."""
+    """An instance with the memcached front end alone."""
 
     def __init__(self, folder=None, flash="256MiB", memory="64MiB", extra=(), **more):
         super().__init__(None, folder=folder, flash=flash, memory=memory, extra=extra, **more)

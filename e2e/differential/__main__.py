@@ -55,7 +55,7 @@ def campaign(direct, instance, options):
         print(f"  {count:8}  {kind}")
     for name, count in allowed.items():
         print(f"  {count:8}  allowed: {name} ({ALLOWED[name]})")
-    print(f"  door: {describe(after, before)}")
+    print(f"  front end: {describe(after, before)}")
     hits = after.hits() - before.hits()
     print(
         f"Cassandra {RELEASES[options.release]}, seed {options.seed}: {done} statements, "

@@ -1,4 +1,4 @@
-"""The memcache door with the clients of the ecosystem, beside a real memcached, and across restarts."""
+"""The memcached front end with the clients of the ecosystem, beside a real memcached, and across restarts."""
 
 import os
 import random
@@ -28,14 +28,14 @@ RECORDED = ROOT / "crates" / "memcache" / "golden" / "conversations.txt"
 
 
 @pytest.fixture(scope="module")
-def door():
+def front_end():
     with MemcacheAfterglow(flash="1GiB") as instance:
         yield instance
 
 
 @pytest.fixture
-def raw(door):
-    connection = door.connect()
+def raw(front_end):
+    connection = front_end.connect()
     yield connection
     connection.close()
 
@@ -53,8 +53,8 @@ def run(*command, **more):
     return done.stdout
 
 
-def test_pymemcache(door):
-    client = Client((door.address, door.port), timeout=20)
+def test_pymemcache(front_end):
+    client = Client((front_end.address, front_end.port), timeout=20)
     client.flush_all()
     assert client.get("a") is None
     client.set("a", b"1", flags=7)
@@ -94,20 +94,20 @@ def pymemcache_tests():
 
 def test_pymemcache_s_own_tests_pass():
     suite = pymemcache_tests()
-    with MemcacheAfterglow(memory="64MiB") as door:
-        where = ["--rootdir", suite, "--server", door.address, "--port", door.port, suite / "test_integration.py"]
+    with MemcacheAfterglow(memory="64MiB") as front_end:
+        where = ["--rootdir", suite, "--server", front_end.address, "--port", front_end.port, suite / "test_integration.py"]
         # Neither our settings nor a cache beside its sources.
         ours = ["-c", os.devnull, "-p", "no:cacheprovider", "-q", "-W", "ignore", "-m", "integration"]
         out = run(sys.executable, "-m", "pytest", *ours, *where)
         # One of them lowers the memory for objects to 50 MiB, each time anew.
-        lowered = door.metrics().value("afterglow_engine_dram_capacity_bytes")
+        lowered = front_end.metrics().value("afterglow_engine_dram_capacity_bytes")
     assert int(re.search(r"(\d+) passed", out)[1]) >= 100, out
     assert lowered < 50 << 20
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
-def test_pylibmc(door, binary):
-    client = pylibmc.Client([f"{door.address}:{door.port}"], binary=binary, behaviors={"ketama": True, "cas": True})
+def test_pylibmc(front_end, binary):
+    client = pylibmc.Client([f"{front_end.address}:{front_end.port}"], binary=binary, behaviors={"ketama": True, "cas": True})
     client.flush_all()
     assert client.get("a") is None
     assert client.set("a", {"some": ["object"]})
@@ -126,16 +126,16 @@ def test_pylibmc(door, binary):
     assert client.get_stats()[0][1]["threads"]
 
 
-def test_gomemcache(door, tmp_path):
+def test_gomemcache(front_end, tmp_path):
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not shutil.which(go):
         pytest.skip("needs Go")
     program = tmp_path / "session"
     run(go, "build", "-o", program, ".", cwd=CLIENTS / "go")
-    assert "all is well" in run(program, f"{door.address}:{door.port}")
+    assert "all is well" in run(program, f"{front_end.address}:{front_end.port}")
 
 
-def test_spymemcached(door):
+def test_spymemcached(front_end):
     jars = ROOT / "target" / "spymemcached"
     if not list(jars.glob("spymemcached-*.jar")):
         pom = CLIENTS / "java" / "pom.xml"
@@ -143,14 +143,14 @@ def test_spymemcached(door):
     # The folder of target/ that Maven leaves beside the POM holds nothing.
     classpath = f"{jars}/*"
     source = CLIENTS / "java" / "Session.java"
-    assert "all is well" in run("java", "-cp", classpath, source, f"{door.address}:{door.port}")
+    assert "all is well" in run("java", "-cp", classpath, source, f"{front_end.address}:{front_end.port}")
 
 
-def test_memccapable(door):
+def test_memccapable(front_end):
     program = peer("memccapable")
     if program is None:
         pytest.skip("needs libmemcached-tools")
-    out = run(program, "-h", door.address, "-p", door.port, "-t", 20, env=peer_environment())
+    out = run(program, "-h", front_end.address, "-p", front_end.port, "-t", 20, env=peer_environment())
     assert "All tests passed" in out and out.count("[pass]") >= 54, out
 
 
@@ -197,13 +197,13 @@ def memcached():
         yield server
 
 
-def test_recorded_conversations_go_as_with_memcached(door, memcached):
+def test_recorded_conversations_go_as_with_memcached(front_end, memcached):
     wrong, lines = [], 0
     for name, sent in conversations():
         if name == "other commands" or name == "cas" or name.startswith("meta"):
             # These name cas tokens, or end the connection: the unit tests have them.
             sent = [line for line in sent if not re.search(rb"quit| C\d|^cas|I C|mn\\r|refresh", line)]
-        ours, theirs = door.connect(), memcached.connect()
+        ours, theirs = front_end.connect(), memcached.connect()
         for connection in (ours, theirs):
             say(connection, b"flush_all\r\n")
         for line in sent:
@@ -226,10 +226,10 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def test_random_conversations_go_as_with_memcached(door, memcached):
+def test_random_conversations_go_as_with_memcached(front_end, memcached):
     for seed in range(60):
         dice = random.Random(seed)
-        ours, theirs = door.connect(), memcached.connect()
+        ours, theirs = front_end.connect(), memcached.connect()
         for connection in (ours, theirs):
             say(connection, b"flush_all\r\n")
         for step in range(60):
@@ -260,11 +260,11 @@ GROWING = [
 ]
 
 
-def test_random_values_around_the_limit_go_as_with_memcached(door, memcached):
+def test_random_values_around_the_limit_go_as_with_memcached(front_end, memcached):
     answers_seen = set()
     for seed in range(12):
         dice = random.Random(seed)
-        ours, theirs = door.connect(), memcached.connect()
+        ours, theirs = front_end.connect(), memcached.connect()
         for connection in (ours, theirs):
             say(connection, b"flush_all\r\n")
         for step in range(20):
@@ -293,8 +293,8 @@ def dumped(server, command, end):
 def test_dumps_say_what_memcached_says():
     if peer("memcached") is None:
         pytest.skip("needs memcached")
-    with MemcacheAfterglow() as door, Memcached() as memcached:
-        for server in (door, memcached):
+    with MemcacheAfterglow() as front_end, Memcached() as memcached:
+        for server in (front_end, memcached):
             raw = server.connect()
             say(raw, b"flush_all\r\n")
             for i in range(300):
@@ -305,41 +305,41 @@ def test_dumps_say_what_memcached_says():
             raw.close()
         for crawled in (b"all", b"hash", b"1,2"):
             command = b"lru_crawler metadump " + crawled
-            ours, theirs = (dumped(server, command, b"END\r\n") for server in (door, memcached))
+            ours, theirs = (dumped(server, command, b"END\r\n") for server in (front_end, memcached))
             assert [line.replace(b"cls=2", b"cls=1") for line in theirs] == ours and len(ours) == 301, crawled
-        on_flash(door)
-        assert dumped(door, b"lru_crawler metadump all", b"END\r\n") == ours
+        on_flash(front_end)
+        assert dumped(front_end, b"lru_crawler metadump all", b"END\r\n") == ours
         # Later versions than the one compared with have this one.
-        named = dumped(door, b"lru_crawler mgdump all", b"EN\r\n")
+        named = dumped(front_end, b"lru_crawler mgdump all", b"EN\r\n")
         assert b"mg AAH/ b" in named and b"mg 5/%a+~\xc3\xa9" in named and len(named) == 301
-        raw = door.connect()
+        raw = front_end.connect()
         for line in named:
             assert raw.line(line).startswith(b"HD"), "a key dumped is one that is there"
-        items = dumped(door, b"stats cachedump 1 0", b"END\r\n")
+        items = dumped(front_end, b"stats cachedump 1 0", b"END\r\n")
         assert b"ITEM 4/%a+~\xc3\xa9 [2 b; 1900000000 s]" in items and len(items) == 300
-        assert len(dumped(door, b"stats cachedump 1 7", b"END\r\n")) == 7
+        assert len(dumped(front_end, b"stats cachedump 1 7", b"END\r\n")) == 7
 
 
 def test_flush_all_and_dumps_that_are_refused():
     if peer("memcached") is None:
         pytest.skip("needs memcached")
     extra = ["--memcache-no-flush", "--memcache-no-dump"]
-    with MemcacheAfterglow(extra=extra) as door, Memcached(["-F", "-X"]) as memcached:
+    with MemcacheAfterglow(extra=extra) as front_end, Memcached(["-F", "-X"]) as memcached:
         packet = b"\x80\x08" + bytes(22)
         for sent in [
             b"set a 0 0 1\r\n1\r\nflush_all\r\nflush_all 0 noreply\r\nflush_all 10\r\nget a\r\n",
             b"flush_all invalid\r\nflush_all invalid noreply\r\n",
             b"lru_crawler metadump all\r\nstats cachedump 1 1\r\n",
         ]:
-            ours, theirs = (say(server.connect(), sent) for server in (door, memcached))
+            ours, theirs = (say(server.connect(), sent) for server in (front_end, memcached))
             assert ours == theirs
         answers = []
-        for server in (door, memcached):
+        for server in (front_end, memcached):
             raw = server.connect()
             raw.send(packet)
             answers.append(raw.until(b"Auth failure."))
         assert answers[0] == answers[1]
-        assert b"VALUE a 0 1" in say(door.connect(), b"get a\r\n"), "nothing was dropped"
+        assert b"VALUE a 0 1" in say(front_end.connect(), b"get a\r\n"), "nothing was dropped"
 
 
 def test_pipelined_requests_are_answered_in_order_and_together(raw):
@@ -352,46 +352,46 @@ def test_pipelined_requests_are_answered_in_order_and_together(raw):
         assert raw.until(b"END\r\n") == b"VALUE p%d 0 4\r\n%04d\r\nEND\r\n" % (i, i)
 
 
-def test_a_client_that_does_not_read_costs_neither_memory_nor_others(door, raw):
+def test_a_client_that_does_not_read_costs_neither_memory_nor_others(front_end, raw):
     value = b"v" * 900_000
     assert raw.set(b"big", value) == b"STORED"
-    before = memory(door)
-    lazy = [door.connect() for _ in range(8)]
+    before = memory(front_end)
+    lazy = [front_end.connect() for _ in range(8)]
     for connection in lazy:
         connection.send(b"get big\r\n" * 200)
     for i in range(200):
         assert raw.line(b"set other%d 0 0 1\r\n1" % i) == b"STORED"
-    assert memory(door) - before < 64 << 20, "1.4 GB of answers were asked for"
+    assert memory(front_end) - before < 64 << 20, "1.4 GB of answers were asked for"
     for connection in lazy:
         connection.close()
 
 
-def memory(door):
-    status = Path(f"/proc/{door.pid}/status").read_text()
+def memory(front_end):
+    status = Path(f"/proc/{front_end.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024
 
 
-def test_a_unix_socket(door):
+def test_a_unix_socket(front_end):
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(door.socket))
+    connection.connect(str(front_end.socket))
     raw = Raw(connection)
     assert raw.set(b"u", b"unix") == b"STORED" and raw.get(b"u") == b"unix"
     raw.close()
-    assert door.socket.stat().st_mode & 0o777 == 0o700
+    assert front_end.socket.stat().st_mode & 0o777 == 0o700
 
 
-def test_figures_for_dashboards(door, raw):
+def test_figures_for_dashboards(front_end, raw):
     raw.set(b"f", b"1")
     raw.get(b"f")
     raw.get(b"no such key")
     raw.line(b"incr f 1")
-    metrics = door.metrics()
+    metrics = front_end.metrics()
     assert metrics.value("memcached_up") == 1
     for command, status in [("get", "hit"), ("get", "miss"), ("set", "hit"), ("incr", "hit")]:
         assert metrics.total("memcached_commands_total", command=command, status=status) > 0, (command, status)
     for name in "current_items current_bytes limit_bytes current_connections max_connections uptime_seconds".split():
         metrics.value(f"memcached_{name}")
-    assert metrics.total("afterglow_hits_total", door="memcache", tier="dram") > 0
+    assert metrics.total("afterglow_hits_total", frontend="memcache", tier="dram") > 0
 
 
 # What the Prometheus exporter of memcached reads of each `stats`, as far as memcached 1.6.18 has it.
@@ -444,11 +444,11 @@ def names(server, which):
 
 
 @pytest.mark.parametrize("which", EXPORTER)
-def test_stats_have_the_names_that_memcached_has_and_monitoring_reads(door, tmp_path, which):
+def test_stats_have_the_names_that_memcached_has_and_monitoring_reads(front_end, tmp_path, which):
     if peer("memcached") is None:
         pytest.skip("needs memcached")
     left_out = re.compile("|".join(LEFT_OUT[which].split()) or "nothing")
-    ours = names(door, which)
+    ours = names(front_end, which)
     with Memcached(["-o", f"ext_path={tmp_path}/ext:64m"]) as memcached:
         theirs = names(memcached, which)
     read = set(EXPORTER[which].split())
@@ -471,9 +471,9 @@ GAUGES = re.compile(
 
 
 def test_a_reset_resets_what_memcached_resets(memcached):
-    with MemcacheAfterglow() as door:
+    with MemcacheAfterglow() as front_end:
         seen = []
-        for server in (door, memcached):
+        for server in (front_end, memcached):
             raw = server.connect()
             say(raw, b"set r 0 0 1\r\n1\r\nget r none\r\nincr r 1\r\ntouch r 0\r\ndelete none\r\nflush_all invalid\r\n")
             assert int(figures(raw)["cmd_get"]) > 0
@@ -484,10 +484,10 @@ def test_a_reset_resets_what_memcached_resets(memcached):
             assert figures(raw)["get_hits"] == "1" and figures(raw)["curr_connections"] == after["curr_connections"]
             raw.close()
         ours, theirs = seen
-        both = set(figures(door.connect())) - ours
+        both = set(figures(front_end.connect())) - ours
         left = {name for name in theirs & both if not GAUGES.fullmatch(name)}
         assert not left and len(theirs & ours) > 30, left
-        assert door.metrics().total("memcached_commands_total", command="incr", status="hit") == 1
+        assert front_end.metrics().total("memcached_commands_total", command="incr", status="hit") == 1
 
 
 def fill(raw, count, size, tag=b"x"):
@@ -503,19 +503,19 @@ def content(i, size, tag=b"x"):
     return (b"%s-%d-" % (tag, i) * (size // 4))[:size]
 
 
-def on_flash(door):
+def on_flash(front_end):
     """Waits until nothing is in memory only."""
-    poll("everything to be on flash", lambda: door.metrics().value("afterglow_engine_unsaved_bytes") == 0, 30)
+    poll("everything to be on flash", lambda: front_end.metrics().value("afterglow_engine_unsaved_bytes") == 0, 30)
 
 
 def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
     count, size = 12_000, 4000
-    with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as door:
-        raw = door.connect()
+    with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as front_end:
+        raw = front_end.connect()
         # More than memory holds, as fast as it will go: a set waits while the disk is behind, so that none is lost.
         fill(raw, count, size)
-        on_flash(door)
-        before = door.metrics().total("afterglow_hits_total", door="memcache", tier="flash")
+        on_flash(front_end)
+        before = front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash")
         keys = [(i * 37) % count for i in range(2000)]
         for first in range(0, len(keys), 50):
             some = keys[first : first + 50]
@@ -524,7 +524,7 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
                 assert raw.until(b"\r\n") == b"VALUE o%d 5 %d\r\n" % (i, size)
                 assert raw.until(b"\r\n") == content(i, size) + b"\r\n"
             assert raw.until(b"\r\n") == b"END\r\n"
-        assert door.metrics().total("afterglow_hits_total", door="memcache", tier="flash") - before > 500
+        assert front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash") - before > 500
         # A read of flash and, behind it, changes of the same key: each sees what the one before it left.
         for i in range(200):
             raw.send(b"get o%d\r\nappend o%d 0 0 1\r\n!\r\nmg o%d s\r\ndelete o%d\r\nget o%d\r\n" % (i, i, i, i, i))
@@ -540,9 +540,9 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
 
 @pytest.mark.parametrize("how", ["kill", "terminate"])
 def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
-    door = MemcacheAfterglow(folder=tmp_path).start()
+    front_end = MemcacheAfterglow(folder=tmp_path).start()
     try:
-        raw = door.connect()
+        raw = front_end.connect()
         fill(raw, 3000, 500)
         deadline = int(time.time()) + 3600
         raw.line(b"set later 7 %d 5\r\nvalue" % deadline)
@@ -551,7 +551,7 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
         raw.line(b"set short 0 1 1\r\n1")
         raw.send(b"gets later\r\n")
         token = raw.until(b"END\r\n").split(b"\r\n")[0].split()[-1]
-        on_flash(door)
+        on_flash(front_end)
         raw.line(b"delete gone")
         raw.line(b"incr counter 5")
         assert raw.line(b"touch o2000 1000") == b"TOUCHED"
@@ -559,11 +559,11 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
         assert raw.line(b"set never 0 -1 1\r\n1") == b"STORED"
         touched = int(time.time())
         fill(raw, 100, 500, b"new")
-        on_flash(door)
-        getattr(door, how)()
-        door.start()
-        poll("the index to be loaded", lambda: door.metrics().value("afterglow_engine_loading") == 0, 20)
-        raw = door.connect()
+        on_flash(front_end)
+        getattr(front_end, how)()
+        front_end.start()
+        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
+        raw = front_end.connect()
         found = [raw.get(b"o%d" % i) for i in range(3000)]
         missing = sum(value is None for value in found)
         assert missing == 1 and found.pop(2001) is None, missing
@@ -580,55 +580,55 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
         assert raw.line(b"cas later 0 0 1 %s\r\n1" % token) == b"STORED"
         poll("a second to pass", lambda: raw.get(b"short") is None, 5)
     finally:
-        door.stop()
+        front_end.stop()
 
 
 def test_values_as_large_as_a_quarter_of_a_segment(tmp_path):
     largest = (2 << 20) - 64 - len("largest")
     value = random.Random(5).randbytes(largest)
     extra = ["--memcache-item-size", "2MiB"]
-    with MemcacheAfterglow(folder=tmp_path, flash="2GiB", memory="128MiB", extra=extra) as door:
-        raw = door.connect()
+    with MemcacheAfterglow(folder=tmp_path, flash="2GiB", memory="128MiB", extra=extra) as front_end:
+        raw = front_end.connect()
         assert raw.set(b"largest", value) == b"STORED" and raw.get(b"largest") == value
         assert raw.set(b"largest", value + b"!") == b"SERVER_ERROR object too large for cache"
         assert raw.get(b"largest") is None, "nothing older than what was refused"
         assert raw.set(b"largest", value) == b"STORED"
-        door.terminate()
-        door.start()
-        poll("the index to be loaded", lambda: door.metrics().value("afterglow_engine_loading") == 0, 20)
-        assert door.connect().get(b"largest") == value
-        assert door.metrics().total("afterglow_hits_total", door="memcache", tier="flash") == 1
+        front_end.terminate()
+        front_end.start()
+        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
+        assert front_end.connect().get(b"largest") == value
+        assert front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash") == 1
 
 
 def test_a_scheduled_flush_comes_although_the_server_was_down(tmp_path):
-    door = MemcacheAfterglow(folder=tmp_path).start()
+    front_end = MemcacheAfterglow(folder=tmp_path).start()
     try:
-        raw = door.connect()
+        raw = front_end.connect()
         fill(raw, 10, 100)
-        on_flash(door)
+        on_flash(front_end)
         assert raw.line(b"flush_all 2") == b"OK"
         due = time.time() + 2
         assert raw.get(b"o1") is not None
-        door.kill()
+        front_end.kill()
         poll("the flush to be due", lambda: time.time() > due, 5)
-        door.start()
-        raw = door.connect()
+        front_end.start()
+        raw = front_end.connect()
         assert [raw.get(b"o%d" % i) for i in range(10)] == [None] * 10
         assert raw.set(b"o1", b"new") == b"STORED" and raw.get(b"o1") == b"new"
     finally:
-        door.stop()
+        front_end.stop()
 
 
 def test_no_increment_is_lost_also_across_a_restart(tmp_path):
-    door = MemcacheAfterglow(folder=tmp_path, memory="32MiB").start()
+    front_end = MemcacheAfterglow(folder=tmp_path, memory="32MiB").start()
     acknowledged, threads = [0] * 8, 8
     try:
-        raw = door.connect()
+        raw = front_end.connect()
         for counter in range(4):
             raw.line(b"set n%d 0 0 1\r\n0" % counter)
 
         def count(thread, times):
-            dice, connection = random.Random(thread), door.connect()
+            dice, connection = random.Random(thread), front_end.connect()
             for _ in range(times):
                 connection.line(b"incr n%d 1" % dice.randrange(4))
                 acknowledged[thread] += 1
@@ -642,17 +642,17 @@ def test_no_increment_is_lost_also_across_a_restart(tmp_path):
                 worker.start()
             for worker in workers:
                 worker.join()
-            raw = door.connect()
+            raw = front_end.connect()
             total = sum(int(raw.get(b"n%d" % counter)) for counter in range(4))
             assert total == sum(acknowledged)
-            on_flash(door)
-            door.kill()
-            door.start()
-        raw = door.connect()
-        poll("the index to be loaded", lambda: door.metrics().value("afterglow_engine_loading") == 0, 20)
+            on_flash(front_end)
+            front_end.kill()
+            front_end.start()
+        raw = front_end.connect()
+        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
         assert sum(int(raw.get(b"n%d" % counter)) for counter in range(4)) == sum(acknowledged) == 16_000
     finally:
-        door.stop()
+        front_end.stop()
 
 
 def test_users_and_tls(tmp_path):
@@ -665,9 +665,9 @@ def test_users_and_tls(tmp_path):
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
         "-keyout", key, "-out", cert, *subject)  # fmt: skip
     extra = ["--memcache-auth-file", users, "--memcache-tls-cert", cert, "--memcache-tls-key", key]
-    with MemcacheAfterglow(folder=tmp_path / "folder", extra=extra) as door:
+    with MemcacheAfterglow(folder=tmp_path / "folder", extra=extra) as front_end:
         context = ssl.create_default_context(cafile=str(cert))
-        raw = Raw(context.wrap_socket(socket.create_connection((door.address, door.port)), server_hostname="127.0.0.1"))
+        raw = Raw(context.wrap_socket(socket.create_connection((front_end.address, front_end.port)), server_hostname="127.0.0.1"))
         assert raw.line(b"get a") == b"CLIENT_ERROR unauthenticated"
         assert raw.line(b"set auth 0 0 9\r\nada wrong") == b"CLIENT_ERROR authentication failure"
         assert raw.line(b"set auth 0 0 10\r\nada secret") == b"STORED"
@@ -675,11 +675,11 @@ def test_users_and_tls(tmp_path):
         assert raw.set(b"a", value) == b"STORED" and raw.get(b"a") == value
         assert raw.line(b"refresh_certs") == b"OK"
         raw.close()
-        plain = door.connect()
+        plain = front_end.connect()
         plain.send(b"get a\r\n")
         assert plain.connection.recv(100)[:1] != b"V", "who speaks no TLS is refused"
         unix = socket.socket(socket.AF_UNIX)
-        unix.connect(str(door.socket))
+        unix.connect(str(front_end.socket))
         assert Raw(unix).line(b"get a") == b"CLIENT_ERROR unauthenticated"
 
 
@@ -687,29 +687,29 @@ def test_users_are_read_again_and_the_file_is_private(tmp_path):
     users = tmp_path / "users"
     users.write_text("ada:secret\n")
     users.chmod(0o644)
-    door = MemcacheAfterglow(folder=tmp_path / "folder", extra=["--memcache-auth-file", users])
+    front_end = MemcacheAfterglow(folder=tmp_path / "folder", extra=["--memcache-auth-file", users])
     with pytest.raises(Failure, match="chmod 600"):
-        door.start()
+        front_end.start()
     users.chmod(0o600)
-    with MemcacheAfterglow(folder=tmp_path / "second", extra=["--memcache-auth-file", users]) as door:
+    with MemcacheAfterglow(folder=tmp_path / "second", extra=["--memcache-auth-file", users]) as front_end:
         ada, bob = b"set auth 0 0 10\r\nada secret", b"set auth 0 0 10\r\nbob secret"
-        assert door.connect().line(ada) == b"STORED"
-        assert door.connect().line(bob) == b"CLIENT_ERROR authentication failure"
+        assert front_end.connect().line(ada) == b"STORED"
+        assert front_end.connect().line(bob) == b"CLIENT_ERROR authentication failure"
         users.write_text("bob:secret\n")
-        os.kill(door.pid, signal.SIGHUP)
-        poll("the users to be read again", lambda: door.connect().line(bob) == b"STORED", 10)
-        assert door.connect().line(ada) == b"CLIENT_ERROR authentication failure"
+        os.kill(front_end.pid, signal.SIGHUP)
+        poll("the users to be read again", lambda: front_end.connect().line(bob) == b"STORED", 10)
+        assert front_end.connect().line(ada) == b"CLIENT_ERROR authentication failure"
 
 
 def test_limits_on_connections_and_idleness(tmp_path):
     extra = ["--memcache-connections", "4", "--memcache-idle-timeout", "1s"]
-    with MemcacheAfterglow(folder=tmp_path, extra=extra) as door:
-        held = [door.connect() for _ in range(4)]
+    with MemcacheAfterglow(folder=tmp_path, extra=extra) as front_end:
+        held = [front_end.connect() for _ in range(4)]
         for connection in held:
             assert connection.line(b"mn") == b"MN"
-        assert door.connect().until(b"\r\n") == b"ERROR Too many open connections\r\n"
+        assert front_end.connect().until(b"\r\n") == b"ERROR Too many open connections\r\n"
         # Nothing is said any more: they are closed.
         for connection in held:
             assert connection.connection.recv(1) == b""
-        poll("room again", lambda: door.metrics().value("memcached_current_connections") == 0, 10)
-        assert door.connect().line(b"mn") == b"MN"
+        poll("room again", lambda: front_end.metrics().value("memcached_current_connections") == 0, 10)
+        assert front_end.connect().line(b"mn") == b"MN"

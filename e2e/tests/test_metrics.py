@@ -72,8 +72,8 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
             assert ask(b"delete k%d\r\n" % n) == b"DELETED\r\n"
         assert ask(b"incr none 1\r\n") == b"NOT_FOUND\r\n"
         done = families(instance)
-        assert value(done, "afterglow_client_connections_total", door="memcache") == 1
-        assert value(done, "afterglow_client_connections_open", door="memcache") == 1
+        assert value(done, "afterglow_client_connections_total", frontend="memcache") == 1
+        assert value(done, "afterglow_client_connections_open", frontend="memcache") == 1
     commands = {
         ("set", "hit"): 10,
         ("get", "hit"): 10,
@@ -85,12 +85,12 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
     }
     for (command, status), count in commands.items():
         assert value(done, "memcached_commands_total", command=command, status=status) == count, command
-    assert value(done, "afterglow_hits_total", door="memcache") == 31, "get, gat, mg with T and touch"
-    assert value(done, "afterglow_misses_total", door="memcache") == 12
+    assert value(done, "afterglow_hits_total", frontend="memcache") == 31, "get, gat, mg with T and touch"
+    assert value(done, "afterglow_misses_total", frontend="memcache") == 12
     assert value(done, "afterglow_engine_stored_puts_total") >= 20, "what gets another expiry is stored anew"
     assert value(done, "afterglow_engine_removes_total") == 3
     assert value(done, "afterglow_engine_device_reads_total") == 0
-    assert value(done, "afterglow_client_received_bytes_total", door="memcache") > 10 * len("set k0 0 0 3")
+    assert value(done, "afterglow_client_received_bytes_total", frontend="memcache") > 10 * len("set k0 0 0 3")
     # There is no database, so nothing of one is said to be down.
     assert not [name for name in done if name.startswith("afterglow_backend")]
 

@@ -14,7 +14,7 @@ def held(cassandra):
 
 
 def requests(afterglow):
-    return afterglow.metrics().total("afterglow_requests_total", door="cql")
+    return afterglow.metrics().total("afterglow_requests_total", frontend="cql")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-//! Benchmarks: of the engine alone, without network and protocol, each beside the physical limit it is judged by, and of the doors.
+//! Benchmarks: of the engine alone, without network and protocol, each beside the physical limit it is judged by, and of the front ends.
 //!
 //! [`device`] measures what the device can do, [`engine`] what is left of it through the cache, [`memory`] what an object costs
-//! in DRAM, [`recovery`] how soon a cache of many objects serves again, [`cql`] what the CQL door adds and takes,
-//! [`memcache`] the memcache door beside memcached. All of them end in a [`Report`]: runs of which the
+//! in DRAM, [`recovery`] how soon a cache of many objects serves again, [`cql`] what the CQL front end adds and takes,
+//! [`memcache`] the memcached front end beside memcached. All of them end in a [`Report`]: runs of which the
 //! medians count, figures, and checks against the targets of the design.
 
 pub mod alloc;

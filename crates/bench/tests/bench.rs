@@ -73,7 +73,7 @@ fn reports_are_written_where_asked_and_flags_are_checked() {
     assert!(text(&output.stderr).contains("multiple of 512"), "{}", text(&output.stderr));
 }
 
-/// A tiny run of some parts of the memcache door's benchmark: its report, and its page, whose folder is otherwise empty again.
+/// A tiny run of some parts of the memcached front end's benchmark: its report, and its page, whose folder is otherwise empty again.
 fn memcache(parts: &str) -> (serde_json::Value, String) {
     let dir = tempfile::tempdir().unwrap();
     let (at, html) = (dir.path().to_str().unwrap(), dir.path().join("report.html"));
@@ -113,20 +113,20 @@ fn judge(report: &serde_json::Value, holds: &str, checks: &[&str], sections: &[&
 }
 
 #[test]
-fn the_memcache_door_is_measured_on_flash() {
+fn the_memcache_front_end_is_measured_on_flash() {
     let (report, _) = memcache("flash");
     let checks = ["filling, 1024 B: sets/s until on flash", "flash, 1024 B, one outstanding: CPU us per get"];
     judge(&report, "flash, 1024 B, 16 outstanding: hit ratio", &checks, &["filling, 1024 B"]);
 }
 
 #[test]
-fn the_memcache_door_is_measured_under_sets() {
+fn the_memcache_front_end_is_measured_under_sets() {
     let (report, _) = memcache("sets");
     judge(&report, "sets sustained: refused", &[], &["sets sustained", "reads beside sets"]);
 }
 
 #[test]
-fn the_memcache_door_is_measured_in_memory_and_what_is_missing_is_said() {
+fn the_memcache_front_end_is_measured_in_memory_and_what_is_missing_is_said() {
     let (report, _) = memcache("dram");
     let sections = ["DRAM, 100 B, sets of new keys"];
     judge(&report, "DRAM, 100 B, 16-key gets: hit ratio", &[], &sections);
@@ -138,7 +138,7 @@ fn the_memcache_door_is_measured_in_memory_and_what_is_missing_is_said() {
 }
 
 #[test]
-fn the_memcache_door_is_measured_in_sweeps() {
+fn the_memcache_front_end_is_measured_in_sweeps() {
     let (report, page) = memcache("sweep");
     let names = report["sections"].as_array().unwrap();
     assert!(names.iter().any(|section| section["name"] == "sweep over sizes of values"), "{report:#}");
@@ -147,7 +147,7 @@ fn the_memcache_door_is_measured_in_sweeps() {
 }
 
 #[test]
-fn what_counts_of_the_cql_door_is_reported_and_what_does_not_is_told_with_the_reason() {
+fn what_counts_of_the_cql_front_end_is_reported_and_what_does_not_is_told_with_the_reason() {
     let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (at, contact) = (dir.path().to_str().unwrap(), database.address().to_string());

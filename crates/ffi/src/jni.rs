@@ -1,7 +1,7 @@
 //! Entry points for `io.afterglow.cassandra.Native`. Everything is passed as numbers and addresses, so nothing here calls back into
 //! the virtual machine: a call costs some nanoseconds, and a thread that waits for flash holds up no garbage collection.
 //!
-//! A *door* is an open cache with its one namespace; handles of doors and listings are addresses. A failed call returns a negative number, the
+//! A *front end* is an open cache with its one namespace; handles of front ends and listings are addresses. A failed call returns a negative number, the
 //! [`aglow_status`], and leaves its message in the log.
 
 use std::ffi::c_void;
@@ -20,13 +20,13 @@ use crate::{log, stats};
 const MISS: i64 = -100;
 
 /// An open cache with its one namespace.
-pub struct Door {
+pub struct OpenCache {
     cache: Cache,
     ns: Namespace,
     reads: Reads,
 }
 
-/// What a door is opened with.
+/// What a front end is opened with.
 struct Settings {
     config: Config,
     namespace: String,
@@ -52,10 +52,10 @@ fn len(len: i64) -> Result<usize, Failure> {
 }
 
 /// # Safety
-/// `door` is a handle from `open`.
-unsafe fn door<'a>(door: i64) -> Result<&'a Door, Failure> {
-    // SAFETY: doors are never freed, see `close`.
-    unsafe { reference(address::<Door>(door), "cache") }
+/// `opened` is a handle from `open`.
+unsafe fn opened<'a>(opened: i64) -> Result<&'a OpenCache, Failure> {
+    // SAFETY: front ends are never freed, see `close`.
+    unsafe { reference(address::<OpenCache>(opened), "cache") }
 }
 
 /// # Safety
@@ -101,7 +101,7 @@ pub extern "system" fn Java_io_afterglow_cassandra_Native_abi(_: *mut c_void, _:
     crate::AGLOW_ABI as i32
 }
 
-/// Opens a door as the text at `config` says: its handle, or a negative status with the message at `message`.
+/// Opens a front end as the text at `config` says: its handle, or a negative status with the message at `message`.
 ///
 /// # Safety
 /// The addresses are those of so many bytes that stay valid during the call.
@@ -126,7 +126,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
         let cache = open(config)?;
         let ns = cache.namespace(&namespace, options);
         let ns = ns.map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))?;
-        Ok(Box::into_raw(Box::new(Door { cache, ns, reads })).expose_provenance() as i64)
+        Ok(Box::into_raw(Box::new(OpenCache { cache, ns, reads })).expose_provenance() as i64)
     });
     opened.unwrap_or_else(|failure| {
         let room = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
@@ -138,10 +138,10 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
     })
 }
 
-/// Looks a key up, with one read on this thread if need be, which is waited for no longer than the door's limit. The length of the value, which is copied if it fits; or -100 for a miss.
+/// Looks a key up, with one read on this thread if need be, which is waited for no longer than the front end's limit. The length of the value, which is copied if it fits; or -100 for a miss.
 ///
 /// # Safety
-/// The handle is a door's, the addresses are those of so many bytes that stay valid during the call.
+/// The handle is a front end's, the addresses are those of so many bytes that stay valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
     _: *mut c_void,
@@ -154,8 +154,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
-        let Some(hit) = door.reads.get(&door.cache, &door.ns, key) else { return Ok(MISS) };
+        let (opened, key) = unsafe { (opened(handle)?, input(key, key_len, "key")?) };
+        let Some(hit) = opened.reads.get(&opened.cache, &opened.ns, key) else { return Ok(MISS) };
         // SAFETY: the caller's promise. What does not fit is asked for again with a larger buffer.
         unsafe { copy_out(&hit.value, address(buffer), len(capacity)?) };
         Ok(hit.value.len() as i64)
@@ -182,9 +182,9 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_getTwo(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let (door, keys) = unsafe { (door(handle)?, input(keys, 2 * key_len, "keys")?) };
+        let (opened, keys) = unsafe { (opened(handle)?, input(keys, 2 * key_len, "keys")?) };
         let (one, two) = keys.split_at(keys.len() / 2);
-        let [one, two] = door.reads.get_two(&door.cache, &door.ns, [one, two]);
+        let [one, two] = opened.reads.get_two(&opened.cache, &opened.ns, [one, two]);
         let give = |hit: Option<Hit>, to: i64, room: i64| {
             let Some(hit) = hit else { return Ok(MISS) };
             // SAFETY: the caller's promise.
@@ -215,11 +215,11 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_put(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
+        let (opened, key) = unsafe { (opened(handle)?, input(key, key_len, "key")?) };
         // SAFETY: the caller's promise.
         let value = unsafe { input(value, value_len, "value")? };
         let options = PutOptions { group: group as u32, ..PutOptions::default() };
-        match door.ns.put(key, value, options) {
+        match opened.ns.put(key, value, options) {
             PutOutcome::Stored { .. } => Ok(0),
             PutOutcome::Refused(reason) => Ok(1 + reason as i64),
         }
@@ -240,8 +240,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_remove(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let (door, key) = unsafe { (door(handle)?, input(key, key_len, "key")?) };
-        door.ns.remove(key);
+        let (opened, key) = unsafe { (opened(handle)?, input(key, key_len, "key")?) };
+        opened.ns.remove(key);
         Ok(0)
     })
 }
@@ -249,7 +249,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_remove(
 /// Removes all objects of a group: 0.
 ///
 /// # Safety
-/// The handle is a door's.
+/// The handle is a front end's.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_removeGroup(
     _: *mut c_void,
@@ -259,7 +259,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_removeGroup(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        unsafe { door(handle)? }.ns.remove_group(group as u32);
+        unsafe { opened(handle)? }.ns.remove_group(group as u32);
         Ok(0)
     })
 }
@@ -267,7 +267,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_removeGroup(
 /// Removes everything: 0.
 ///
 /// # Safety
-/// The handle is a door's.
+/// The handle is a front end's.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_clear(
     _: *mut c_void,
@@ -276,15 +276,15 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_clear(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        unsafe { door(handle)? }.ns.clear();
+        unsafe { opened(handle)? }.ns.clear();
         Ok(0)
     })
 }
 
-/// The clean stop: 0 when everything is on flash. The door stays valid, puts are refused; it is never freed, since a thread may still be in it.
+/// The clean stop: 0 when everything is on flash. The front end stays valid, puts are refused; it is never freed, since a thread may still be in it.
 ///
 /// # Safety
-/// The handle is a door's.
+/// The handle is a front end's.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_close(
     _: *mut c_void,
@@ -293,7 +293,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_close(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        unsafe { door(handle)? }.cache.close();
+        unsafe { opened(handle)? }.cache.close();
         Ok(0)
     })
 }
@@ -312,7 +312,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_stats(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let text = stats::text(&unsafe { door(handle)? }.cache);
+        let text = stats::text(&unsafe { opened(handle)? }.cache);
         // SAFETY: the caller's promise.
         unsafe { copy_out(text.as_bytes(), address(buffer), len(capacity)?) };
         Ok(text.len() as i64)
@@ -342,7 +342,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_log(
 /// Begins to list keys: a handle.
 ///
 /// # Safety
-/// The handle is a door's.
+/// The handle is a front end's.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysOpen(
     _: *mut c_void,
@@ -351,7 +351,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysOpen(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        let keys = aglow_keys::new(&unsafe { door(handle)? }.ns);
+        let keys = aglow_keys::new(&unsafe { opened(handle)? }.ns);
         Ok(Box::into_raw(Box::new(keys)).expose_provenance() as i64)
     })
 }

@@ -112,7 +112,7 @@ fn frames(data: &[u8]) {
     }
 }
 
-/// A request that can be parsed, and what a door asks of it.
+/// A request that can be parsed, and what a front end asks of it.
 fn request(envelope: &Envelope) {
     let Ok((_, request)) = message::parse(&envelope.header, &envelope.body) else { return };
     let text = match request {
@@ -199,7 +199,7 @@ fn large_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A client's whole connection as the door has it: what is sent is read in the door's order of things, every envelope gets
+/// A client's whole connection as the front end has it: what is sent is read in the front end's order of things, every envelope gets
 /// exactly one answer on its stream, and the client can read all of them.
 fn session(data: &[u8]) {
     let [piece, bytes @ ..] = data else { return };

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Reads through the CQL door, by where they were answered.
+/// Reads through the CQL front end, by where they were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounters {
     /// From DRAM.
@@ -71,7 +71,7 @@ pub fn sum(text: &str, name: &str) -> u64 {
 /// The counters in the page `text`.
 pub fn parse(text: &str) -> CacheCounters {
     let mut counters = CacheCounters::default();
-    for line in text.lines().filter(|l| l.contains("door=\"cql\"")) {
+    for line in text.lines().filter(|l| l.contains("frontend=\"cql\"")) {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };
         let value = value.parse::<f64>().unwrap_or(0.0) as u64;
         if name.starts_with("afterglow_misses_total{") {
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_the_door_are_added_up_and_others_ignored() {
+    fn counters_of_the_front_end_are_added_up_and_others_ignored() {
         let text = "# HELP afterglow_hits_total x\n\
-            afterglow_hits_total{door=\"cql\",tier=\"dram\"} 10\n\
-            afterglow_hits_total{door=\"cql\",tier=\"flash\"} 25\n\
-            afterglow_hits_total{door=\"memcache\",tier=\"flash\"} 1000\n\
-            afterglow_misses_total{door=\"cql\",reason=\"absent\"} 3\n\
-            afterglow_misses_total{door=\"cql\",reason=\"expired\"} 2\n";
+            afterglow_hits_total{frontend=\"cql\",tier=\"dram\"} 10\n\
+            afterglow_hits_total{frontend=\"cql\",tier=\"flash\"} 25\n\
+            afterglow_hits_total{frontend=\"memcache\",tier=\"flash\"} 1000\n\
+            afterglow_misses_total{frontend=\"cql\",reason=\"absent\"} 3\n\
+            afterglow_misses_total{frontend=\"cql\",reason=\"expired\"} 2\n";
         let counters = parse(text);
         assert_eq!(counters, CacheCounters { dram_hits: 10, flash_hits: 25, misses: 5 });
         assert_eq!(counters.hit_ratio(), 0.875);

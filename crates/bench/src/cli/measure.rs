@@ -25,9 +25,9 @@ pub(super) enum Bench {
     Memory(Memory),
     /// How soon a cache of many objects serves again after a clean stop and after kill -9
     Recovery(Recovery),
-    /// The CQL door: what passing through adds to a read, how soon hits are answered, how many a core answers
+    /// The CQL front end: what passing through adds to a read, how soon hits are answered, how many a core answers
     Cql(Cql),
-    /// The memcache door beside memcached, its extstore, and the device's limit
+    /// The memcached front end beside memcached, its extstore, and the device's limit
     Memcache(Memcache),
     /// One life of the cache of `recovery`
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! The CQL door in front of a real database: what passing through adds to a read, how soon hits are answered, and what they cost.
+//! The CQL front end in front of a real database: what passing through adds to a read, how soon hits are answered, and what they cost.
 //!
 //! ```text
 //!   core 0: database (if its process is named)         | Afterglow while hits are measured: the database has nothing to do then

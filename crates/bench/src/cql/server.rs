@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One running server; ended in order by [`stop`](Self::stop), killed when dropped.
 pub struct Server {
-    /// Where its CQL door listens.
+    /// Where its CQL front end listens.
     pub address: String,
     /// Where its metrics are.
     pub admin: String,

@@ -139,7 +139,7 @@ pub fn run_of(server: &Server, outcome: &Outcome, cpu: u64, before: (u64, u64)) 
 pub fn tiers(server: &Server) -> Result<(u64, u64), BenchError> {
     let Some(page) = server.metrics()? else { return Ok((0, 0)) };
     let hits = |tier: &str| {
-        metrics::sum(&page, &format!("afterglow_hits_total{{door=\"memcache\",tier=\"{tier}\"}}"))
+        metrics::sum(&page, &format!("afterglow_hits_total{{frontend=\"memcache\",tier=\"{tier}\"}}"))
     };
     let flash = hits("flash");
     Ok((hits("dram") + hits("buffer") + flash, flash))

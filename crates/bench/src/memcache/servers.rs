@@ -81,7 +81,7 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child, BenchError> {
 }
 
 impl Server {
-    /// Afterglow's memcache door over `flash` bytes in `dir`, one reactor.
+    /// Afterglow's memcached front end over `flash` bytes in `dir`, one reactor.
     pub fn afterglow(program: &Path, dir: &Path, flash: u64, memory: u64) -> Result<Self, BenchError> {
         let mut rng = Rng::new(u64::from(std::process::id()));
         let port = |rng: &mut Rng| free_port(rng).map_err(BenchError::io("find a free port"));

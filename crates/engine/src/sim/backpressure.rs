@@ -10,7 +10,7 @@ fn dropped(life: &Life) -> u64 {
     life.core.stats().namespaces[NS].dropped[DropReason::QueueFull as usize]
 }
 
-/// Awaits room as a door does, on a device that takes `ms` for a turn; how long that was.
+/// Awaits room as a front end does, on a device that takes `ms` for a turn; how long that was.
 fn await_room(world: &mut World, life: &mut Life, ms: u64) -> u64 {
     let mut waited = 0;
     while let Some(mut room) = life.namespaces[NS].put_room() {

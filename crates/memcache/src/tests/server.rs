@@ -1,4 +1,4 @@
-//! A server in memory: what a door does, without sockets and without flash.
+//! A server in memory: what a front end does, without sockets and without flash.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Counters that never rest, over the memcache door, beside objects that are set once (G3, G1).
+//! Counters that never rest, over the memcached front end, beside objects that are set once (G3, G1).
 //!
 //! Some keys are incremented all the time, so that there is always something younger than what waits to be copied to flash. Many
 //! others are set once and left alone. Those older than the [window](super::warmth::WINDOW) must be there after `kill -9`, however
@@ -77,7 +77,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// Starts the increments, at the memcache door `address`.
+    /// Starts the increments, at the memcached front end `address`.
     pub(super) fn start(address: &str) -> Counters {
         let shared = Arc::new(Shared::default());
         let (heard, to) = (shared.clone(), address.to_owned());
@@ -200,7 +200,7 @@ fn value(name: &str) -> String {
     name.repeat(SIZE / name.len())
 }
 
-/// A connection to the memcache door.
+/// A connection to the memcached front end.
 struct Link {
     stream: BufReader<TcpStream>,
     requests: Vec<u8>,

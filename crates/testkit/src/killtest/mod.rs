@@ -102,7 +102,7 @@ pub enum KillError {
         log: String,
     },
     /// It did not come up.
-    #[error("the server's CQL door did not answer within {seconds} s; its log ends with:\n{log}")]
+    #[error("the server's CQL front end did not answer within {seconds} s; its log ends with:\n{log}")]
     Silent {
         /// How long was waited.
         seconds: u64,

@@ -57,7 +57,7 @@ impl Server {
         Ok(Life { child })
     }
 
-    /// Starts it and waits until its CQL door answers.
+    /// Starts it and waits until its CQL front end answers.
     pub(super) fn start(&self, limit: Duration) -> Result<Life, KillError> {
         let started = Instant::now();
         let mut life = self.spawn()?;

@@ -119,7 +119,9 @@ impl Site {
             data_dir,
         };
         let memcache = if place == Place::Roomy { Some(free_port(&mut ports)?) } else { None };
-        server.options.extend(memcache.iter().flat_map(|door| ["--memcache".to_owned(), door.clone()]));
+        server
+            .options
+            .extend(memcache.iter().flat_map(|front_end| ["--memcache".to_owned(), front_end.clone()]));
         let flash = configure(&mut server, &medium, sizes.flash);
         let mut said = Vec::new();
         if let Medium::Disk(disk) = &medium {
@@ -129,7 +131,7 @@ impl Site {
         let load = Load::start(load_options(options, &server, sizes.rows), lived)?;
         let site = Site {
             load,
-            counters: memcache.map(|door| Counters::start(&door)),
+            counters: memcache.map(|front_end| Counters::start(&front_end)),
             server,
             ledger,
             segments: Segments::new(log),

@@ -20,10 +20,10 @@ final class FlashStore implements ChunkCache.Store {
   private static final ThreadLocal<Scratch> SCRATCH = ThreadLocal.withInitial(Scratch::new);
 
   /** Never freed: a thread may be in it at any moment until the process ends. */
-  private final long door;
+  private final long handle;
 
-  private FlashStore(long door) {
-    this.door = door;
+  private FlashStore(long handle) {
+    this.handle = handle;
   }
 
   /**
@@ -34,10 +34,10 @@ final class FlashStore implements ChunkCache.Store {
   static FlashStore open(String config) throws IOException {
     Memory text = Memory.of(config.getBytes(StandardCharsets.UTF_8));
     Memory message = new Memory(4096);
-    long door = Native.open(text.address, text.buffer.remaining(), message.address, 4096);
+    long handle = Native.open(text.address, text.buffer.remaining(), message.address, 4096);
     text.keep();
-    if (door > 0) {
-      return new FlashStore(door);
+    if (handle > 0) {
+      return new FlashStore(handle);
     }
     byte[] bytes = new byte[4096];
     message.buffer.get(bytes);
@@ -54,7 +54,7 @@ final class FlashStore implements ChunkCache.Store {
     Memory k = scratch.key(key);
     Memory value = scratch.value(0);
     while (true) {
-      long length = Native.get(door, k.address, key.length, value.address, value.capacity());
+      long length = Native.get(handle, k.address, key.length, value.address, value.capacity());
       k.keep();
       if (length == Native.MISS) {
         return null;
@@ -71,7 +71,7 @@ final class FlashStore implements ChunkCache.Store {
   public int get(byte[] key, ByteBuffer direct) {
     Memory k = SCRATCH.get().key(key);
     long address = MemoryUtil.getAddress(direct);
-    long length = Native.get(door, k.address, key.length, address, direct.capacity());
+    long length = Native.get(handle, k.address, key.length, address, direct.capacity());
     k.keep();
     Memory.keep(direct);
     return length == Native.MISS ? -1 : (int) check(length);
@@ -84,7 +84,7 @@ final class FlashStore implements ChunkCache.Store {
     Memory length = scratch.length;
     long found =
         Native.getTwo(
-            door,
+            handle,
             keys.address,
             key.length,
             MemoryUtil.getAddress(direct),
@@ -107,7 +107,7 @@ final class FlashStore implements ChunkCache.Store {
     Memory k = scratch.key(key);
     Memory v = scratch.value(length);
     v.set(value, length);
-    long refused = Native.put(door, k.address, key.length, v.address, length, group);
+    long refused = Native.put(handle, k.address, key.length, v.address, length, group);
     k.keep();
     v.keep();
     check(refused);
@@ -116,28 +116,28 @@ final class FlashStore implements ChunkCache.Store {
 
   void remove(byte[] key) {
     Memory k = SCRATCH.get().key(key);
-    check(Native.remove(door, k.address, key.length));
+    check(Native.remove(handle, k.address, key.length));
     k.keep();
   }
 
   @Override
   public void removeGroup(int group) {
-    check(Native.removeGroup(door, group));
+    check(Native.removeGroup(handle, group));
   }
 
   void clear() {
-    check(Native.clear(door));
+    check(Native.clear(handle));
   }
 
   /** Writes everything out; from now on puts are refused. */
   void close() {
-    check(Native.close(door));
+    check(Native.close(handle));
   }
 
   /** The engine's counters by name. */
   Map<String, Long> stats() {
     Memory text = SCRATCH.get().value(32 << 10);
-    long length = check(Native.stats(door, text.address, text.capacity()));
+    long length = check(Native.stats(handle, text.address, text.capacity()));
     if (length > text.capacity()) {
       throw new FlashException("the counters take " + length + " bytes");
     }
@@ -153,7 +153,7 @@ final class FlashStore implements ChunkCache.Store {
 
   /** Lists the keys that are there from now on until the end; one may come twice. */
   Keys keys() {
-    return new Keys(check(Native.keysOpen(door)));
+    return new Keys(check(Native.keysOpen(handle)));
   }
 
   /** The oldest line of the engine's log that was not yet fetched, or null. */

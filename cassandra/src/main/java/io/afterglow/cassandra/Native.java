@@ -72,11 +72,11 @@ final class Native {
 
   static native long open(long config, long configLen, long message, long messageCapacity);
 
-  static native long get(long door, long key, long keyLen, long buffer, long capacity);
+  static native long get(long handle, long key, long keyLen, long buffer, long capacity);
 
   /** The two keys follow each other in memory; the second value's length goes to an address. */
   static native long getTwo(
-      long door,
+      long handle,
       long keys,
       long keyLen,
       long buffer,
@@ -85,21 +85,21 @@ final class Native {
       long secondCapacity,
       long secondLen);
 
-  static native long put(long door, long key, long keyLen, long value, long valueLen, int group);
+  static native long put(long handle, long key, long keyLen, long value, long valueLen, int group);
 
-  static native long remove(long door, long key, long keyLen);
+  static native long remove(long handle, long key, long keyLen);
 
-  static native long removeGroup(long door, int group);
+  static native long removeGroup(long handle, int group);
 
-  static native long clear(long door);
+  static native long clear(long handle);
 
-  static native long close(long door);
+  static native long close(long handle);
 
-  static native long stats(long door, long buffer, long capacity);
+  static native long stats(long handle, long buffer, long capacity);
 
   static native long log(long buffer, long capacity);
 
-  static native long keysOpen(long door);
+  static native long keysOpen(long handle);
 
   static native long keysNext(long keys, long buffer, long capacity);
 

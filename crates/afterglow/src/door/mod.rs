@@ -1,5 +1,0 @@
-//! Doors: what clients talk to.
-
-pub mod cql;
-pub mod memcache;
-mod sessions;

@@ -1,0 +1,183 @@
+//! What clap is told: every setting of the table of keys becomes a flag.
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::{
+    config::{
+        Config,
+        key::{Key, Shape},
+        keys::KEYS,
+    },
+    version,
+};
+
+const ABOUT: &str = "A persistent flash cache: in front of Cassandra, or in the place of memcached";
+
+const MAIN_HELP: &str = "\
+Examples:
+  afterglow serve
+  afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
+  afterglow check-config /etc/afterglow.toml
+  afterglow inspect /var/lib/afterglow
+  afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
+
+Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
+
+const SERVE_HELP: &str = "\
+Every option is also a key of the file (flash-size = \"4GiB\", table-policy = [\"shop.*=exclusive\"]) and an \
+environment variable (AFTERGLOW_FLASH_SIZE=4GiB, lists separated by commas). A flag beats the environment, which \
+beats the file. Sizes have a unit (256MiB, 4GiB, 100GB), durations too (250ms, 60s, 3h). \
+`afterglow check-config --example` prints a file with every key, `afterglow check-config FILE` explains one.
+
+SIGTERM and SIGINT finish what is in flight, write the cache out and end; a second one ends at once. \
+SIGHUP reads the file again and puts table-policy and log-level in force.
+
+Without any option the memcached front end is open on 127.0.0.1:11211, with 1GiB of flash in ./afterglow-data.
+
+Once it listens, one line on standard output says where, as in `ports memcache=127.0.0.1:11211 admin=127.0.0.1:9180`. \
+The log goes to standard error.
+
+Examples:
+  A memcached that is still warm after a restart, on 400 GiB of a drive of its own:
+    afterglow serve --memcache 10.0.0.5:11211 --data-dir /var/lib/afterglow \\
+      --flash /mnt/nvme/afterglow:400GiB --memory 8GiB
+
+  Try it beside a Cassandra on this machine, then point a driver at 127.0.0.1:9043:
+    afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
+
+  Keep all of keyspace shop cached, on 400 GiB of a drive of its own:
+    afterglow serve --cql 10.0.0.5:9042 --backend 10.0.0.1 --backend 10.0.0.2 \\
+      --data-dir /var/lib/afterglow --flash /mnt/nvme/afterglow:400GiB \\
+      --memory 8GiB --table-policy 'shop.*=exclusive'";
+
+const CHECK_HELP: &str = "\
+Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what \
+would run. It does what serve does up to opening the cache, and undoes it: reads every file that is named, takes the addresses, \
+starts the reactors, looks at flash. Where a server has the data directory open, addresses are not tried.
+
+Exit status: 0 a server could start with it, 2 it could not.";
+
+const EXPLAIN_HELP: &str = "\
+Which reads are cached, and why others are not, is told in docs/cql.md. The policy of the table decides besides, and the \
+options of each request (level, paging, tracing).
+
+Examples:
+  afterglow explain --backend 127.0.0.1:9042 'SELECT name FROM shop.items WHERE id = ?'
+  afterglow explain --schema shop.cql --keyspace shop 'DELETE FROM items WHERE id = 7'";
+
+/// The whole command line.
+pub(super) fn command() -> Command {
+    Command::new("afterglow")
+        .about(ABOUT)
+        .version(version::LONG)
+        .after_help(MAIN_HELP)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .max_term_width(120)
+        .subcommand(serve())
+        .subcommand(check_config())
+        .subcommand(inspect())
+        .subcommand(bench())
+        .subcommand(explain())
+}
+
+fn serve() -> Command {
+    Command::new("serve")
+        .about("Run the cache and its front ends")
+        .after_help(SERVE_HELP)
+        .arg(config_file())
+        .args(KEYS.iter().map(argument))
+}
+
+fn check_config() -> Command {
+    Command::new("check-config")
+        .about("Explain a configuration: what is wrong and where, what holds, which policy costs what")
+        .after_help(CHECK_HELP)
+        .arg(Arg::new("FILE").help("The TOML file to check").required_unless_present("example"))
+        .arg(
+            Arg::new("example")
+                .long("example")
+                .action(ArgAction::SetTrue)
+                .help("Print a commented file with every key instead"),
+        )
+        .args(KEYS.iter().map(|key| argument(key).hide(true)))
+}
+
+fn inspect() -> Command {
+    Command::new("inspect")
+        .about("Tell what is in a data directory, without changing it")
+        .arg(Arg::new("DIR").required(true).help("The data directory"))
+        .arg(Arg::new("flash").long("flash").value_name("PATH").action(ArgAction::Append).help(
+            "The devices, when the flash is not in the data directory. Repeatable, in the order of `serve`",
+        ))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))
+}
+
+fn explain() -> Command {
+    Command::new("explain")
+        .about("Tell what Afterglow does with a CQL statement: cached or why not, or what a write drops")
+        .after_help(EXPLAIN_HELP)
+        .arg(Arg::new("STATEMENT").required(true).help("One CQL statement; markers (?, :name) are welcome"))
+        .arg(
+            Arg::new("schema")
+                .long("schema")
+                .value_name("FILE")
+                .help("The tables, as CREATE statements: what `cqlsh -e 'DESCRIBE SCHEMA'` prints"),
+        )
+        .arg(
+            Arg::new("backend")
+                .long("backend")
+                .value_name("HOST[:PORT]")
+                .conflicts_with("schema")
+                .help("The database to ask for its tables; it must not require authentication"),
+        )
+        .arg(Arg::new("keyspace").long("keyspace").value_name("NAME").help("The keyspace in use"))
+}
+
+/// Where the benchmarks of 0.1 are found.
+pub(super) const BENCH_MOVED: &str = "\
+error: the benchmarks are a program of their own, afterglow-bench: use `afterglow-bench engine` for `afterglow bench engine`";
+
+/// Takes whatever 0.1 took, to say where it went.
+fn bench() -> Command {
+    Command::new("bench")
+        .hide(true)
+        .arg(Arg::new("anything").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).hide(true))
+}
+
+fn config_file() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("AFTERGLOW_CONFIG")
+        .hide_env_values(true)
+        .help("Read settings from this TOML file")
+}
+
+fn argument(key: &'static Key) -> Arg {
+    let argument = Arg::new(key.name)
+        .long(key.name)
+        .value_name(key.value_name)
+        .help(help(key))
+        .help_heading(key.group.heading());
+    match key.shape {
+        Shape::List => argument.action(ArgAction::Append),
+        Shape::Switch => argument.num_args(0..=1).default_missing_value("true").require_equals(true),
+        Shape::Text | Shape::Number => argument,
+    }
+}
+
+fn help(key: &Key) -> String {
+    match (key.get)(&Config::default()).as_slice() {
+        [] => key.help.to_string(),
+        defaults => format!("{} [default: {}]", key.help, defaults.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn clap_finds_no_contradiction() {
+        super::command().debug_assert();
+    }
+}

@@ -1,0 +1,219 @@
+//! What single values cannot show: settings that contradict each other, and settings that are allowed but perhaps not meant.
+
+use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
+
+use super::{
+    Config, Size, TablePolicy,
+    fault::{Fault, Place},
+};
+
+/// Less leaves no room for an index worth having.
+const MIN_MEMORY: Size = Size::mib(32);
+/// Less cannot be cut into enough segments.
+const MIN_FLASH: Size = Size::mib(64);
+
+pub(super) fn check(
+    config: &Config,
+    places: &BTreeMap<&'static str, Place>,
+    faults: &mut Vec<Fault>,
+    notes: &mut Vec<String>,
+) {
+    let mut wrong = |key: &str, message: String| {
+        let place = places.get(key).cloned().unwrap_or(Place::Default);
+        faults.push(Fault { place, message });
+    };
+    front_ends(config, &mut wrong);
+    memcache(config, &mut wrong);
+    admin(config, &mut wrong);
+    sizes(config, &mut wrong);
+    flash_notes(config, places, notes);
+    policy_notes(config, notes);
+    memcache_notes(config, notes);
+}
+
+type Wrong<'a> = dyn FnMut(&str, String) + 'a;
+
+fn front_ends(config: &Config, wrong: &mut Wrong<'_>) {
+    let Some(cql) = config.cql else {
+        if !config.backend.is_empty() {
+            wrong(
+                "backend",
+                "there is a database and no front end to it: write `--cql 127.0.0.1:9043` too".into(),
+            );
+        }
+        if !config.has_memcache() {
+            wrong(
+                "memcache",
+                "no front end is open: write `--memcache 127.0.0.1:11211`, or `--cql 127.0.0.1:9043 --backend HOST:9042`"
+                    .into(),
+            );
+        }
+        return;
+    };
+    if config.backend.is_empty() {
+        wrong(
+            "backend",
+            "the CQL front end needs a database behind it: write `--backend 127.0.0.1:9042`".into(),
+        );
+    }
+    if let Some(same) = config.backend.iter().find(|b| b.literal() == Some(cql)) {
+        wrong(
+            "backend",
+            format!("{same} is where Afterglow itself listens: give the database's address, or move --cql"),
+        );
+    }
+    if let Some(file) = &config.backend_credentials
+        && let Err(error) = super::credentials::read(file)
+    {
+        wrong("backend-credentials", error.to_string());
+    }
+    if cql.ip().is_unspecified() && config.advertise.is_none() {
+        wrong(
+            "cql",
+            format!(
+                "{cql} listens on every network, so drivers must be told which address to use: write `--advertise IP`"
+            ),
+        );
+    }
+}
+
+fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
+    let (cert, key) = (&config.memcache_tls_cert, &config.memcache_tls_key);
+    if cert.is_some() != key.is_some() {
+        let (there, missing) = match cert {
+            Some(_) => ("memcache-tls-cert", "memcache-tls-key"),
+            None => ("memcache-tls-key", "memcache-tls-cert"),
+        };
+        wrong(there, format!("TLS needs certificate and key: write `--{missing} FILE` too"));
+    }
+    if let (Some(memcache), Some(cql)) = (config.memcache, config.cql)
+        && collide(memcache, cql)
+    {
+        wrong(
+            "memcache",
+            format!("{memcache} is the address of the CQL front end already: choose another port"),
+        );
+    }
+    if config.memcache_item_size > MAX_ITEM {
+        wrong(
+            "memcache-item-size",
+            format!(
+                "{} is more than a quarter of the largest segment, {MAX_ITEM}",
+                config.memcache_item_size
+            ),
+        );
+    }
+    if config.memcache_item_size < MIN_ITEM {
+        wrong(
+            "memcache-item-size",
+            format!("{} is too little: at least {MIN_ITEM}", config.memcache_item_size),
+        );
+    }
+    if config.has_memcache() && config.buffers().get() > config.memory.get() / 2 {
+        wrong(
+            "memcache-buffers",
+            format!("{} is more than half of --memory ({})", config.buffers(), config.memory),
+        );
+    }
+}
+
+/// Largest object there can be: a quarter of the largest segment.
+const MAX_ITEM: Size = Size::mib(4);
+/// Smallest limit on objects that makes sense.
+const MIN_ITEM: Size = Size::bytes(1024);
+
+fn admin(config: &Config, wrong: &mut Wrong<'_>) {
+    let Some(admin) = config.admin else { return };
+    if !admin.ip().is_loopback() && !config.admin_allow_remote {
+        wrong(
+            "admin",
+            format!(
+                "{admin} can be reached from other machines, and the admin address has no password and no TLS: listen on \
+                 127.0.0.1:{}, or write `--admin-allow-remote` if the network keeps strangers out",
+                admin.port()
+            ),
+        );
+    }
+    if config.cql.is_some_and(|cql| collide(cql, admin)) {
+        wrong("admin", format!("{admin} is the address of the CQL front end already: choose another port"));
+    }
+    if config.memcache.is_some_and(|memcache| collide(memcache, admin)) {
+        wrong(
+            "admin",
+            format!("{admin} is the address of the memcached front end already: choose another port"),
+        );
+    }
+}
+
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.port() != 0
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
+    if config.memory < MIN_MEMORY {
+        wrong("memory", format!("{} is too little memory: at least {MIN_MEMORY}", config.memory));
+    }
+    if config.flash.is_empty() && config.flash_size < MIN_FLASH {
+        wrong("flash-size", format!("{} is too little flash: at least {MIN_FLASH}", config.flash_size));
+    }
+    if config.write_budget.is_some_and(|budget| budget.get() == 0) {
+        wrong(
+            "write-budget",
+            "with 0 bytes a second nothing could be cached: write `none` for no limit".into(),
+        );
+    }
+    let mut seen = HashSet::new();
+    for flash in &config.flash {
+        if let Some(size) = flash.size.filter(|size| *size < MIN_FLASH) {
+            wrong(
+                "flash",
+                format!("{size} is too little flash for {}: at least {MIN_FLASH}", flash.path.display()),
+            );
+        }
+        if !seen.insert(&flash.path) {
+            wrong("flash", format!("{} is named twice", flash.path.display()));
+        }
+    }
+}
+
+fn flash_notes(config: &Config, places: &BTreeMap<&'static str, Place>, notes: &mut Vec<String>) {
+    if !config.flash.is_empty() && places.contains_key("flash-size") {
+        notes.push("flash-size has no effect: flash says where to cache".into());
+    }
+    let Some(flash) = config.flash_total() else { return };
+    if flash < config.memory {
+        notes.push(format!("flash ({}) is smaller than memory ({})", flash, config.memory));
+    }
+}
+
+fn memcache_notes(config: &Config, notes: &mut Vec<String>) {
+    let open = config.memcache.filter(|address| !address.ip().is_loopback());
+    if let Some(address) = open.filter(|_| config.memcache_auth_file.is_none()) {
+        notes.push(format!(
+            "{address} can be reached from other machines, and whoever reaches the memcached front end may read and change \
+             everything in it: see memcache-auth-file, memcache-tls-cert"
+        ));
+    }
+}
+
+fn policy_notes(config: &Config, notes: &mut Vec<String>) {
+    if config.cql.is_none() {
+        return;
+    }
+    let rules = &config.table_policy.rules;
+    for (i, rule) in rules.iter().enumerate() {
+        if let Some(first) = rules[..i].iter().find(|first| first.pattern.covers(&rule.pattern)) {
+            notes.push(format!(
+                "table-policy `{rule}` never holds: `{first}` before it matches the same tables"
+            ));
+        }
+    }
+    if !rules.iter().any(|rule| rule.policy == TablePolicy::Exclusive) {
+        notes.push(
+            "no table is `exclusive`: nothing stays cached for longer than its max-staleness, so a large flash tier earns little"
+                .into(),
+        );
+    }
+}

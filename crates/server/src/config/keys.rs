@@ -1,0 +1,560 @@
+//! The one table of settings: flags, environment variables, the file and `check-config` are all made from it.
+//!
+//! To add a setting: a field in [`Config`] with its default, and an entry here.
+
+use std::{fmt::Display, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+use super::{
+    Invalid, TableRule,
+    address::parse_listen,
+    key::{Group, Key, Refused, Shape},
+};
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The name that was probably meant, when one is near.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.replace('_', "-").to_ascii_lowercase();
+    let distance = |key: &Key| strsim::damerau_levenshtein(&name, key.name);
+    let key = KEYS.iter().min_by_key(|key| distance(key))?;
+    (distance(key) <= (key.name.len() / 3).max(1)).then_some(key.name)
+}
+
+fn refused(index: usize) -> impl Fn(Invalid) -> Refused {
+    move |why| Refused { index, why }
+}
+
+fn put<T: FromStr<Err = Invalid>>(slot: &mut T, values: &[String]) -> Result<(), Refused> {
+    *slot = values[0].parse().map_err(refused(0))?;
+    Ok(())
+}
+
+fn put_list<T: FromStr<Err = Invalid>>(slot: &mut Vec<T>, values: &[String]) -> Result<(), Refused> {
+    let parse = |(index, value): (usize, &String)| value.parse().map_err(refused(index));
+    *slot = values.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn put_listen(slot: &mut Option<SocketAddr>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "off" => None,
+        text => Some(parse_listen(text).map_err(refused(0))?),
+    };
+    Ok(())
+}
+
+fn put_switch(slot: &mut bool, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "true" => true,
+        "false" => false,
+        other => return Err(refused(0)(Invalid::new(format!("`{other}` is not one of `true`, `false`")))),
+    };
+    Ok(())
+}
+
+fn put_path(slot: &mut PathBuf, values: &[String]) -> Result<(), Refused> {
+    if values[0].is_empty() {
+        return Err(refused(0)(Invalid::new(
+            "the path is empty: name a directory or file, as in `/var/lib/afterglow`",
+        )));
+    }
+    *slot = PathBuf::from(&values[0]);
+    Ok(())
+}
+
+fn put_optional_path(slot: &mut Option<PathBuf>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "" => return Err(refused(0)(Invalid::new("the path is empty: name a file"))),
+        path => Some(PathBuf::from(path)),
+    };
+    Ok(())
+}
+
+/// A value, or `word` for none.
+fn put_unless<T: FromStr<Err = Invalid>>(
+    word: &str,
+    slot: &mut Option<T>,
+    text: &str,
+) -> Result<(), Refused> {
+    *slot = if text == word { None } else { Some(text.parse().map_err(refused(0))?) };
+    Ok(())
+}
+
+/// More connections than this no system gives a process.
+const MAX_CONNECTIONS: usize = 1 << 20;
+
+fn put_connections(slot: &mut NonZeroUsize, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].parse::<NonZeroUsize>() {
+        Ok(n) if n.get() <= MAX_CONNECTIONS => n,
+        _ => {
+            let why = format!("`{}` is not a number of connections: write 1 to {MAX_CONNECTIONS}", values[0]);
+            return Err(refused(0)(Invalid::new(why)));
+        }
+    };
+    Ok(())
+}
+
+fn paths(value: Option<&PathBuf>) -> Vec<String> {
+    some(value.map(|path| path.display()))
+}
+
+/// More threads than this is a typing error.
+const MAX_REACTORS: usize = 1024;
+
+fn put_reactors(slot: &mut Option<NonZeroUsize>, values: &[String]) -> Result<(), Refused> {
+    *slot = match values[0].as_str() {
+        "auto" => None,
+        text => match text.parse::<NonZeroUsize>() {
+            Ok(n) if n.get() <= MAX_REACTORS => Some(n),
+            _ => {
+                let why = format!("`{text}` is not a number of threads: write `auto` or 1 to {MAX_REACTORS}");
+                return Err(refused(0)(Invalid::new(why)));
+            }
+        },
+    };
+    Ok(())
+}
+
+fn one(value: impl Display) -> Vec<String> {
+    vec![value.to_string()]
+}
+
+fn all(values: &[impl Display]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn some(value: Option<impl Display>) -> Vec<String> {
+    value.iter().map(ToString::to_string).collect()
+}
+
+/// Every setting, in the order `--help` lists them.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "cql",
+        group: Group::FrontEnds,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:9043",
+        help: "Open the CQL front end: drivers connect here instead of to the database. Port 0 lets the system choose",
+        live: false,
+        set: |c, v| put_listen(&mut c.cql, v),
+        get: |c| some(c.cql),
+    },
+    Key {
+        name: "backend",
+        group: Group::FrontEnds,
+        shape: Shape::List,
+        value_name: "HOST:PORT",
+        example: "127.0.0.1:9042",
+        help: "The database behind the CQL front end: a contact point of the cluster. Repeatable, in order of preference",
+        live: false,
+        set: |c, v| put_list(&mut c.backend, v),
+        get: |c| all(&c.backend),
+    },
+    Key {
+        name: "backend-credentials",
+        group: Group::FrontEnds,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/credentials",
+        help: "Where the database requires authentication: file of mode 0600 with the keys `username` and `password` of a \
+               user of Afterglow's own, which reads the schema and keeps the lease. Clients log in as themselves. Without it nothing is cached then",
+        live: false,
+        set: |c, v| {
+            let mut path = PathBuf::new();
+            put_path(&mut path, v)?;
+            c.backend_credentials = Some(path);
+            Ok(())
+        },
+        get: |c| some(c.backend_credentials.as_ref().map(|path| path.display())),
+    },
+    Key {
+        name: "advertise",
+        group: Group::FrontEnds,
+        shape: Shape::Text,
+        value_name: "IP[:PORT]",
+        example: "10.0.0.5",
+        help: "The address drivers are told to reach this instance at; needed when --cql listens on every network. \
+               Without it: the address of --cql",
+        live: false,
+        set: |c, v| {
+            c.advertise = Some(v[0].parse().map_err(refused(0))?);
+            Ok(())
+        },
+        get: |c| some(c.advertise),
+    },
+    Key {
+        name: "memcache",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:11211",
+        help: "Open the memcached front end: memcached's clients connect here. Port 0 lets the system choose. \
+               Open on 127.0.0.1:11211 when no front end is named at all",
+        live: false,
+        set: |c, v| put_listen(&mut c.memcache, v),
+        get: |c| some(c.memcache),
+    },
+    Key {
+        name: "memcache-unix",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "PATH",
+        example: "/run/afterglow/memcache",
+        help: "Open the memcached front end on this Unix socket, as well or alone; mode 0700",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_unix, v),
+        get: |c| paths(c.memcache_unix.as_ref()),
+    },
+    Key {
+        name: "memcache-tls-cert",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/cert.pem",
+        help: "Have clients of the memcached front end's TCP port speak TLS, with this chain of certificates (PEM). \
+               The command refresh_certs reads it again",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_tls_cert, v),
+        get: |c| paths(c.memcache_tls_cert.as_ref()),
+    },
+    Key {
+        name: "memcache-tls-key",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/key.pem",
+        help: "The key of --memcache-tls-cert (PEM)",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_tls_key, v),
+        get: |c| paths(c.memcache_tls_key.as_ref()),
+    },
+    Key {
+        name: "memcache-auth-file",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "FILE",
+        example: "/etc/afterglow/users",
+        help: "Let in only who is named in this file, one name:password a line: SASL PLAIN in the binary protocol, \
+               a first `set` with `name password` as its value in the text protocol",
+        live: false,
+        set: |c, v| put_optional_path(&mut c.memcache_auth_file, v),
+        get: |c| paths(c.memcache_auth_file.as_ref()),
+    },
+    Key {
+        name: "memcache-connections",
+        group: Group::Memcache,
+        shape: Shape::Number,
+        value_name: "N",
+        example: "4096",
+        help: "Connections of the memcached front end at once; one too many is told so and closed",
+        live: false,
+        set: |c, v| put_connections(&mut c.memcache_connections, v),
+        get: |c| one(c.memcache_connections),
+    },
+    Key {
+        name: "memcache-idle-timeout",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "5m",
+        help: "Close connections of the memcached front end on which nothing comes for so long; off for never",
+        live: false,
+        set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
+        get: |c| one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string())),
+    },
+    Key {
+        name: "memcache-item-size",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "4MiB",
+        help: "Largest object of the memcached front end, with its key and 64 bytes: at most a quarter of a segment of flash, which \
+               is 1/256 of the flash and at most 16MiB",
+        live: false,
+        set: |c, v| put(&mut c.memcache_item_size, v),
+        get: |c| one(c.memcache_item_size),
+    },
+    Key {
+        name: "memcache-durability",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "write-back|write-through|synced",
+        example: "write-through",
+        help: "When the memcached front end acknowledges a store: at once, with the copy on its way to flash, or once power loss \
+               cannot bring an older value back",
+        live: false,
+        set: |c, v| put(&mut c.memcache_durability, v),
+        get: |c| one(c.memcache_durability),
+    },
+    Key {
+        name: "memcache-buffers",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "64MiB",
+        help: "Memory, part of --memory, for requests and answers on their way through the memcached front end, beside 64KiB for each \
+               connection that is busy. When it is used up, large ones wait. auto is an eighth of --memory, at most 64MiB",
+        live: false,
+        set: |c, v| put_unless("auto", &mut c.memcache_buffers, &v[0]),
+        get: |c| one(c.memcache_buffers.map_or_else(|| "auto".into(), |size| size.to_string())),
+    },
+    Key {
+        name: "memcache-no-flush",
+        group: Group::Memcache,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Refuse flush_all, so that no client of the memcached front end drops everything at once",
+        live: false,
+        set: |c, v| put_switch(&mut c.memcache_no_flush, v),
+        get: |c| one(c.memcache_no_flush),
+    },
+    Key {
+        name: "memcache-no-dump",
+        group: Group::Memcache,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Refuse to list the keys of the memcached front end: stats cachedump, lru_crawler metadump and mgdump",
+        live: false,
+        set: |c, v| put_switch(&mut c.memcache_no_dump, v),
+        get: |c| one(c.memcache_no_dump),
+    },
+    Key {
+        name: "data-dir",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "DIR",
+        example: "/var/lib/afterglow",
+        help: "Directory of journal, metadata, lock and, unless --flash is given, the flash file. Made when missing, mode 0700",
+        live: false,
+        set: |c, v| put_path(&mut c.data_dir, v),
+        get: |c| one(c.data_dir.display()),
+    },
+    Key {
+        name: "memory",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "4GiB",
+        help: "All the memory the cache may use: index, rows held in DRAM, write buffers",
+        live: false,
+        set: |c, v| put(&mut c.memory, v),
+        get: |c| one(c.memory),
+    },
+    Key {
+        name: "flash-size",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "100GiB",
+        help: "Size of the flash file in the data directory; its blocks are reserved when it is made",
+        live: false,
+        set: |c, v| put(&mut c.flash_size, v),
+        get: |c| one(c.flash_size),
+    },
+    Key {
+        name: "flash",
+        group: Group::Cache,
+        shape: Shape::List,
+        value_name: "PATH:SIZE",
+        example: "/mnt/nvme/afterglow:400GiB",
+        help: "Cache on this file or block device instead of a file in the data directory. Repeatable. \
+               What is on a block device is overwritten",
+        live: false,
+        set: |c, v| put_list(&mut c.flash, v),
+        get: |c| all(&c.flash),
+    },
+    Key {
+        name: "write-budget",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "none|SIZE",
+        example: "20MiB",
+        help: "Bytes a second that may be written to flash, averaged over an hour and more, so that the device lasts: objects are refused \
+               to keep it",
+        live: false,
+        set: |c, v| put_unless("none", &mut c.write_budget, &v[0]),
+        get: |c| one(c.write_budget.map_or_else(|| "none".into(), |size| size.to_string())),
+    },
+    Key {
+        name: "discard-cache",
+        group: Group::Cache,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Start with an empty cache where the one that is there was made of other flash (another size, another number or order \
+               of devices). Without it such a start is refused. It discards nothing else",
+        live: false,
+        set: |c, v| put_switch(&mut c.discard_cache, v),
+        get: |c| one(c.discard_cache),
+    },
+    Key {
+        name: "io",
+        group: Group::Cache,
+        shape: Shape::Text,
+        value_name: "auto|uring|pread",
+        example: "auto",
+        help: "How flash is read and written: auto takes io_uring where the kernel allows it, else pread",
+        live: false,
+        set: |c, v| put(&mut c.io, v),
+        get: |c| one(c.io),
+    },
+    Key {
+        name: "table-policy",
+        group: Group::Policy,
+        shape: Shape::List,
+        value_name: "PATTERN=POLICY",
+        example: "shop.*=exclusive",
+        help: "Who else writes to which tables. PATTERN is keyspace.table with * and ?; the first that matches holds. POLICY: \
+               `exclusive` (you promise that every writer comes through Afterglow, also while it is down; rows stay cached), \
+               `max-staleness=60s` (others may write; no row is served for longer, which is all a large flash tier can earn), \
+               `off`. Tables without a match: max-staleness=60s. Repeatable",
+        live: true,
+        set: |c, v| put_list::<TableRule>(&mut c.table_policy.rules, v),
+        get: |c| all(&c.table_policy.rules),
+    },
+    Key {
+        name: "restart-grace",
+        group: Group::Policy,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "60s",
+        help: "After being away for longer than this, start cold for exclusive tables",
+        live: false,
+        set: |c, v| put(&mut c.restart_grace, v),
+        get: |c| one(c.restart_grace),
+    },
+    Key {
+        name: "unknown-outcome-hold",
+        group: Group::Policy,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "3h",
+        help: "After a write whose outcome is unknown (a timeout, a lost connection), keep its partition uncached this long: \
+               at least the database's max_hint_window",
+        live: false,
+        set: |c, v| put(&mut c.unknown_outcome_hold, v),
+        get: |c| one(c.unknown_outcome_hold),
+    },
+    Key {
+        name: "reactors",
+        group: Group::Process,
+        shape: Shape::Number,
+        value_name: "N",
+        example: "auto",
+        help: "Threads that serve clients; auto is one per core the process may run on",
+        live: false,
+        set: |c, v| put_reactors(&mut c.reactors, v),
+        get: |c| one(c.reactors.map_or_else(|| "auto".into(), |n| n.to_string())),
+    },
+    Key {
+        name: "admin",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "ADDRESS",
+        example: "127.0.0.1:9180",
+        help: "Serve /metrics, /healthz and /readyz here; `off` for nowhere",
+        live: false,
+        set: |c, v| put_listen(&mut c.admin, v),
+        get: |c| one(c.admin.map_or_else(|| "off".into(), |a| a.to_string())),
+    },
+    Key {
+        name: "admin-allow-remote",
+        group: Group::Process,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Let --admin be an address that other machines reach. It has no password and no TLS",
+        live: false,
+        set: |c, v| put_switch(&mut c.admin_allow_remote, v),
+        get: |c| one(c.admin_allow_remote),
+    },
+    Key {
+        name: "drain-timeout",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "10s",
+        help: "How long SIGTERM lets requests in flight finish before connections are closed",
+        live: false,
+        set: |c, v| put(&mut c.drain_timeout, v),
+        get: |c| one(c.drain_timeout),
+    },
+    Key {
+        name: "log-level",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "LEVEL",
+        example: "info",
+        help: "off, error, warn, info, debug or trace; finer as in `info,afterglow::frontend=debug`",
+        live: true,
+        set: |c, v| put(&mut c.log_level, v),
+        get: |c| one(&c.log_level),
+    },
+    Key {
+        name: "log-format",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "text|json",
+        example: "json",
+        help: "How log lines are written, to standard error",
+        live: false,
+        set: |c, v| put(&mut c.log_format, v),
+        get: |c| one(c.log_format),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn every_example_is_accepted_and_printed_as_given() {
+        for key in KEYS {
+            let mut config = Config::default();
+            let example = vec![key.example.to_string()];
+            (key.set)(&mut config, &example)
+                .unwrap_or_else(|refused| panic!("{}: {}", key.name, refused.why));
+            assert_eq!((key.get)(&config), example, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn every_default_is_read_back() {
+        for key in KEYS {
+            let defaults = (key.get)(&Config::default());
+            if !defaults.is_empty() {
+                let mut config = Config::default();
+                (key.set)(&mut config, &defaults)
+                    .unwrap_or_else(|refused| panic!("{}: {}", key.name, refused.why));
+                assert_eq!(config, Config::default(), "{}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn near_names_are_recognised_and_far_ones_are_not() {
+        for (wrong, meant) in [
+            ("flash_size", Some("flash-size")),
+            ("Memory", Some("memory")),
+            ("table-polices", Some("table-policy")),
+            ("bakcend", Some("backend")),
+            ("log", None),
+            ("listen", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(wrong), meant, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_environment_variable_follows_from_the_name() {
+        assert_eq!(find("flash-size").unwrap().variable(), "AFTERGLOW_FLASH_SIZE");
+    }
+}

@@ -1,0 +1,419 @@
+//! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first reactor, with a
+//! connection of its own.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::freshness::gate::Millis;
+use afterglow_cql::freshness::lease::{
+    Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
+    Request, create_keyspace, release_cql, settled_cql,
+};
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_cql::plan::SchemaView;
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::super::{Backend, Cluster, Fetched, FrontEnd};
+use super::instance::{Instance, NewClaim};
+use super::router::Shared;
+use super::serial::setting_of;
+use super::setup::Times;
+use crate::config::LivePolicies;
+use crate::metrics::{BackendMetrics, LeaseState};
+
+/// Pause before asking again for a lease that is not to be had.
+const RETRY: Duration = Duration::from_secs(1);
+/// Pause between attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(500);
+/// How often it looks around.
+const TICK: Duration = Duration::from_millis(50);
+/// How often a sign of life is written.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long one transaction may take; after that it counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Replicas of the lease row, where there are as many nodes.
+const REPLICAS: usize = 3;
+
+/// The keeper's state.
+pub(super) struct Keeper {
+    front_end: Arc<FrontEnd>,
+    shared: Arc<Shared>,
+    policies: Arc<LivePolicies>,
+    instance: Instance,
+    lease: Lease,
+    connection: Option<Rc<Backend>>,
+    backend_metrics: Arc<BackendMetrics>,
+    /// The keyspace and the table are there.
+    prepared: bool,
+    paxos: Learned,
+    /// Generation of the policies that the claim was made under.
+    generation: u64,
+    /// Since the claim was checked against the cluster that answers.
+    cluster_checked: bool,
+    alive_noted: Millis,
+    /// No attempt to connect before this.
+    connect_at: Millis,
+    /// Why a new claim is due that could not be written yet.
+    owed: Option<NewClaim>,
+    holder: Option<Uuid>,
+}
+
+/// What the database has told of its lightweight transactions.
+#[derive(PartialEq, Eq)]
+enum Learned {
+    Nothing,
+    Refused,
+    Told,
+}
+
+/// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours is in flight.
+pub(super) type Stop = oneshot::Sender<StopRequest>;
+/// Whether to give the lease back, and whom to tell when that is done.
+pub(super) type StopRequest = (bool, std::sync::mpsc::SyncSender<()>);
+
+impl Keeper {
+    pub(super) fn new(
+        front_end: Arc<FrontEnd>,
+        shared: Arc<Shared>,
+        (policies, generation): (Arc<LivePolicies>, u64),
+        instance: Instance,
+        times: Times,
+    ) -> Keeper {
+        let config = LeaseConfig {
+            me: instance.id(),
+            ttl_seconds: times.lease.as_secs() as u32,
+            margin: times.margin.as_millis() as Millis,
+            retry: RETRY.as_millis() as Millis,
+        };
+        Keeper {
+            lease: Lease::new(config, instance.epochs()),
+            backend_metrics: front_end.config.metrics.backend(),
+            generation,
+            front_end,
+            shared,
+            policies,
+            instance,
+            connection: None,
+            prepared: false,
+            paxos: Learned::Nothing,
+            cluster_checked: false,
+            alive_noted: 0,
+            connect_at: 0,
+            owed: None,
+            holder: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<StopRequest>) {
+        loop {
+            if let Some(asked) = (&mut stop).now_or_never() {
+                let Ok((release, done)) = asked else { return };
+                self.end(release).await;
+                // Who asked has given up waiting if this fails.
+                let _ = done.send(());
+                return;
+            }
+            self.tick().await;
+            compio::time::sleep(TICK).await;
+        }
+    }
+
+    async fn tick(&mut self) {
+        let now = self.now();
+        self.shared.cache.settle_due();
+        if now.saturating_sub(self.alive_noted) >= HEARTBEAT.as_millis() as Millis {
+            self.alive_noted = now;
+            let noted = self.instance.note_alive(now);
+            self.warn("a sign of life", noted);
+        }
+        self.follow_policies();
+        if let Some(why) = self.owed.clone() {
+            self.renew_claim(why);
+        }
+        if self.policies.current().1.any_exclusive() {
+            self.keep_lease().await;
+        } else {
+            self.shared.settled.store(true, Ordering::Release);
+            self.front_end.config.metrics.lease.set(LeaseState::NotNeeded);
+        }
+    }
+
+    fn now(&self) -> Millis {
+        self.shared.cache.clock().now()
+    }
+
+    /// Under other policies others may write what only we could write before, and back again.
+    fn follow_policies(&mut self) {
+        let (generation, policies) = self.policies.current();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.instance.set_policies(&policies_text(&policies));
+        self.renew_claim(NewClaim::PoliciesChanged);
+    }
+
+    fn renew_claim(&mut self, why: NewClaim) {
+        self.shared.cache.set_claim(None);
+        let renewed = self.instance.renew_claim();
+        match renewed {
+            Ok(_) => {
+                self.owed = None;
+                tracing::info!(%why, "rows cached under `exclusive` so far are not served any more");
+                if self.lease.epoch().is_some() {
+                    self.believe();
+                }
+            }
+            Err(error) => {
+                if self.owed.replace(why).is_none() {
+                    tracing::error!(%error, "the instance file cannot be written: `exclusive` tables pass through until it can");
+                }
+            }
+        }
+    }
+
+    fn believe(&self) {
+        // The claim on disk is the one that a restart would believe; while it is an older one there is none.
+        if self.owed.is_some() {
+            return;
+        }
+        self.shared.cache.set_claim(Some((self.instance.claim(), self.generation)));
+    }
+
+    async fn keep_lease(&mut self) {
+        for _ in 0..4 {
+            let Next::Send(request) = self.lease.next(self.now()) else { return };
+            // Without a connection nothing was asked: the next look is soon, so that a start does not wait.
+            let Some(backend) = self.connect().await else { return };
+            let sent_at = self.now();
+            let answer = self.ask(&backend, request).await.unwrap_or(Answer::Failed);
+            if answer == Answer::Failed {
+                self.connection = None;
+            }
+            let change = self.lease.answered(request, sent_at, answer, self.now());
+            if let Change::Acquired { before: Before::Another(epoch), .. } = change {
+                // Before any row can be filled under the lease.
+                self.take_over(&backend, epoch).await;
+            }
+            self.note(request, answer, change);
+            if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
+            {
+                self.shared.settled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn note(&mut self, request: Request, answer: Answer, change: Change) {
+        let metrics = self.front_end.config.metrics.clone();
+        match change {
+            Change::Nothing => {
+                if matches!((request, answer), (Request::Renew { .. }, Answer::Applied(true))) {
+                    metrics.lease.renewed.inc();
+                    self.shared.cache.lease().extend(self.lease.until());
+                }
+            }
+            Change::Acquired { epoch, before } => self.acquired(epoch, before),
+            Change::HeldByOther(holder) => {
+                metrics.lease.set(LeaseState::HeldByOther);
+                if self.holder.replace(holder) != Some(holder) {
+                    tracing::warn!(%holder, "another instance holds the lease: `exclusive` tables pass through");
+                }
+            }
+            Change::Lost => {
+                metrics.lease.lost.inc();
+                self.shared.cache.lease().end();
+                tracing::warn!("the lease was lost: `exclusive` tables pass through");
+            }
+        }
+        if self.lease.epoch().is_none() && change == Change::Nothing && self.holder.is_none() {
+            metrics.lease.set(LeaseState::Waiting);
+        }
+    }
+
+    /// Another instance held the lease, at `epoch`: unless it said that there is none, a write that it acknowledged at ONE may be
+    /// anywhere. What is filled lives for a short time then.
+    async fn take_over(&self, backend: &Backend, epoch: i64) {
+        let read = query(backend, READ_SETTLED, Consistency::Quorum).await;
+        let settled = read.and_then(|read| {
+            let settled = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
+            Some(i64::from_be_bytes(settled))
+        });
+        if settled != Some(epoch) {
+            tracing::warn!(
+                "the instance that held the lease before did not say that its writes were settled: what `exclusive` tables are read for lives a minute at most for `unknown-outcome-hold`"
+            );
+            self.shared.cache.take_over();
+        }
+    }
+
+    fn acquired(&mut self, epoch: i64, before: Before) {
+        self.holder = None;
+        self.shared.cache.set_claim(None);
+        let epochs = KnownEpochs { held: epoch, asked: epoch };
+        let is_first = self.instance.epochs().held == 0;
+        if before == Before::Us {
+            let noted = self.instance.note_epochs(epochs);
+            self.warn("the lease's epoch", noted);
+            self.believe();
+        } else {
+            self.instance.set_epochs(epochs);
+            let why = if is_first { NewClaim::FirstLease } else { NewClaim::LeaseChangedHands };
+            self.renew_claim(why);
+        }
+        self.shared.cache.lease().extend(self.lease.until());
+        let lease = &self.front_end.config.metrics.lease;
+        lease.acquired.inc();
+        lease.set(LeaseState::Held);
+        tracing::info!(epoch, ?before, "the lease is ours: `exclusive` tables are cached");
+    }
+
+    /// Runs one transaction of the lease.
+    async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
+        if let Some(epochs) = self.lease.to_note(request) {
+            self.instance.note_epochs(epochs).ok()?;
+        }
+        let text = request.cql(self.lease.config());
+        let fetched = query(backend, &text, Consistency::Quorum).await?;
+        let mut rows = fetched.rows();
+        if request != Request::Read {
+            let applied = rows.next()?.bytes("[applied]").map(|bytes| bytes == [1])?;
+            return Some(Answer::Applied(applied));
+        }
+        let uuid = |bytes: Option<&[u8]>| bytes.and_then(|bytes| Uuid::from_slice(bytes).ok());
+        Some(Answer::Row(match rows.next() {
+            None => None,
+            Some(row) => Some(LeaseRow {
+                owner: uuid(row.bytes("owner")),
+                epoch: row.bytes("epoch").and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)?,
+                last_owner: uuid(row.bytes("last_owner")),
+            }),
+        }))
+    }
+
+    /// The connection, with the lease's table behind it.
+    async fn connect(&mut self) -> Option<Rc<Backend>> {
+        let Cluster::Known { version, guarded: false, .. } = self.front_end.cluster() else { return None };
+        if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
+            if self.now() < self.connect_at {
+                return None;
+            }
+            self.connect_at = self.now() + RECONNECT.as_millis() as Millis;
+            let made = self.front_end.connect_own(version, None, &self.backend_metrics).await;
+            self.connection = made.ok().map(|(backend, _)| backend);
+        }
+        let backend = self.connection.clone()?;
+        let data_center = self.shared.data_center.read().clone();
+        if data_center.is_some_and(|data_center| self.instance.set_data_center(&data_center)) {
+            self.shared.cache.moved();
+        }
+        if !self.cluster_checked {
+            let name = self.shared.cluster.read().clone()?;
+            if self.instance.set_cluster(&name) {
+                self.renew_claim(NewClaim::OtherCluster);
+            }
+            self.cluster_checked = true;
+        }
+        if !self.prepared {
+            self.prepare(&backend).await?;
+        }
+        if self.paxos != Learned::Told {
+            self.learn_of_paxos(&backend).await;
+        }
+        Some(backend)
+    }
+
+    /// Makes the lease's table where the schema does not have it.
+    async fn prepare(&mut self, backend: &Backend) -> Option<()> {
+        if self.front_end.schema.current().table("afterglow", "lease").is_none() {
+            let local = query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
+            let dc = local.rows().next()?.text("data_center")?;
+            let peers = query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
+            let neighbours = peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
+            execute(backend, &create_keyspace(&dc, REPLICAS.min(neighbours + 1))).await?;
+            execute(backend, CREATE_TABLE).await?;
+        }
+        self.prepared = true;
+        Some(())
+    }
+
+    /// How this database runs lightweight transactions, as far as it tells: older ones do not.
+    async fn learn_of_paxos(&mut self, backend: &Backend) {
+        let setting = async |name: &str| {
+            let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
+            setting_of(&call(backend, &text, Consistency::One).await?)
+        };
+        let (variant, purging) = (setting("paxos_variant").await, setting("paxos_state_purging").await);
+        if let (Some(variant), Some(purging)) = (variant, purging) {
+            self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
+            self.paxos = Learned::Told;
+        } else if self.paxos != Learned::Refused {
+            tracing::warn!(
+                "system_views.settings cannot be read (grant SELECT on it): lightweight transactions of unknown outcome keep their partitions uncached until the replicas have forgotten them"
+            );
+            self.paxos = Learned::Refused;
+        }
+    }
+
+    async fn end(&mut self, release: bool) {
+        self.shared.cache.lease().end();
+        let now = self.now();
+        let noted = self.instance.note_alive(now);
+        self.warn("a sign of life", noted);
+        if let (true, Some(epoch), Some(backend)) = (release, self.lease.epoch(), self.connection.clone()) {
+            if self.shared.cache.is_settled() {
+                // If it fails, who comes next is the more careful.
+                let _ = execute_at(&backend, &settled_cql(epoch), Consistency::Quorum).await;
+            }
+            // If it fails the lease runs out by itself.
+            let _ = query(&backend, &release_cql(self.lease.config(), epoch), Consistency::Quorum).await;
+        }
+        if let Some(backend) = self.connection.take() {
+            backend.close();
+        }
+    }
+
+    fn warn(&self, what: &str, result: io::Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "{what} could not be written to the instance file");
+        }
+    }
+}
+
+/// The policies as text that differs whenever they do.
+pub(super) fn policies_text(policies: &crate::config::TablePolicies) -> String {
+    let rules: Vec<String> = policies.rules.iter().map(ToString::to_string).collect();
+    rules.join("\n")
+}
+
+async fn call(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Option<afterglow_cql::frame::Envelope> {
+    let mut params = QueryParams::new(consistency);
+    params.serial_consistency = Some(Consistency::Serial);
+    let mut body = Vec::new();
+    Query { text, params }.encode(backend.version(), &mut body);
+    let answer = compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
+    answer.ok()?.ok()
+}
+
+/// Rows, or nothing for whatever else happens.
+async fn query(backend: &Backend, text: &str, consistency: Consistency) -> Option<Fetched> {
+    Fetched::new(&call(backend, text, consistency).await?)
+}
+
+async fn execute(backend: &Backend, text: &str) -> Option<()> {
+    execute_at(backend, text, Consistency::One).await
+}
+
+async fn execute_at(backend: &Backend, text: &str, consistency: Consistency) -> Option<()> {
+    let answer = call(backend, text, consistency).await?;
+    (answer.header.opcode == Opcode::Result).then_some(())
+}

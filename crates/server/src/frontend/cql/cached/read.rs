@@ -1,0 +1,521 @@
+//! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::freshness::gate::{Join, Ticket};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
+use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
+use afterglow_cql::row::Filled;
+use afterglow_engine::{FlashRead, Hit, Lookup};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::super::{
+    Asked, Client, Kept, Later, May, Prepared, Request, dispatch, error_code, parsed, result_kind,
+};
+use super::answer::{Metadata, answer};
+use super::fill::{Ask, FillFailure};
+use super::router::{Shared, bound, metrics};
+use super::{Fill, Licence, Row, Waiter};
+use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
+use crate::reactor::read_flash;
+
+/// At what level rows are read for the cache. They answer reads of which [`Index::answers`](super::tables::Index::answers) says so.
+const FILL_AT: Consistency = Consistency::LocalQuorum;
+
+/// How often a fill looks whether the nodes that it asked are silent.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Nodes that a fill asks at most.
+const MOST_ASKED: usize = 3;
+
+/// Takes a read whose plan is [`Plan::CachedRead`].
+pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+    let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
+    let terms = match terms(shared, &request, read) {
+        Ok(terms) => terms,
+        Err(Unfit::Pass(reason)) => {
+            metrics(&request).passes.inc(reason);
+            request.pass(Path::Pass);
+            return None;
+        }
+        Err(Unfit::Unconfirmed(prepared)) => {
+            metrics(&request).passes.inc(PassReason::SchemaUnknown);
+            return Some(Box::pin(confirm(request, prepared, plan)));
+        }
+        Err(Unfit::Outdated(prepared, now)) => {
+            metrics(&request).passes.inc(PassReason::Option);
+            if shared.cache.licence(&read.table).is_ok() {
+                return outdated(request, prepared, now);
+            }
+            request.pass(Path::Pass);
+            return None;
+        }
+    };
+    let looked_up = shared.cache.look_up(&terms.key);
+    if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
+        metrics(&request).passes.inc(PassReason::Authentication);
+        return Some(Box::pin(ask(request, plan)));
+    }
+    let found = match looked_up {
+        Lookup::Hit(hit) => Found::of(shared, &hit, &terms, read),
+        Lookup::Miss(reason) => Found::Missing(reason.into()),
+        Lookup::Flash(flash) => {
+            let pending = Pending { shared: shared.clone(), request, plan, terms };
+            return Some(Box::pin(pending.read_and_reply(flash)));
+        }
+    };
+    let pending = match found {
+        Found::Row(row, tier) => {
+            let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
+                let pending = Pending { shared: shared.clone(), request, plan, terms };
+                return Some(Box::pin(pending.hit(row, tier)));
+            };
+            metrics(&request).hits.inc(tier);
+            answer(request.into_responder(), read, &terms.key, &row, metadata.view(), path_of(tier));
+            return None;
+        }
+        Found::Missing(reason) => {
+            metrics(&request).misses.inc(reason);
+            Pending { shared: shared.clone(), request, plan, terms }
+        }
+    };
+    Some(Box::pin(pending.missed()))
+}
+
+/// Why the cache has no part in a read.
+enum Unfit {
+    Pass(PassReason),
+    /// The server has not been seen to take the statement for prepared since the schema changed.
+    Unconfirmed(Arc<Prepared>),
+    /// The client says that it knows other columns of it than these, whose id is given.
+    Outdated(Arc<Prepared>, Bytes),
+}
+
+impl From<PassReason> for Unfit {
+    fn from(reason: PassReason) -> Unfit {
+        Unfit::Pass(reason)
+    }
+}
+
+/// All that matters of a read request besides its plan.
+struct Terms {
+    key: RowKey,
+    licence: Licence,
+    /// Generation of the schema that the plan was made for, or an older one.
+    generation: u64,
+    metadata: Wanted,
+}
+
+/// The metadata that the client wants.
+enum Wanted {
+    Skipped,
+    Whole(Bytes),
+    /// Of a statement that came as text: made from the types that the fill statement's preparation told.
+    ByFillStatement {
+        generation: u64,
+    },
+}
+
+enum Ready {
+    Skipped,
+    Whole(Bytes),
+}
+
+impl Ready {
+    fn view(&self) -> Metadata<'_> {
+        match self {
+            Ready::Skipped => Metadata::Skipped,
+            Ready::Whole(bytes) => Metadata::Whole(bytes),
+        }
+    }
+}
+
+impl Wanted {
+    fn ready(&self, shared: &Shared, read: &ReadPlan, version: Version) -> Option<Ready> {
+        match self {
+            Wanted::Skipped => Some(Ready::Skipped),
+            Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
+            Wanted::ByFillStatement { generation } => {
+                let statement = shared.statements.ready(read, version, *generation)?;
+                Some(Ready::Whole(statement.metadata(version, &read.projection, &read.names).into()))
+            }
+        }
+    }
+}
+
+fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
+    let generation = request.client().here.schema().generation;
+    let (extras, message) = request.message().map_err(|_| PassReason::NotUnderstood)?;
+    if request.header.flags.contains(Flags::TRACING) {
+        return Err(PassReason::Tracing.into());
+    }
+    if !extras.is_plain() {
+        return Err(PassReason::Payload.into());
+    }
+    let (params, metadata) = match (&message, &request.asked) {
+        (Message::Query(query), _) => {
+            let skip = query.params.skip_metadata;
+            (query.params, if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } })
+        }
+        (Message::Execute(execute), Asked::Execute(prepared, _)) => {
+            let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
+            // A client that was told of other columns by an answer, not by PREPARE, says nothing about those that are known here.
+            match (execute.result_metadata_id, &known.metadata_id) {
+                (Some(theirs), Some(ours)) if theirs != ours => {
+                    return Err(Unfit::Outdated(prepared.clone(), ours.clone()));
+                }
+                (theirs, ours) if theirs != ours.as_deref() => return Err(PassReason::Option.into()),
+                _ => {}
+            }
+            if !prepared.is_confirmed(request.header.version, generation) || known.names != read.names {
+                return Err(Unfit::Unconfirmed(prepared.clone()));
+            }
+            let skip = execute.params.skip_metadata;
+            (execute.params, if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) })
+        }
+        _ => return Err(PassReason::NotUnderstood.into()),
+    };
+    fits(&params, read)?;
+    if !answers(shared, request, read, params.consistency) {
+        return Err(PassReason::Consistency.into());
+    }
+    let licence = shared.cache.licence(&read.table)?;
+    let mut key = RowKey::new();
+    read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
+    Ok(Terms { key, licence, generation, metadata })
+}
+
+/// Whether a row read at [`FILL_AT`] is what the database would answer at this level.
+fn answers(shared: &Shared, request: &Request, read: &ReadPlan, consistency: Consistency) -> bool {
+    if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
+        return true; // without a look at the schema
+    }
+    let newest = shared.newest.of(&request.client().here.front_end.schema);
+    newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
+}
+
+/// Whether a stored row answers a request with these parameters as the database would.
+fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), PassReason> {
+    // With a page size of 1 the database says that there may be more.
+    if params.paging_state.is_some() || params.page_size.is_some_and(|size| size <= 1) {
+        return Err(PassReason::Paging);
+    }
+    if params.now_in_seconds.is_some() {
+        return Err(PassReason::Option);
+    }
+    // Too many or too few values are the database's to refuse.
+    if params.values.len() != read.key.markers() {
+        return Err(PassReason::Option);
+    }
+    Ok(())
+}
+
+enum Found {
+    Row(Row, Tier),
+    Missing(MissReason),
+}
+
+impl Found {
+    fn of(shared: &Shared, hit: &Hit, terms: &Terms, read: &ReadPlan) -> Found {
+        match shared.cache.accept(hit, terms.licence, read.fingerprint) {
+            Ok(row) => Found::Row(row, hit.tier.into()),
+            Err(reason) => Found::Missing(reason),
+        }
+    }
+}
+
+fn path_of(tier: Tier) -> Path {
+    match tier {
+        Tier::Flash => Path::Flash,
+        _ => Path::Dram,
+    }
+}
+
+/// A read that could not be answered at once.
+struct Pending {
+    shared: Arc<Shared>,
+    request: Request,
+    plan: Arc<Plan>,
+    terms: Terms,
+}
+
+impl Pending {
+    fn read(&self) -> &ReadPlan {
+        match &*self.plan {
+            Plan::CachedRead(read) => read,
+            _ => unreachable!("a read is pending only under a plan to read"),
+        }
+    }
+
+    /// What is rare and large waits in boxes of its own, so that the memory of every read stays of a size that is cheap to come by.
+    async fn read_and_reply(self, mut flash: FlashRead) {
+        let found = loop {
+            let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
+                break Found::Missing(MissReason::Device);
+            };
+            let bytes = read_flash(device, flash.offset(), flash.len()).await;
+            match flash.finish(bytes) {
+                Lookup::Hit(hit) => break Found::of(&self.shared, &hit, &self.terms, self.read()),
+                Lookup::Miss(reason) => break Found::Missing(reason.into()),
+                Lookup::Flash(again) => flash = again,
+            }
+        };
+        match found {
+            Found::Row(row, tier) => self.hit(row, tier).await,
+            Found::Missing(reason) => {
+                metrics(&self.request).misses.inc(reason);
+                Box::pin(self.missed()).await;
+            }
+        }
+    }
+
+    async fn hit(self, row: Row, tier: Tier) {
+        metrics(&self.request).hits.inc(tier);
+        self.reply(row, path_of(tier)).await;
+    }
+
+    /// Answers with the row; by the database where the metadata that the client wants cannot be had.
+    async fn reply(self, row: Row, path: Path) {
+        let Some(metadata) = self.metadata().await else {
+            return self.request.pass(path);
+        };
+        let Plan::CachedRead(read) = &*self.plan else { return };
+        answer(self.request.into_responder(), read, &self.terms.key, &row, metadata.view(), path);
+    }
+
+    async fn metadata(&self) -> Option<Ready> {
+        let version = self.request.header.version;
+        if let Some(ready) = self.terms.metadata.ready(&self.shared, self.read(), version) {
+            return Some(ready);
+        }
+        Box::pin(self.fetch_metadata(version)).await
+    }
+
+    async fn fetch_metadata(&self, version: Version) -> Option<Ready> {
+        let backend = self.request.connection().await.ok()?;
+        self.shared.statements.get(&backend, self.read(), self.terms.generation).await.ok()?;
+        self.terms.metadata.ready(&self.shared, self.read(), version)
+    }
+
+    async fn missed(self) {
+        let (joined, hears) = self.shared.cache.join(&self.read().table, &self.terms.key, self.terms.licence);
+        match joined {
+            Join::Lead(ticket) => self.lead(ticket).await,
+            Join::Wait => {
+                metrics(&self.request).misses.inc(MissReason::Coalesced);
+                let row = match hears {
+                    Some(hears) => hears.await.ok().flatten(),
+                    None => None,
+                };
+                // Who leads may have planned for an older shape of the table than this request.
+                let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
+                match row {
+                    // The row was read with another client's rights.
+                    Some(row) if is_allowed(&self.request, self.read()) => self.reply(row, Path::Miss).await,
+                    Some(_) => ask(self.request, self.plan).await,
+                    None => self.request.pass(Path::Miss),
+                }
+            }
+            Join::Bypass(reason) => {
+                metrics(&self.request).misses.inc(reason.into());
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+
+    async fn lead(self, ticket: Ticket<Waiter>) {
+        let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
+        let filled = self.fill(asked_at.unix).await;
+        let fills = &metrics(&self.request).fills;
+        match filled {
+            Ok(filled) => {
+                let read = self.read();
+                allow(&self.request, read, asked);
+                let fill =
+                    Fill { plan: read, key: &self.terms.key, filled, licence: self.terms.licence, asked_at };
+                let (row, outcome) = self.shared.cache.install(fill, ticket);
+                fills.inc(outcome);
+                match row {
+                    Some(row) => self.reply(row, Path::Miss).await,
+                    None => self.request.pass(Path::Miss),
+                }
+            }
+            // Whatever the database had against the fill, its answer to the client's own request is what counts.
+            Err(failure) => {
+                fills.inc(match failure {
+                    FillFailure::Failed => FillOutcome::Failed,
+                    FillFailure::Uncacheable => FillOutcome::Uncacheable,
+                    FillFailure::Late => FillOutcome::Late,
+                });
+                drop(ticket);
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Reads the whole row, of another node too if the first is silent, and not for longer than anybody waits for it: an answer
+    /// that comes later is dropped with its ticket.
+    async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let filled = compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
+        filled.unwrap_or(Err(FillFailure::Late))
+    }
+
+    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was taken.
+    async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
+        // A quorum of another data centre may lack what was acknowledged in ours.
+        if !self.request.client().here.is_near(&first) {
+            return Err(FillFailure::Failed);
+        }
+        let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
+        reads.push(self.fill_from(first, asked_at));
+        loop {
+            match compio::time::timeout(PATIENCE, reads.next()).await {
+                Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
+                Ok(Some(filled)) => return filled,
+                Ok(None) => return Err(FillFailure::Failed),
+                // A node that answers others is at work, and would be no faster for being asked elsewhere.
+                Err(_) if asked.len() < MOST_ASKED && asked.iter().all(|backend| backend.is_silent()) => {}
+                Err(_) => continue,
+            }
+            if let Some(another) = self.request.connection_beside(&asked) {
+                asked.push(Rc::clone(&another));
+                reads.push(self.fill_from(another, asked_at));
+            }
+        }
+    }
+
+    async fn fill_from(&self, backend: Kept, asked_at: u32) -> Result<Filled, FillFailure> {
+        let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
+        self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
+    }
+}
+
+/// Whether the database has said, not long ago, that this client's user may read the table. Where the database does not ask who clients
+/// are, everybody may.
+fn may_answer(request: &Request, read: &ReadPlan) -> bool {
+    let client = request.client();
+    match &*client.user.borrow() {
+        Some(user) => client.here.permits.may(user.id, read.table.id, Instant::now()) == May::Answer,
+        None => is_anonymous_allowed(client),
+    }
+}
+
+/// As [`may_answer`], without taking it upon this request to ask the database again.
+fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
+    let client = request.client();
+    match &*client.user.borrow() {
+        Some(user) => client.here.permits.has(user.id, read.table.id, Instant::now()),
+        None => is_anonymous_allowed(client),
+    }
+}
+
+/// Of a client with a connection of its own nobody can say who it is, nor of one that came before the database began to ask.
+fn is_anonymous_allowed(client: &Client) -> bool {
+    client.dedicated.borrow().is_none() && !client.here.front_end.cluster().asks_who()
+}
+
+/// The database, asked at `asked`, let the client's user read the table.
+fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
+    let client = request.client();
+    if let Some(user) = &*client.user.borrow() {
+        client.here.permits.allow(user.id, read.table.id, asked);
+    }
+}
+
+/// Has the database answer a read, and so decide whether its user may read the table.
+async fn ask(mut request: Request, plan: Arc<Plan>) {
+    let Plan::CachedRead(read) = &*plan else { return request.pass(Path::Pass) };
+    let asked = Instant::now();
+    match request.call().await {
+        Ok(answer) => {
+            if result_kind(&answer) == Some(ResultKind::Rows) {
+                allow(&request, read, asked);
+            } else if let (Some(ErrorCode::Unauthorized), Some(user)) =
+                (error_code(&answer), &*request.client().user.borrow())
+            {
+                request.client().here.permits.deny(user.id, read.table.id);
+            }
+            request.relay(answer, Path::Pass).await;
+        }
+        Err(error) => request.fail(&error),
+    }
+}
+
+/// Whether an answer has rows in the columns that clients know by `metadata`, as far as it says: it may leave them out.
+fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
+    match parsed(answer) {
+        Some(Response::Result(ResultBody::Rows(Rows { metadata: now, .. }))) => {
+            let left_out = now.flags.contains(MetadataFlags::NO_METADATA);
+            now.new_metadata_id.is_none() && (left_out || now.raw == metadata)
+        }
+        _ => false,
+    }
+}
+
+/// An EXECUTE (v5) of a client that knows other columns than those of the id `now`. The server tells it that id with its
+/// answer. A client that goes on with the old one would never have a hit: it has to prepare again, once.
+fn outdated(request: Request, prepared: Arc<Prepared>, now: Bytes) -> Option<Later> {
+    let client = request.client().clone();
+    if client.outdated.borrow_mut().must_prepare(&prepared.id, &now, Instant::now()) {
+        dispatch::unprepared(request.into_responder(), &prepared.id);
+        return None;
+    }
+    Some(Box::pin(async move {
+        let mut request = request;
+        match request.call().await {
+            Ok(answer) => {
+                if told_by(&answer).is_some_and(|id| id == now) {
+                    client.outdated.borrow_mut().told(&prepared.id, &now, Instant::now());
+                }
+                request.relay(answer, Path::Pass).await;
+            }
+            Err(error) => request.fail(&error),
+        }
+    }))
+}
+
+/// The id of new columns that an answer tells (v5).
+fn told_by(answer: &Envelope) -> Option<&[u8]> {
+    match parsed(answer)? {
+        Response::Result(ResultBody::Rows(Rows { metadata, .. })) => metadata.new_metadata_id,
+        _ => None,
+    }
+}
+
+/// Passes an EXECUTE on and looks whether the server takes the statement for prepared, and for the columns that are known of it. If they are
+/// others, it was prepared again past us: then so do we.
+async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
+    let version = request.header.version;
+    let generation = request.client().here.schema().generation;
+    request.ask_for_metadata();
+    match request.call().await {
+        Ok(answer) => {
+            // The call may have prepared it again.
+            let prepared = request.client().here.front_end.prepared.get(&prepared.id).unwrap_or(prepared);
+            let known = prepared.answer(version);
+            let is_known = known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
+            let fits =
+                matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
+            if is_known && fits {
+                prepared.confirm(version, generation);
+            } else if !is_known
+                && answer.header.opcode == Opcode::Result
+                && prepared.may_renew(generation)
+                && let Ok(backend) = request.connection().await
+            {
+                request.prepare_again(&backend, &prepared).await;
+            }
+            request.relay(answer, Path::Pass).await;
+        }
+        Err(error) => request.fail(&error),
+    }
+}

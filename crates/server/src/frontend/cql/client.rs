@@ -1,0 +1,285 @@
+//! What is known of one client's connection, and how its requests are answered.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::error::{ErrorCode, ProtocolError};
+use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
+use afterglow_cql::message::Consistency;
+use afterglow_cql::negotiate::Stage;
+use afterglow_cql::response::{ErrorBody, ErrorDetail};
+
+use super::backend::{Backend, CallError};
+use super::budget::Share;
+use super::here::Here;
+use super::login::User;
+use super::outbox::Outbox;
+use super::outdated::Outdated;
+use super::pool::Who;
+use crate::metrics::Path;
+
+/// A client may have so many unread bytes waiting before nothing more is read from it.
+const PAUSE_READING: usize = 1024 * 1024;
+/// A client may have so many requests under way before nothing more is read from it.
+const MAX_IN_FLIGHT: usize = 1024;
+/// Bytes of requests that a client may have under way before nothing more is read from it. One longer than that gets through.
+const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
+/// So often a request is in memory: as it came, and on its way to the database.
+const COPIES: usize = 2;
+/// How often it is looked whether other clients have given memory back.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// One client's connection; lives on one reactor.
+pub struct Client {
+    /// What is on its way to the client.
+    pub out: Outbox,
+    /// Number of the connection on its reactor.
+    pub id: u64,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What is shared on this reactor.
+    pub here: Rc<Here>,
+    /// How far the handshake got.
+    pub stage: Cell<Stage>,
+    /// The keyspace set with USE.
+    pub keyspace: RefCell<Option<Rc<str>>>,
+    /// Whether it registered for schema events.
+    pub wants_schema: Cell<bool>,
+    /// Its version, once it has started; events are sent in it.
+    pub version: Cell<Option<Version>>,
+    /// Who it is to the database, once the database has said so.
+    pub user: RefCell<Option<Arc<User>>>,
+    /// Its own connection to the database, where that asks in a way that cannot be repeated for connections that clients share.
+    pub dedicated: RefCell<Option<Rc<Backend>>>,
+    /// Statements of which it was told new columns.
+    pub outdated: RefCell<Outdated>,
+    in_flight: Cell<usize>,
+    bytes_in_flight: Cell<usize>,
+    /// Length of a large request that has been admitted and is not whole yet.
+    receiving: Cell<usize>,
+    /// What all that takes, of what all clients may take.
+    share: Share,
+}
+
+impl Client {
+    /// A connection that has not said anything yet.
+    pub fn new(here: Rc<Here>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
+        let share = here.front_end.budget.share();
+        Self {
+            out,
+            id,
+            peer,
+            here,
+            stage: Cell::new(Stage::Initial),
+            keyspace: RefCell::default(),
+            wants_schema: Cell::default(),
+            version: Cell::default(),
+            user: RefCell::default(),
+            dedicated: RefCell::default(),
+            outdated: RefCell::default(),
+            in_flight: Cell::default(),
+            bytes_in_flight: Cell::default(),
+            receiving: Cell::default(),
+            share,
+        }
+    }
+
+    /// The keyspace set with USE.
+    pub fn keyspace(&self) -> Option<Rc<str>> {
+        self.keyspace.borrow().clone()
+    }
+
+    /// Whose connections to the database its requests travel on, in the keyspace that it is in now.
+    pub fn who(&self, version: Version) -> Who {
+        Who { user: self.user.borrow().clone(), version, keyspace: self.keyspace() }
+    }
+
+    /// Requests without an answer.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Waits until the client may ask more: it reads its answers, and not too many requests are under way.
+    pub async fn wait_for_room(&self) {
+        let in_flight = || (self.in_flight.get(), self.bytes_in_flight.get());
+        loop {
+            self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
+            if self.out.is_closed() || self.share.may_grow() {
+                return;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits a while until there is room for a request that takes so much. False when there is none.
+    pub async fn admit(&self, takes: usize, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        while !self.share.try_set(self.holds() + COPIES * takes) {
+            if Instant::now() >= deadline || self.out.is_closed() {
+                self.share.budget().refused.inc();
+                return false;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.receiving.set(takes);
+        true
+    }
+
+    /// What was admitted last is whole, or given up.
+    pub fn received(&self) {
+        if self.receiving.replace(0) > 0 {
+            self.account();
+        }
+    }
+
+    /// A large request that has been admitted comes too slowly: the connection ends.
+    pub fn too_slow(&self) {
+        tracing::warn!(peer = %self.peer, "a client that sends a large request too slowly is cut off");
+        self.share.budget().slow.inc();
+        self.out.abort();
+    }
+
+    fn holds(&self) -> usize {
+        COPIES * (self.receiving.get() + self.bytes_in_flight.get()) + self.out.queued()
+    }
+
+    /// Has what it holds counted; to be called when that has changed.
+    pub fn account(&self) {
+        self.share.set(self.holds());
+    }
+
+    /// Waits until every request has its answer.
+    pub async fn wait_for_answers(&self) {
+        self.wait_until_in_flight(0).await;
+    }
+
+    /// Waits until no more than so many requests are without an answer.
+    pub async fn wait_until_in_flight(&self, at_most: usize) {
+        self.out.wait_until(|out| out.is_closed() || self.in_flight.get() <= at_most).await;
+    }
+}
+
+fn may_ask_more(unread: usize, (requests, bytes): (usize, usize)) -> bool {
+    unread < PAUSE_READING && requests < MAX_IN_FLIGHT && bytes < MAX_BYTES_IN_FLIGHT
+}
+
+/// The duty to answer one request, exactly once: a responder that is dropped answers with an error, so that no client
+/// ever waits for something that was forgotten.
+pub struct Responder {
+    client: Rc<Client>,
+    version: Version,
+    stream: i16,
+    received: Instant,
+    /// Length of the request's body.
+    bytes: usize,
+    answered: bool,
+}
+
+impl Responder {
+    /// For that request.
+    pub fn new(client: Rc<Client>, request: &Envelope, received: Instant) -> Self {
+        let (Header { version, stream, .. }, bytes) = (request.header, request.body.len());
+        client.in_flight.set(client.in_flight.get() + 1);
+        client.bytes_in_flight.set(client.bytes_in_flight.get() + bytes);
+        client.account();
+        Self { client, version, stream, received, bytes, answered: false }
+    }
+
+    /// Who asked.
+    pub fn client(&self) -> &Rc<Client> {
+        &self.client
+    }
+
+    /// When the request was whole.
+    pub fn received(&self) -> Instant {
+        self.received
+    }
+
+    /// Answers with a body that `write` appends.
+    pub fn reply_with(self, opcode: Opcode, flags: Flags, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
+        let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        let unread = self.client.out.queued();
+        self.client.out.push_with(&header, write);
+        self.done(path, unread);
+    }
+
+    /// Answers with the database's own answer.
+    pub fn relay(self, answer: &Envelope, path: Path) {
+        let Header { flags, opcode, .. } = answer.header;
+        let header = Header { version: self.version, flags, stream: self.stream, opcode };
+        let unread = self.client.out.queued();
+        self.client.out.push(&header, &answer.body);
+        self.done(path, unread);
+    }
+
+    /// Answers with an error of our own.
+    pub fn error(self, error: &ErrorBody<'_>) {
+        self.client.here.metrics.errors.inc();
+        self.reply_with(Opcode::Error, Flags::NONE, Path::Local, |out| error.encode(out));
+    }
+
+    /// Answers what breaks the protocol.
+    pub fn protocol_error(self, error: &ProtocolError) {
+        self.error(&ErrorBody::from(error));
+    }
+
+    /// Answers as a coordinator would that cannot reach what it needs. `consistency` is the request's, if it has one.
+    pub fn call_error(self, error: &CallError, consistency: Option<Consistency>) {
+        let text = error.to_string();
+        match (error, consistency) {
+            (CallError::NotSent(_), Some(consistency)) => self.error(&ErrorBody {
+                code: ErrorCode::Unavailable,
+                message: &text,
+                detail: ErrorDetail::Unavailable { consistency, required: 1, alive: 0 },
+            }),
+            (CallError::NotSent(_), None) => {
+                self.error(&ErrorBody::new(ErrorCode::Overloaded, &text));
+            }
+            (CallError::Lost, _) => self.error(&ErrorBody::new(ErrorCode::Server, &text)),
+        }
+    }
+
+    /// It is answered, behind so many bytes that the client has not read.
+    fn done(mut self, path: Path, unread: usize) {
+        self.answered = true;
+        self.client.here.metrics.latency.of(path).record(self.received.elapsed());
+        let budget = self.client.share.budget();
+        if unread > budget.may_leave_unread() && !self.client.out.is_closed() {
+            tracing::warn!(peer = %self.client.peer, "a client does not read its answers and is cut off");
+            budget.unread.inc();
+            self.client.out.abort();
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let client = &self.client;
+        if !self.answered {
+            let header = Header::new(self.version, self.stream, Opcode::Error);
+            client.here.metrics.errors.inc();
+            client.out.push_with(&header, |out| {
+                ErrorBody::new(ErrorCode::Server, "Afterglow gave up on this request").encode(out);
+            });
+        }
+        client.in_flight.set(client.in_flight.get() - 1);
+        client.bytes_in_flight.set(client.bytes_in_flight.get() - self.bytes);
+        client.account();
+        client.out.nudge();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_under_way_is_bounded_by_number_and_bytes() {
+        assert!(may_ask_more(0, (0, 0)) && may_ask_more(PAUSE_READING - 1, (MAX_IN_FLIGHT - 1, 0)));
+        assert!(!may_ask_more(PAUSE_READING, (0, 0)) && !may_ask_more(0, (MAX_IN_FLIGHT, 0)));
+        assert!(!may_ask_more(0, (1, MAX_BYTES_IN_FLIGHT)), "large ones are few");
+    }
+}

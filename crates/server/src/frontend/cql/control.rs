@@ -1,0 +1,468 @@
+//! The control connection: what the database is, its schema, and its events.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
+use afterglow_cql::response::{self, Event};
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::{Either, select};
+use futures_util::{FutureExt, StreamExt};
+
+use super::FrontEnd;
+use super::agreement::{Away, agree};
+use super::backend::{Backend, CallError, ConnectError, Dial, error_code};
+use super::here::Here;
+use super::router::ControlState;
+use super::rows::Fetched;
+use super::schema::{self, Schema, Sources};
+use super::{local, nodes};
+use crate::config::HostPort;
+use crate::reactor::{Driver, Reactors, ReactorsConfig};
+
+/// Wait between attempts, doubled from the first to the last.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How often to look whether a database that requires authentication is there, and still does.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long one control query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an acknowledgement of a schema change waits for our own view of it.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often the schema is read at most before who waits for it is told, where one change follows another.
+const MOST_TURNS: u32 = 4;
+/// How often the nodes are looked at, in case an event was lost.
+const LOOK_AT_NODES: Duration = Duration::from_secs(30);
+
+/// What is known of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cluster {
+    /// It has not been reached yet.
+    Unknown,
+    /// It has been reached.
+    Known {
+        /// The highest protocol version that it and we speak.
+        version: Version,
+        /// It wants to know who a client is.
+        authentication: bool,
+        /// And who we are, of which we can say nothing: its schema is not known, and nothing is cached.
+        guarded: bool,
+    },
+}
+
+impl Cluster {
+    /// Whether nothing can be known of its schema, because it wants to know who we are.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Cluster::Known { guarded: true, .. })
+    }
+
+    /// Whether it wants to know who a client is.
+    pub fn asks_who(self) -> bool {
+        matches!(self, Cluster::Known { authentication: true, .. })
+    }
+}
+
+/// Asks for the schema to be loaded again; answered when that is done.
+pub type RefreshRequest = oneshot::Sender<()>;
+
+/// Why the control connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ControlError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("no answer to {0:?}")]
+    Timeout(&'static str),
+    #[error("{0:?} was refused or not understood")]
+    Refused(&'static str),
+    #[error("the database closed the connection")]
+    Closed,
+}
+
+/// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
+/// schema until it has been loaded, which is slower but never wrong.
+pub async fn refresh(front_end: &FrontEnd) {
+    let (done, wait) = oneshot::channel();
+    let sent =
+        front_end.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
+    if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
+        tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
+        front_end.schema.publish(Schema::default());
+    }
+}
+
+/// Keeps a control connection, for ever. Runs on the first reactor.
+pub async fn run(front_end: Arc<FrontEnd>) {
+    let mut backoff = BACKOFF.0;
+    let mut said = false;
+    let mut guarded = None;
+    loop {
+        let served = serve(&front_end).await;
+        if !matches!(served, Served::Never(ControlError::Connect(ConnectError::Authentication(_)), _)) {
+            guarded = None;
+        }
+        match served {
+            Served::Ended(error) => {
+                tracing::warn!(%error, "the control connection to the database was lost");
+                lost(&front_end);
+                (backoff, said) = (BACKOFF.0, false);
+            }
+            Served::Never(ControlError::Connect(ConnectError::Authentication(class)), version) => {
+                let now = Cluster::Known { version, authentication: true, guarded: true };
+                *front_end.authenticator.write() = Some((*class).into());
+                front_end.config.metrics.authentication.set(1);
+                if front_end.cluster() != now {
+                    front_end.config.router.control(ControlState::Guarded);
+                    front_end.set_cluster(now);
+                    tracing::warn!(
+                        "the database requires authentication and --backend-credentials says nothing: clients log in as themselves, and nothing is cached"
+                    );
+                }
+                (backoff, said) = (BACKOFF.0, false);
+                guarded.get_or_insert_with(|| Reachable::new(Here::of(&front_end)));
+                compio::time::sleep(LOOK_AGAIN).await;
+                continue;
+            }
+            Served::Never(error, _) => {
+                if !said {
+                    tracing::warn!(%error, "the database cannot be reached, trying again");
+                    said = true;
+                }
+            }
+        }
+        compio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(BACKOFF.1);
+    }
+}
+
+/// A database that requires authentication is there: clients' own connections can be made. Counts as one that is ready,
+/// because we have none of our own.
+struct Reachable(Rc<Here>);
+
+impl Reachable {
+    fn new(here: Rc<Here>) -> Self {
+        here.backend_metrics.ready.inc();
+        Self(here)
+    }
+}
+
+impl Drop for Reachable {
+    fn drop(&mut self) {
+        self.0.backend_metrics.ready.dec();
+    }
+}
+
+/// How an attempt ended.
+enum Served {
+    /// It never came to serve.
+    Never(ControlError, Version),
+    /// It served for a time.
+    Ended(ControlError),
+}
+
+fn lost(front_end: &FrontEnd) {
+    // The snapshot stays: what was cached under it can still be served. What changes meanwhile shows in the schema's version.
+    *front_end.refresh.lock() = None;
+    front_end.config.router.control(ControlState::Lost);
+}
+
+async fn serve(front_end: &Arc<FrontEnd>) -> Served {
+    let here = Here::of(front_end);
+    let (pushed, events) = mpsc::unbounded();
+    let mut version = Version::MAX;
+    let backend = loop {
+        match front_end.connect_own(version, Some(pushed.clone()), &here.backend_metrics).await {
+            Ok((backend, _)) => break backend,
+            Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
+                version = Version::ALL[refused as usize - 1];
+            }
+            Err(error) => return Served::Never(error.into(), version),
+        }
+    };
+    drop(pushed);
+    let opened = open(front_end, &backend).await;
+    let ended = match opened {
+        Ok(()) => {
+            let (requests, asked) = mpsc::unbounded();
+            *front_end.refresh.lock() = Some(requests);
+            front_end.config.metrics.authentication.set(0);
+            let authenticator = backend.authenticator();
+            *front_end.authenticator.write() = authenticator.as_deref().map(Arc::from);
+            let authentication = authenticator.is_some();
+            front_end.set_cluster(Cluster::Known { version, authentication, guarded: false });
+            Served::Ended(follow(front_end, &backend, events, asked).await)
+        }
+        Err(error) => Served::Never(error, version),
+    };
+    backend.close();
+    ended
+}
+
+/// Registers for events first, so that no change is missed between loading and listening.
+async fn open(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+    let mut body = Vec::new();
+    Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
+    let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
+    if answer.header.opcode != Opcode::Ready {
+        return Err(ControlError::Refused("REGISTER"));
+    }
+    let node = local::load(front_end, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    load_nodes(front_end, backend).await?;
+    let schema = load_schema(backend).await?;
+    tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
+    if front_end.cluster().is_guarded() {
+        // Before the cache opens: what comes from now on goes by its gates, and what went past them it takes into account.
+        let authentication = backend.authenticator().is_some();
+        front_end.set_cluster(Cluster::Known { version: backend.version(), authentication, guarded: false });
+    }
+    front_end.config.router.control(ControlState::Connected {
+        cluster: node.cluster,
+        release: node.release,
+        data_center: node.data_center,
+        schema_version: node.schema_version,
+    });
+    note_missed(front_end, &front_end.schema.current(), &schema);
+    front_end.schema.publish(schema);
+    front_end.announce_untold();
+    Ok(())
+}
+
+/// Follows events and requests until the connection ends.
+async fn follow(
+    front_end: &Arc<FrontEnd>,
+    backend: &Rc<Backend>,
+    events: mpsc::UnboundedReceiver<Envelope>,
+    mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
+) -> ControlError {
+    let (mut away, mut events) = (Away::default(), events.peekable());
+    let (mut waiting, mut turns) = (Vec::new(), 0);
+    loop {
+        let mut changes = Vec::new();
+        let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
+        match tick {
+            Ok(Either::Left((None, _))) => return ControlError::Closed,
+            Ok(Either::Left((Some(event), _))) => changes.push(event),
+            Ok(Either::Right((request, _))) => waiting.extend(request),
+            Err(_) => {}
+        }
+        // Changes come in bunches: one load for all that are here.
+        while let Some(Some(event)) = events.next().now_or_never() {
+            changes.push(event);
+        }
+        while let Some(Some(request)) = asked.next().now_or_never() {
+            waiting.push(request);
+        }
+        let nodes_changed = note_nodes(&changes, &mut away);
+        let look = nodes_changed || tick_is_over(&changes, &waiting);
+        changes.retain(|event| note_schema_change(front_end, event));
+        let is_changed = !changes.is_empty();
+        // Before anything can fail.
+        front_end.untold.lock().extend(changes.iter().map(|event| event.body.to_vec()));
+        if look {
+            if let Err(error) = load_nodes(front_end, backend).await {
+                return error;
+            }
+            if nodes_changed {
+                forget_failures(front_end);
+            }
+        }
+        if !is_changed && waiting.is_empty() {
+            continue;
+        }
+        if !waiting.is_empty() {
+            // Whoever waits has changed the schema, and tells its client when that is done.
+            if let Err(error) = agree(front_end, backend, &mut away).await {
+                return error;
+            }
+        }
+        match load_schema(backend).await {
+            Ok(schema) => front_end.schema.publish(schema),
+            Err(error) => return error,
+        }
+        let version = match schema_version(backend).await {
+            Ok(version) => version,
+            Err(error) => return error,
+        };
+        front_end.announce_untold();
+        // Servers tell of a change before they show its version, on the same connection: who is told of nothing more
+        // has heard of all that this version is made of. Otherwise the next turn looks again.
+        let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
+        if is_current {
+            front_end.config.router.control(ControlState::Current { schema_version: version });
+        }
+        turns += 1;
+        // A client that is told of its change finds the version noted: to lose the connection from then on costs nothing.
+        if is_current || turns >= MOST_TURNS {
+            turns = 0;
+            for done in waiting.drain(..) {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+/// The version of the schema that the node shows.
+async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, ControlError> {
+    let local = fetch(backend, "SELECT schema_version FROM system.local").await?;
+    let id = local.rows().next().and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
+    Ok(id.map(|id| id.to_string()))
+}
+
+/// Notes for clients how the schema has changed while nobody told us.
+fn note_missed(front_end: &FrontEnd, before: &Schema, now: &Schema) {
+    if before.is_unknown() {
+        return;
+    }
+    let missed = now.changes_since(before).into_iter().map(|change| {
+        let mut event = Vec::new();
+        Event::Schema(change).encode(&mut event);
+        event
+    });
+    front_end.untold.lock().extend(missed);
+}
+
+/// Tells the cache of a schema change; false for events that clients must not see: they are about nodes that they do not talk to.
+fn note_schema_change(front_end: &FrontEnd, event: &Envelope) -> bool {
+    let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
+    match Event::parse(message) {
+        Ok(Event::Schema(change)) => {
+            front_end.config.router.schema_changed(&change, &front_end.schema);
+            true
+        }
+        _ => false,
+    }
+}
+
+impl Schema {
+    /// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be called on a reactor.
+    ///
+    /// # Errors
+    /// In words for the person who named it.
+    pub fn read_from(target: &HostPort) -> Result<Schema, String> {
+        let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
+        let reactors = Reactors::start(&config).map_err(|error| error.to_string())?;
+        let target = target.clone();
+        let read = reactors.block_on(0, move || async move { read_schema(&target).await });
+        reactors.shutdown();
+        read.unwrap_or_else(|| Err("it could not be asked".into()))
+    }
+}
+
+async fn read_schema(target: &HostPort) -> Result<Schema, String> {
+    let (mut version, metrics) = (Version::MAX, Arc::default());
+    let backend = loop {
+        let metrics = Arc::clone(&metrics);
+        let dial = Dial { version, keyspace: None, login: None, events: None, metrics };
+        match Backend::connect(target, dial).await {
+            Ok(backend) => break backend,
+            Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
+                version = Version::ALL[refused as usize - 1];
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    };
+    let schema = load_schema(&backend).await.map_err(|error| error.to_string());
+    backend.close();
+    schema
+}
+
+/// Notes which nodes are down; true when a node has come, gone, moved, or is back.
+fn note_nodes(events: &[Envelope], away: &mut Away) -> bool {
+    let mut changed = false;
+    for event in events {
+        let Ok((_, message)) = response::split(&event.header, &event.body) else { continue };
+        match Event::parse(message) {
+            Ok(Event::Status { change: "DOWN", address, .. }) => away.went(address),
+            Ok(Event::Status { address, .. } | Event::Topology { address, .. }) => {
+                away.came(address);
+                changed = true;
+            }
+            _ => {}
+        }
+    }
+    changed
+}
+
+fn tick_is_over(changes: &[Envelope], waiting: &[RefreshRequest]) -> bool {
+    changes.is_empty() && waiting.is_empty()
+}
+
+/// Reads the nodes; connections to those that are gone end.
+async fn load_nodes(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+    let local = fetch(backend, nodes::LOCAL).await?;
+    let peers = match fetch_if_there(backend, nodes::PEERS_V2).await? {
+        Some(peers) => peers,
+        None => fetch_if_there(backend, nodes::PEERS).await?.unwrap_or_default(),
+    };
+    let nodes = nodes::read(&local, &peers, backend.target(), &front_end.addresses);
+    let many = nodes.len();
+    if front_end.topology.publish(nodes) {
+        tracing::info!(nodes = many, "the database's nodes are known");
+        forget_failures(front_end);
+    }
+    Ok(())
+}
+
+/// Has every reactor let go of nodes that are gone, and try the others again.
+fn forget_failures(front_end: &Arc<FrontEnd>) {
+    for reactor in 0..front_end.reactors.count() {
+        let front_end_there = front_end.clone();
+        front_end.reactors.spawn_on(reactor, move || async move {
+            let here = Here::of(&front_end_there);
+            let topology = here.topology();
+            here.pool.keep(|node| topology.has(node));
+        });
+    }
+}
+
+async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
+    let [keyspaces, tables, views, columns, indexes, dropped, masks] = schema::QUERIES;
+    let sources = Sources {
+        keyspaces: fetch(backend, keyspaces).await?,
+        tables: fetch(backend, tables).await?,
+        views: fetch(backend, views).await?,
+        columns: fetch(backend, columns).await?,
+        indexes: fetch(backend, indexes).await?,
+        dropped: fetch(backend, dropped).await?,
+        masks: fetch_if_there(backend, masks).await?,
+    };
+    Ok(schema::build(&sources))
+}
+
+pub(super) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    Fetched::new(&answer).ok_or(ControlError::Refused(text))
+}
+
+/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
+async fn fetch_if_there(backend: &Rc<Backend>, text: &'static str) -> Result<Option<Fetched>, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    if error_code(&answer) == Some(ErrorCode::Invalid) {
+        return Ok(None);
+    }
+    Fetched::new(&answer).map(Some).ok_or(ControlError::Refused(text))
+}
+
+async fn call(
+    backend: &Rc<Backend>,
+    opcode: Opcode,
+    body: Vec<u8>,
+    what: &'static str,
+) -> Result<Envelope, ControlError> {
+    compio::time::timeout(QUERY_TIMEOUT, backend.call(opcode, Flags::NONE, body.into()))
+        .await
+        .map_err(|_| ControlError::Timeout(what))?
+        .map_err(ControlError::Call)
+}
+
+/// The body of a plain QUERY without values.
+pub fn query(version: Version, text: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    Query { text, params: QueryParams::new(Consistency::One) }.encode(version, &mut body);
+    body
+}

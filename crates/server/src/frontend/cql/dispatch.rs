@@ -1,0 +1,275 @@
+//! From a client's message to who answers it.
+
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::error::ProtocolError;
+use afterglow_cql::frame::{Flags, Header, Opcode, Version};
+use afterglow_cql::message::{self, Batch, Consistency, QueryParams, Request as Message, StatementRef};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
+use bytes::Bytes;
+
+use super::backend::{CallError, ConnectError, Kept, parsed};
+use super::client::{Client, Responder};
+use super::control::Cluster;
+use super::pool::Who;
+use super::prepared::{Prepared, Told};
+use super::request::{Asked, Request};
+use super::router::pass_path;
+use super::{hex, local, session_keyspace};
+use crate::metrics::{Path, RequestKind};
+
+/// Why a request is answered at once.
+pub enum Refusal {
+    Protocol(ProtocolError),
+    Unprepared(Bytes),
+}
+
+impl From<ProtocolError> for Refusal {
+    fn from(error: ProtocolError) -> Self {
+        Refusal::Protocol(error)
+    }
+}
+
+/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it.
+pub fn request(header: Header, body: Bytes, understood: Result<Asked, Refusal>, responder: Responder) {
+    let client = responder.client().clone();
+    let counters = &client.here.metrics.requests;
+    counters.inc(match header.opcode {
+        Opcode::Query => RequestKind::Query,
+        Opcode::Prepare => RequestKind::Prepare,
+        Opcode::Execute => RequestKind::Execute,
+        _ => RequestKind::Batch,
+    });
+    match understood {
+        Ok(asked) => {
+            let mut request = Request::new(header, body, asked, responder);
+            if let Asked::Execute(prepared, _) = &request.asked
+                && prepared.is_drifted(header.version)
+            {
+                request.ask_for_metadata();
+            }
+            decide(request);
+        }
+        Err(Refusal::Protocol(error)) => {
+            counters.inc(RequestKind::Malformed);
+            responder.protocol_error(&error);
+        }
+        Err(Refusal::Unprepared(id)) => unprepared(responder, &id),
+    }
+}
+
+/// Has the client prepare a statement.
+pub fn unprepared(responder: Responder, id: &[u8]) {
+    responder.error(&ErrorBody::unprepared(&unknown_id(id), id));
+}
+
+/// Whether a request changes its connection's keyspace.
+pub fn is_use(understood: &Result<Asked, Refusal>) -> bool {
+    match understood {
+        Ok(Asked::Query(plan) | Asked::Execute(_, plan)) => matches!(**plan, Plan::Use(_)),
+        _ => false,
+    }
+}
+
+/// What a request asks for, in the keyspace that its client is in now.
+pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
+    let session = client.keyspace();
+    let (_, message) = message::parse(header, body)?;
+    Ok(match message {
+        Message::Query(query) => {
+            check_params(client, header, &query.params)?;
+            let named = named_keyspace(query.params.keyspace, || highest(client));
+            let keyspace = session_keyspace(named, session.as_deref());
+            Asked::Query(client.here.plan(query.text, keyspace))
+        }
+        Message::Execute(execute) => {
+            let prepared = known(client, execute.id)?;
+            check_params(client, header, &execute.params)?;
+            let plan = prepared.plan(&client.here.schema());
+            Asked::Execute(prepared, plan)
+        }
+        Message::Batch(batch) => {
+            let named = named_keyspace(batch.params.keyspace, || highest(client));
+            Asked::Batch(statements(client, &batch, session_keyspace(named, session.as_deref()))?)
+        }
+        _ => Asked::Prepare,
+    })
+}
+
+/// The highest version that the database speaks.
+fn highest(client: &Client) -> Version {
+    match client.here.front_end.cluster() {
+        Cluster::Known { version, .. } => version,
+        Cluster::Unknown => Version::MAX,
+    }
+}
+
+/// The keyspace that a request names, as the database understands it: releases that speak v5 look at it in every version (seen on 4.1.9),
+/// older ones in none (seen on 3.11.19). Few requests name one: only these ask for the version, which all reactors share.
+fn named_keyspace(named: Option<&str>, highest: impl FnOnce() -> Version) -> Option<&str> {
+    named.filter(|_| highest() >= Version::V5)
+}
+
+/// What servers refuse before they look at the statement, so that hits and system tables must not answer it either.
+fn check_params(client: &Client, header: &Header, params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+    // 4.0 brought the level, and v5.
+    if params.consistency == Consistency::NodeLocal && highest(client) < Version::V5 {
+        let level = Consistency::NodeLocal as u16;
+        return Err(ProtocolError::new(format!("Unknown code {level} for a consistency level")));
+    }
+    match params.page_size {
+        // With a trace's id if one is asked for, so that they do it themselves then.
+        Some(0) if !header.flags.contains(Flags::TRACING) => {
+            Err(ProtocolError::new("The page size cannot be 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+type Statements = Vec<(Option<Arc<Prepared>>, Arc<Plan>)>;
+
+fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Result<Statements, Refusal> {
+    let schema = client.here.schema();
+    let statement = |statement| match statement {
+        StatementRef::Text(text) => Ok((None, client.here.plan(text, keyspace))),
+        StatementRef::Prepared(id) => {
+            let prepared = known(client, id)?;
+            let plan = prepared.plan(&schema);
+            Ok((Some(prepared), plan))
+        }
+    };
+    batch.statements().map(|s| statement(s.statement)).collect()
+}
+
+/// A statement that was prepared through us. Unknown ids are never passed on: nobody could tell what they do to cached rows.
+fn known(client: &Client, id: &[u8]) -> Result<Arc<Prepared>, Refusal> {
+    client.here.front_end.prepared.get(id).ok_or_else(|| Refusal::Unprepared(Bytes::copy_from_slice(id)))
+}
+
+/// Cassandra's words.
+fn unknown_id(id: &[u8]) -> String {
+    format!(
+        "Prepared query with ID {} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)",
+        hex(id)
+    )
+}
+
+/// Sends the request on its way.
+fn decide(request: Request) {
+    let plan = match &request.asked {
+        Asked::Prepare => return spawn(prepare(request)),
+        Asked::Query(plan) | Asked::Execute(_, plan) => Some(plan.clone()),
+        Asked::Batch(_) => None,
+    };
+    match plan.as_deref() {
+        Some(Plan::Use(keyspace)) => {
+            let keyspace = Rc::from(keyspace.as_str());
+            return spawn(use_keyspace(request, keyspace));
+        }
+        Some(plan) if let Some(question) = local::asked(plan) => {
+            let question = question.clone();
+            return spawn(local::answer(request, question));
+        }
+        _ => {}
+    }
+    if request.client().here.front_end.cluster().is_guarded() {
+        let path = pass_path(&request.asked);
+        return request.pass(path);
+    }
+    let router = request.client().here.front_end.config.router.clone();
+    // A bug behind this seam costs its request, which is answered with an error when it is dropped, not the client's connection.
+    match std::panic::catch_unwind(AssertUnwindSafe(|| router.route(request))) {
+        Ok(Some(later)) => spawn(later),
+        Ok(None) => {}
+        Err(_) => tracing::error!("a request failed on a bug in the cache, please report it"),
+    }
+}
+
+fn spawn(task: impl Future<Output = ()> + 'static) {
+    compio::runtime::spawn(task).detach();
+}
+
+/// Sends USE to a connection that is in that keyspace already, where it changes nothing and is answered in the database's own words;
+/// the connection that other clients share stays in theirs.
+async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
+    let client = request.client().clone();
+    let dedicated = client.dedicated.borrow().clone();
+    let connection = match dedicated {
+        Some(backend) => Ok(backend.keep()),
+        None => in_keyspace(&client, request.header.version, keyspace).await,
+    };
+    let answer = match connection {
+        Ok(backend) => {
+            match backend.call(request.header.opcode, request.header.flags, request.body.clone()).await {
+                Ok(answer) => request.settle_unprepared(&backend, answer).await,
+                Err(error) => Err(error),
+            }
+        }
+        Err(ConnectError::Refused { answer, .. }) => Ok(answer),
+        Err(error) => Err(CallError::NotSent(error.to_string().into())),
+    };
+    match answer {
+        Ok(answer) => {
+            if let Some(Response::Result(ResultBody::SetKeyspace(now))) = parsed(&answer) {
+                client.keyspace.replace(Some(now.into()));
+            }
+            request.relay_plain(&answer, Path::Pass);
+        }
+        Err(error) => request.fail(&error),
+    }
+}
+
+async fn in_keyspace(client: &Client, version: Version, keyspace: Rc<str>) -> Result<Kept, ConnectError> {
+    let who = Who { keyspace: Some(keyspace), ..client.who(version) };
+    let mut last = None;
+    for node in client.here.candidates(None).nodes {
+        match client.here.pool.acquire(node, &who).await {
+            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = Some(error),
+            decided => return decided,
+        }
+    }
+    Err(last.unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
+}
+
+/// Passes PREPARE on and remembers what the id stands for before the client has it.
+async fn prepare(mut request: Request) {
+    let client = request.client().clone();
+    let generation = client.here.front_end.schema.generation();
+    match request.call().await {
+        Ok(answer) => {
+            remember(&client, &request, &answer, generation);
+            request.relay_plain(&answer, Path::Pass);
+        }
+        Err(error) => request.fail(&error),
+    }
+}
+
+fn remember(client: &Client, request: &Request, answer: &afterglow_cql::frame::Envelope, generation: u64) {
+    let Ok((_, Message::Prepare(asked))) = request.message() else { return };
+    let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
+    let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
+    client.here.front_end.prepared.remember(&Told {
+        version: answer.header.version,
+        id: prepared.id,
+        text: asked.text,
+        keyspace: session_keyspace(asked.keyspace, request.keyspace()),
+        names_keyspace: asked.keyspace.is_some(),
+        message,
+        generation,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_in_a_request_counts_where_the_database_looks_at_it() {
+        assert_eq!(named_keyspace(Some("ks"), || Version::V5), Some("ks"));
+        assert_eq!(named_keyspace(Some("ks"), || Version::V4), None, "it is executed in the session's");
+        assert_eq!(named_keyspace(None, || unreachable!("none is named")), None);
+    }
+}

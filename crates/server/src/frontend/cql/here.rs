@@ -1,0 +1,261 @@
+//! What a front end has on each reactor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Instant;
+
+use afterglow_cql::frame::{Header, Opcode, Version};
+use afterglow_cql::plan::{self, Plan};
+use afterglow_cql::response::Event;
+use afterglow_cql::statement;
+
+use super::FrontEnd;
+use super::backend::ConnectError;
+use super::client::Client;
+use super::login::{Login, User};
+use super::permits::Permits;
+use super::pool::{Pool, Who};
+use super::route::Routes;
+use super::schema::Schema;
+use crate::metrics::{BackendMetrics, FrontEndMetrics};
+
+/// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.
+const PLANNED: usize = 16 * 1024 * 1024;
+/// What a plan takes beyond its text, roughly.
+const OVERHEAD: usize = 1024;
+/// A text longer than this is planned anew each time.
+const LONGEST_PLANNED: usize = 64 * 1024;
+
+/// Held by who checks a user's credentials.
+type Turn = futures_util::lock::Mutex<()>;
+
+/// One reactor's part of a front end.
+pub struct Here {
+    /// What all reactors share.
+    pub front_end: Arc<FrontEnd>,
+    /// Connections to the database.
+    pub pool: Rc<Pool>,
+    /// What is remembered to choose among its nodes.
+    pub routes: Routes,
+    /// Which users may read which tables.
+    pub permits: Permits,
+    /// Users whose credentials are being checked: one check at a time for each.
+    logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
+    /// This reactor's counters.
+    pub metrics: Arc<FrontEndMetrics>,
+    /// This reactor's counters of the database.
+    pub backend_metrics: Arc<BackendMetrics>,
+    clients: RefCell<HashMap<u64, Rc<Client>>>,
+    next_client: Cell<u64>,
+    schema: RefCell<Arc<Schema>>,
+    plans: RefCell<Plans>,
+}
+
+/// Plans of statements that come as text. Two halves: what is used moves to the young one, and when that is full the old one goes.
+#[derive(Default)]
+struct Plans {
+    generation: u64,
+    young: ByText,
+    old: ByText,
+    young_bytes: usize,
+}
+
+/// By keyspace (empty: none, which no name is) and text, so that looking up copies neither.
+type ByText = HashMap<Box<str>, HashMap<Box<str>, Arc<Plan>>>;
+
+thread_local! {
+    /// The parts of all front ends on this reactor (there may be several front ends in tests).
+    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+}
+
+impl Here {
+    /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
+    pub fn of(front_end: &Arc<FrontEnd>) -> Rc<Self> {
+        PARTS.with_borrow_mut(|parts| {
+            let part = parts.entry(front_end.id).or_insert_with(|| {
+                let backend_metrics = front_end.config.metrics.backend();
+                Rc::new(Self {
+                    pool: Rc::new(Pool::new(
+                        front_end.addresses.clone(),
+                        backend_metrics.clone(),
+                        front_end.reactors.count(),
+                    )),
+                    routes: Routes::new(front_end.topology.current()),
+                    permits: Permits::default(),
+                    logins: RefCell::default(),
+                    metrics: front_end.config.metrics.front_end("cql"),
+                    backend_metrics,
+                    clients: RefCell::default(),
+                    next_client: Cell::default(),
+                    schema: RefCell::new(front_end.schema.current()),
+                    plans: RefCell::default(),
+                    front_end: front_end.clone(),
+                })
+            });
+            part.clone()
+        })
+    }
+
+    /// Has the database check credentials, unless it did so a moment ago.
+    ///
+    /// # Errors
+    /// [`ConnectError::Refused`] has the database's words.
+    pub async fn log_in(self: &Rc<Self>, login: Login, version: Version) -> Result<Arc<User>, ConnectError> {
+        if let Some(user) = self.front_end.users.accepted(&login) {
+            return Ok(user); // whoever else is guessing
+        }
+        let turn = self.turn_of(&login.user);
+        let _alone = turn.lock().await;
+        if let Some(user) = self.front_end.users.accepted(&login) {
+            return Ok(user);
+        }
+        let asked = Instant::now();
+        let known = self.front_end.users.known(&login);
+        let mut last = None;
+        let mut nodes = self.candidates(None).nodes;
+        nodes.sort_by_key(|node| self.pool.is_avoided(*node));
+        for node in nodes {
+            match self.pool.try_login(node, login.clone(), known, version).await {
+                Ok(backend) => {
+                    let user = self.front_end.users.accept(&login, asked);
+                    let who = Who { user: Some(user.clone()), version, keyspace: None };
+                    self.pool.adopt(node, &who, backend);
+                    return Ok(user);
+                }
+                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
+                    last = Some(error)
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last
+            .unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
+    }
+
+    fn turn_of(&self, user: &str) -> Rc<Turn> {
+        let mut logins = self.logins.borrow_mut();
+        if let Some(turn) = logins.get(user).and_then(Weak::upgrade) {
+            return turn;
+        }
+        logins.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Rc::<Turn>::default();
+        logins.insert(user.into(), Rc::downgrade(&turn));
+        turn
+    }
+
+    /// Forgets this reactor's part: the front end is closed.
+    pub fn forget(front_end: &FrontEnd) {
+        PARTS.with_borrow_mut(|parts| parts.remove(&front_end.id));
+    }
+
+    /// The newest schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        let mut schema = self.schema.borrow_mut();
+        if schema.generation != self.front_end.schema.generation() {
+            *schema = self.front_end.schema.current();
+        }
+        schema.clone()
+    }
+
+    /// The plan of a text.
+    pub fn plan(&self, text: &str, keyspace: Option<&str>) -> Arc<Plan> {
+        let schema = self.schema();
+        let mut plans = self.plans.borrow_mut();
+        if plans.generation != schema.generation {
+            *plans = Plans { generation: schema.generation, ..Plans::default() };
+        }
+        let make = || Arc::new(plan::analyse(&statement::parse(text), &*schema, keyspace));
+        if text.len() > LONGEST_PLANNED { make() } else { plans.get(text, keyspace, make) }
+    }
+
+    /// Numbers the next client.
+    pub fn next_client_id(&self) -> u64 {
+        self.next_client.replace(self.next_client.get() + 1)
+    }
+
+    /// A client is here now.
+    pub fn add(&self, client: &Rc<Client>) {
+        self.clients.borrow_mut().insert(client.id, client.clone());
+    }
+
+    /// A client is gone.
+    pub fn remove(&self, client: &Client) {
+        self.clients.borrow_mut().remove(&client.id);
+    }
+
+    /// All clients, as they are now.
+    pub fn clients(&self) -> Vec<Rc<Client>> {
+        self.clients.borrow().values().cloned().collect()
+    }
+
+    /// Sends an event to every client that wants to hear of schema changes.
+    pub fn announce(&self, event: &[u8]) {
+        let mut old = Vec::new();
+        if let Ok(event) = Event::parse(event) {
+            event.for_version(Version::V3).encode(&mut old);
+        }
+        for client in self.clients.borrow().values() {
+            let version = client.version.get().unwrap_or(Version::V4);
+            if client.wants_schema.get() {
+                let event = if version == Version::V3 { &old[..] } else { event };
+                client.out.push(&Header::new(version, -1, Opcode::Event), event);
+            }
+        }
+    }
+}
+
+impl Plans {
+    fn get(&mut self, text: &str, keyspace: Option<&str>, make: impl FnOnce() -> Arc<Plan>) -> Arc<Plan> {
+        let keyspace = keyspace.unwrap_or_default();
+        if let Some(plan) = self.young.get(keyspace).and_then(|texts| texts.get(text)) {
+            return plan.clone();
+        }
+        let plan = self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
+        self.young_bytes += OVERHEAD + keyspace.len() + text.len();
+        self.young.entry(keyspace.into()).or_default().insert(text.into(), plan.clone());
+        if self.young_bytes > PLANNED {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_made_once_for_each_text_and_keyspace_and_dropped_when_not_used() {
+        let mut plans = Plans::default();
+        let plan = || Arc::new(Plan::Use("ks".into()));
+        let never = || panic!("planned already");
+        let first = plans.get("SELECT 1", None, plan);
+        assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
+        assert!(!Arc::ptr_eq(&first, &plans.get("SELECT 1", Some("ks"), plan)));
+        let filler = |letter: &str| letter.repeat(PLANNED + 1);
+        plans.get(&filler("x"), None, plan);
+        // In the old half now, and young again by being used.
+        assert!(Arc::ptr_eq(&first, &plans.get("SELECT 1", None, never)));
+        plans.get(&filler("y"), None, plan);
+        plans.get(&filler("z"), None, plan);
+        let mut again = false;
+        plans.get("SELECT 1", None, || {
+            again = true;
+            plan()
+        });
+        assert!(again, "two rounds without use");
+    }
+
+    #[test]
+    fn short_texts_in_many_keyspaces_do_not_fill_the_memory() {
+        let mut plans = Plans::default();
+        let plan = Arc::new(Plan::Use("ks".into()));
+        for n in 0..3 * PLANNED / OVERHEAD {
+            plans.get("x", Some(&n.to_string()), || plan.clone());
+        }
+        assert!(Arc::strong_count(&plan) <= 2 * PLANNED / OVERHEAD + 1);
+    }
+}

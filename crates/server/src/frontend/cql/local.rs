@@ -1,0 +1,195 @@
+//! `system.local`, `system.peers` and `system.peers_v2`: answered here, so that drivers stay on us.
+
+use std::rc::Rc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
+use afterglow_cql::statement::Marker;
+use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
+use uuid::Uuid;
+
+use super::FrontEnd;
+use super::backend::Backend;
+use super::control::query;
+use super::request::Request;
+use super::route::Candidates;
+use super::rows::Fetched;
+use crate::metrics::Path;
+
+/// The database's own tables as they were last read.
+#[derive(Clone)]
+pub struct Tables {
+    local: Table,
+    peers: Table,
+    peers_v2: Option<Table>,
+}
+
+impl Tables {
+    fn shown(&self, front_end: &FrontEnd) -> SystemTables {
+        let advertised = front_end.advertised();
+        let proxy = Proxy {
+            address: advertised.ip(),
+            port: advertised.port(),
+            host_id: front_end.config.host_id,
+            tokens: None,
+        };
+        SystemTables::new(self.local.clone(), self.peers.clone(), self.peers_v2.clone(), &proxy, &[])
+    }
+}
+
+/// What the node that we talk to says of itself.
+pub struct Node {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its release.
+    pub release: String,
+    /// Its data centre.
+    pub data_center: Option<String>,
+    /// Version of its schema.
+    pub schema_version: Option<String>,
+}
+
+/// Reads the tables and keeps them. `None` when the database does not answer as it should.
+pub async fn load(front_end: &FrontEnd, backend: &Rc<Backend>) -> Option<Node> {
+    let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
+    let row = local.rows().next()?;
+    let node = Node {
+        cluster: row.text("cluster_name").unwrap_or_default(),
+        release: row.text("release_version").unwrap_or_default(),
+        data_center: row.text("data_center"),
+        schema_version: row
+            .bytes("schema_version")
+            .and_then(|id| Uuid::from_slice(id).ok())
+            .map(|id| id.to_string()),
+    };
+    let known = front_end.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
+    let (peers, peers_v2) = match known {
+        // Only their columns matter, and those stay the same.
+        Some(known) => known,
+        None => (
+            fetch(backend, "SELECT * FROM system.peers LIMIT 1").await?.into_table(),
+            fetch(backend, "SELECT * FROM system.peers_v2 LIMIT 1").await.map(Fetched::into_table),
+        ),
+    };
+    *front_end.system.write() = Some(Tables { local: local.into_table(), peers, peers_v2 });
+    Some(node)
+}
+
+async fn fetch(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
+    let body = query(backend.version(), text);
+    let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;
+    Fetched::new(&answer)
+}
+
+/// The query over these tables that a plan is, if it is one.
+pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
+    match plan {
+        Plan::SystemRead(query) => Some(query),
+        _ => None,
+    }
+}
+
+/// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
+pub async fn answer(mut request: Request, question: SystemQuery) {
+    let front_end = request.client().here.front_end.clone();
+    // Always of one node: drivers take another's row for another database.
+    let first =
+        Candidates { nodes: front_end.topology.current().first().into_iter().collect(), preferred: 1 };
+    match request.connection_among(&first).await {
+        Ok((backend, _)) => drop(load(&front_end, &backend).await),
+        Err(error) if front_end.system.read().is_none() => return request.fail(&error),
+        Err(_) => {}
+    }
+    let Some(tables) = front_end.system.read().clone() else {
+        return request.fail(&super::backend::CallError::NotSent("system.local could not be read".into()));
+    };
+    let tables = tables.shown(&front_end);
+    if !tables.has(question.table()) {
+        // The database has no such table either, and says so in its own words.
+        return request.pass(Path::Pass);
+    }
+    let traced = request.header.flags.contains(Flags::TRACING);
+    let mut trace = None;
+    // Whether a server takes the level is for its operator to say, and only a server can trace.
+    if traced || consistency(&request) == Some(Consistency::NodeLocal) {
+        match request.call().await {
+            Ok(answer) if answer.header.opcode == Opcode::Error => {
+                return request.relay_plain(&answer, Path::Pass);
+            }
+            Ok(answer) => trace = trace_of(&answer),
+            Err(error) => return request.fail(&error),
+        }
+    }
+    respond(request, &question, &tables, trace);
+}
+
+/// The id of the trace that an answer tells of. Its rows are the database's, and dropped.
+fn trace_of(answer: &Envelope) -> Option<Uuid> {
+    response::split(&answer.header, &answer.body).ok()?.0.tracing_id
+}
+
+fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trace: Option<Uuid>) {
+    let outcome = {
+        let params = match request.message() {
+            Ok((_, Message::Query(query))) => Some(query.params),
+            Ok((_, Message::Execute(execute))) => Some(execute.params),
+            _ => None,
+        };
+        let value = |marker: &Marker| params.as_ref().and_then(|params| bound(params, marker));
+        let skip_metadata = params.as_ref().is_some_and(|params| params.skip_metadata);
+        let warns = request.header.version >= Version::V4;
+        question.evaluate(tables, value).map(|rows| {
+            let mut body = Vec::new();
+            let flags = encode_extras(trace, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
+            body.extend(rows.result_body(skip_metadata));
+            (flags, body)
+        })
+    };
+    let level = consistency(&request);
+    let responder = request.into_responder();
+    match (outcome, level.and_then(out_of_reach)) {
+        (Ok(_), Some(refusal)) => responder.error(&refusal),
+        (Ok((flags, body)), None) => {
+            responder.reply_with(Opcode::Result, flags, Path::Local, |out| out.extend(body))
+        }
+        (Err(error @ (SystemError::Invalid(_) | SystemError::Unsupported(_))), _) => {
+            responder.error(&ErrorBody::new(ErrorCode::Invalid, &error.to_string()));
+        }
+    }
+}
+
+fn consistency(request: &Request) -> Option<Consistency> {
+    match request.message() {
+        Ok((_, Message::Query(query))) => Some(query.params.consistency),
+        Ok((_, Message::Execute(execute))) => Some(execute.params.consistency),
+        _ => None,
+    }
+}
+
+/// What a server answers at levels that no read of its own tables can have: each server has them alone.
+fn out_of_reach(consistency: Consistency) -> Option<ErrorBody<'static>> {
+    let unavailable = |message, required| ErrorBody {
+        code: ErrorCode::Unavailable,
+        message,
+        detail: ErrorDetail::Unavailable { consistency, required, alive: 1 },
+    };
+    match consistency {
+        Consistency::Any => {
+            Some(ErrorBody::new(ErrorCode::Invalid, "ANY ConsistencyLevel is only supported for writes"))
+        }
+        Consistency::Two => Some(unavailable("Cannot achieve consistency level TWO", 2)),
+        Consistency::Three => Some(unavailable("Cannot achieve consistency level THREE", 3)),
+        _ => None,
+    }
+}
+
+fn bound<'a>(params: &QueryParams<'a>, marker: &Marker) -> Option<&'a [u8]> {
+    let value = match &marker.name {
+        Some(name) if params.values.are_named() => params.values.by_name(name),
+        _ => params.values.get(marker.index.into()),
+    };
+    value?.bytes()
+}

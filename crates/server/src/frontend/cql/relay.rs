@@ -1,0 +1,133 @@
+//! A request that is answered by the database, unchanged in both directions.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::Prepare;
+use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKind};
+
+use super::backend::{Backend, CallError, error_code, parsed, result_kind};
+use super::pool::Who;
+use super::prepared::{Prepared, Told};
+use super::request::Request;
+use crate::metrics::Path;
+
+/// How often a request is repeated, beyond once for each statement that it names, because a server does not keep what it was told to prepare:
+/// where its cache is full, a new statement may be the first to go, until it has been asked for often enough to stay.
+const REPEATS: usize = 8;
+
+/// A request on its way; its answer goes to the client as it comes.
+pub struct Relay {
+    /// The request.
+    pub request: Request,
+    /// What it counts as.
+    pub path: Path,
+}
+
+impl Relay {
+    /// The answer is here, from that connection.
+    pub fn answer(self, backend: &Rc<Backend>, answer: Envelope) {
+        let unprepared = error_code(&answer) == Some(ErrorCode::Unprepared);
+        if unprepared || result_kind(&answer) == Some(ResultKind::SchemaChange) {
+            let (backend, kept) = (backend.clone(), backend.keep());
+            compio::runtime::spawn(async move {
+                let (mut this, _kept) = (self, kept);
+                let answer = this.request.settle_unprepared(&backend, answer).await;
+                match answer {
+                    Ok(answer) => this.request.relay(answer, this.path).await,
+                    Err(error) => this.request.fail(&error),
+                }
+            })
+            .detach();
+            return;
+        }
+        self.request.relay_plain(&answer, self.path);
+    }
+
+    /// There will be no answer.
+    pub fn fail(self, error: &CallError) {
+        self.request.fail(error);
+    }
+}
+
+impl Request {
+    /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and repeats the request, once
+    /// for each statement and [`REPEATS`] times more. Any other answer is given back, and so is UNPREPARED where the server does not take the
+    /// statement any more: its client prepares it and hears why.
+    ///
+    /// # Errors
+    /// The request was repeated and has no answer.
+    pub async fn settle_unprepared(
+        &mut self,
+        backend: &Rc<Backend>,
+        mut answer: Envelope,
+    ) -> Result<Envelope, CallError> {
+        let mut attempts = self.prepared_count() + REPEATS;
+        while let Some(id) = unprepared_id(&answer)
+            && attempts > 0
+        {
+            attempts -= 1;
+            let Some(prepared) = self.client().here.front_end.prepared.get(&id) else { break };
+            let Some(now) = self.prepare_again(backend, &prepared).await else { break };
+            // From v5 on the server tells a client when its columns are not the present ones.
+            if now.is_drifted(self.header.version) {
+                self.ask_for_metadata();
+            }
+            answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Prepares a statement again and remembers the answer. `None` if the server does not take it any more, or under another id.
+    pub async fn prepare_again(&self, backend: &Rc<Backend>, prepared: &Prepared) -> Option<Arc<Prepared>> {
+        let version = self.header.version;
+        let front_end = &self.client().here.front_end;
+        let generation = front_end.schema.generation();
+        let named = prepared.names_keyspace && version >= Version::V5;
+        let there = backend.keyspace().map(|keyspace| &**keyspace) == prepared.keyspace.as_deref();
+        let other;
+        let backend = if named || there || self.client().dedicated.borrow().is_some() {
+            backend
+        } else {
+            let keyspace = prepared.keyspace.as_deref().map(Rc::from);
+            let who = Who { keyspace, ..self.client().who(version) };
+            let node = self.client().here.front_end.addresses.id(backend.target());
+            other = self.client().here.pool.acquire(node, &who).await.ok()?;
+            &other
+        };
+        let mut body = Vec::new();
+        let keyspace = prepared.keyspace.as_deref().filter(|_| named);
+        Prepare { text: &prepared.text, keyspace }.encode(version, &mut body);
+        let answer = backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.ok()?;
+        let Some(Response::Result(ResultBody::Prepared(now))) = parsed(&answer) else { return None };
+        let (_, message) = response::split(&answer.header, &answer.body).ok()?;
+        if now.id != &prepared.id[..] {
+            return None;
+        }
+        front_end.prepared.remember(&Told {
+            version,
+            id: now.id,
+            text: &prepared.text,
+            keyspace: prepared.keyspace.as_deref(),
+            names_keyspace: prepared.names_keyspace,
+            message,
+            generation,
+        })
+    }
+}
+
+/// The id that an answer says is not prepared.
+fn unprepared_id(answer: &Envelope) -> Option<Vec<u8>> {
+    if error_code(answer) != Some(ErrorCode::Unprepared) {
+        return None;
+    }
+    match parsed(answer)? {
+        Response::Error(error) => match error.detail {
+            ErrorDetail::Unprepared { id } => Some(id.to_vec()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! One QUERY, PREPARE, EXECUTE or BATCH of a client, understood and on its way to an answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_cql::error::ProtocolError;
+use afterglow_cql::frame::{Envelope, Header, Version};
+use afterglow_cql::message::{self, Consistency, Execute, Extras, Request as Message};
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::ResultKind;
+use bytes::Bytes;
+
+use super::backend::{Backend, CallError, ConnectError, Kept, Waiter, result_kind};
+use super::client::{Client, Responder};
+use super::control;
+use super::nodes::NodeId;
+use super::pool::Who;
+use super::prepared::Prepared;
+use super::relay::Relay;
+use super::route::Candidates;
+use crate::metrics::Path;
+
+/// Connections that are begun at once where another node shall be asked and there is none.
+const MOST_BESIDE: usize = 2;
+
+/// What a request asks for, as far as it matters for a cache.
+pub enum Asked {
+    /// QUERY, with the plan of its text.
+    Query(Arc<Plan>),
+    /// PREPARE.
+    Prepare,
+    /// EXECUTE, with the statement and its plan.
+    Execute(Arc<Prepared>, Arc<Plan>),
+    /// BATCH: every statement with its plan, in order; text statements have no prepared one.
+    Batch(Vec<(Option<Arc<Prepared>>, Arc<Plan>)>),
+}
+
+/// A request with the duty to answer it. Dropping it answers with an error.
+pub struct Request {
+    /// Header as the client sent it.
+    pub header: Header,
+    /// Body as the client sent it; shares the read buffer, so do not keep it beyond the answer.
+    pub body: Bytes,
+    /// What it asks for.
+    pub asked: Asked,
+    /// The session's keyspace when it was planned: it must be executed in no other, whatever the client has asked for meanwhile.
+    keyspace: Option<Rc<str>>,
+    went_far: bool,
+    responder: Responder,
+}
+
+impl Request {
+    /// Takes on the duty.
+    pub fn new(header: Header, body: Bytes, asked: Asked, responder: Responder) -> Self {
+        let keyspace = responder.client().keyspace();
+        Self { header, body, asked, keyspace, went_far: false, responder }
+    }
+
+    /// The session's keyspace when it came.
+    pub fn keyspace(&self) -> Option<&str> {
+        self.keyspace.as_deref()
+    }
+
+    /// Whose connections it travels on.
+    fn who(&self) -> Who {
+        Who { keyspace: self.keyspace.clone(), ..self.client().who(self.header.version) }
+    }
+
+    /// Who asks.
+    pub fn client(&self) -> &Rc<Client> {
+        self.responder.client()
+    }
+
+    /// The message and what precedes it.
+    ///
+    /// # Errors
+    /// Never for a request that was given to a [`Router`](super::Router): it has been parsed before.
+    pub fn message(&self) -> Result<(Extras<'_>, Message<'_>), ProtocolError> {
+        message::parse(&self.header, &self.body)
+    }
+
+    /// The request's consistency level, if it has one.
+    pub fn consistency(&self) -> Option<Consistency> {
+        match self.message().ok()?.1 {
+            Message::Query(query) => Some(query.params.consistency),
+            Message::Execute(execute) => Some(execute.params.consistency),
+            Message::Batch(batch) => Some(batch.params.consistency),
+            _ => None,
+        }
+    }
+
+    /// Has an EXECUTE before v5 answered with the result's columns, whether its client asks for that or not: for one that may know others.
+    /// Servers answer so too when they think that a client's columns are not theirs.
+    pub fn ask_for_metadata(&mut self) {
+        let at = match self.message() {
+            Ok((_, Message::Execute(execute)))
+                if execute.params.skip_metadata && self.header.version < Version::V5 =>
+            {
+                execute.flags_at(&self.body)
+            }
+            _ => return,
+        };
+        let mut body = self.body.to_vec();
+        body[at] &= !Execute::SKIP_METADATA;
+        self.body = body.into();
+    }
+
+    /// How many prepared statements it names.
+    pub fn prepared_count(&self) -> usize {
+        match &self.asked {
+            Asked::Query(_) | Asked::Prepare => 0,
+            Asked::Execute(..) => 1,
+            Asked::Batch(statements) => statements.iter().filter(|(prepared, _)| prepared.is_some()).count(),
+        }
+    }
+
+    /// The means to answer without the database.
+    pub fn into_responder(self) -> Responder {
+        self.responder
+    }
+
+    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is spawned while the connection is up.
+    pub fn pass(self, path: Path) {
+        match self.connection_now() {
+            Some(backend) => self.pass_on(&backend, path),
+            None => compio::runtime::spawn(async move {
+                match self.connection().await {
+                    Ok(backend) => self.pass_on(&backend, path),
+                    Err(error) => self.fail(&error),
+                }
+            })
+            .detach(),
+        }
+    }
+
+    /// As [`Request::pass`], on a connection chosen by the caller.
+    pub fn pass_on(self, backend: &Backend, path: Path) {
+        let (header, body) = (self.header, self.body.clone());
+        backend.send(header.opcode, header.flags, body, Waiter::Relay(Relay { request: self, path }));
+    }
+
+    /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that
+    /// the server has forgotten is prepared again unseen.
+    ///
+    /// # Errors
+    /// [`CallError`] says whether the request may have been executed.
+    pub async fn call(&mut self) -> Result<Envelope, CallError> {
+        let backend = self.connection().await?;
+        self.went_far |= !self.client().here.is_near(&backend);
+        let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
+        self.settle_unprepared(&backend, answer).await
+    }
+
+    /// Whether [`Request::call`] has sent it to another data centre than ours.
+    pub fn went_far(&self) -> bool {
+        self.went_far
+    }
+
+    /// The connection that requests of this client go to: for requests of our own beside the client's, such as a fill.
+    ///
+    /// # Errors
+    /// [`CallError::NotSent`].
+    pub async fn connection(&self) -> Result<Kept, CallError> {
+        match self.connection_now() {
+            Some(backend) => Ok(backend),
+            None => self.connection_among(&self.candidates()).await.map(|(backend, _)| backend),
+        }
+    }
+
+    /// As [`Request::connection`], to the first of these nodes that can be reached, and which that is.
+    pub(super) async fn connection_among(
+        &self,
+        candidates: &Candidates,
+    ) -> Result<(Kept, Option<NodeId>), CallError> {
+        let client = self.client();
+        let dedicated = client.dedicated.borrow().clone();
+        if let Some(backend) = dedicated {
+            let lost = || CallError::NotSent("this client's own connection to the database was lost".into());
+            return if backend.is_closed() { Err(lost()) } else { Ok((backend.keep(), None)) };
+        }
+        let who = self.who();
+        let mut last = CallError::NotSent("no node is known".into());
+        for node in &candidates.nodes {
+            let mut made = client.here.pool.acquire(*node, &who).await;
+            if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
+                // It was dropped under the session. Names that say their keyspace still mean what they did, and the database refuses others.
+                made = client.here.pool.acquire(*node, &Who { keyspace: None, ..who.clone() }).await;
+            }
+            match made {
+                Ok(backend) => return Ok((backend, Some(*node))),
+                Err(error) => last = CallError::NotSent(error.to_string().into()),
+            }
+        }
+        Err(last)
+    }
+
+    /// A connection to another node of our data centre than those asked already, if one is there; else it begins to make some. None for
+    /// a client with a connection of its own.
+    pub fn connection_beside(&self, asked: &[Rc<Backend>]) -> Option<Kept> {
+        let client = self.client();
+        if client.dedicated.borrow().is_some() {
+            return None;
+        }
+        let (topology, addresses) = (client.here.topology(), &client.here.front_end.addresses);
+        let asked: Vec<NodeId> = asked.iter().map(|backend| addresses.id(backend.target())).collect();
+        let mut nodes = self.candidates().nodes;
+        nodes.retain(|node| !asked.contains(node) && topology.is_near(*node));
+        let (pool, who) = (&client.here.pool, self.who());
+        let mut ready = nodes.iter().filter_map(|node| pool.ready(*node, &who));
+        let found = ready.find(|backend| !backend.is_silent());
+        if found.is_none() {
+            nodes.iter().take(MOST_BESIDE).for_each(|node| pool.prepare(*node, &who));
+        }
+        found
+    }
+
+    /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
+    fn connection_now(&self) -> Option<Kept> {
+        let client = self.client();
+        if let Some(backend) = &*client.dedicated.borrow() {
+            return (!backend.is_closed()).then(|| backend.keep());
+        }
+        let (pool, who) = (&client.here.pool, self.who());
+        let Candidates { nodes, preferred } = self.candidates();
+        let (best, others) = nodes.split_at(preferred.min(nodes.len()));
+        let ready = best.iter().filter_map(|node| {
+            let ready = pool.ready(*node, &who);
+            if ready.is_none() {
+                pool.prepare(*node, &who);
+            }
+            ready
+        });
+        // Of equals the first, and that goes round.
+        let ready = ready.min_by_key(|backend| (backend.is_silent(), backend.in_flight()));
+        ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
+    }
+
+    /// Answers with the database's answer. When it says that the schema has changed, our own view of the schema is brought up to date first, so
+    /// that whoever has seen the answer finds plans made for the new schema.
+    pub async fn relay(self, answer: Envelope, path: Path) {
+        if result_kind(&answer) == Some(ResultKind::SchemaChange) {
+            control::refresh(&self.client().here.front_end).await;
+        }
+        self.relay_plain(&answer, path);
+    }
+
+    /// As [`Request::relay`], for an answer that is known not to be a schema change.
+    pub fn relay_plain(self, answer: &Envelope, path: Path) {
+        self.responder.relay(answer, path);
+    }
+
+    /// Answers as a coordinator would that cannot reach what it needs.
+    pub fn fail(self, error: &CallError) {
+        let consistency = self.consistency();
+        self.responder.call_error(error, consistency);
+    }
+}

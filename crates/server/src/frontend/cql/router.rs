@@ -1,0 +1,88 @@
+//! Where it is decided how a request is answered: the seam between the front end and the cache.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use afterglow_cql::plan::Plan;
+use afterglow_cql::response::SchemaChange;
+
+use super::request::{Asked, Request};
+use super::schema::SchemaStore;
+use crate::metrics::Path;
+
+/// What is left to do for a request, to be run as a task of its own.
+pub type Later = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Decides how QUERY, EXECUTE and BATCH are answered. Every request has been parsed, names only prepared statements that are known, and is
+/// no query of the tables that describe the cluster.
+///
+/// Not asked while the database requires authentication.
+pub trait Router: Send + Sync + 'static {
+    /// Answers at once, or passes the request on, and gives `None`; or gives what is left to do. Runs on the reactor of the
+    /// client; must not block.
+    fn route(&self, request: Request) -> Option<Later>;
+
+    /// Whether the cache is what it is going to be. Clients that connect at the start of the process wait for this, a moment at most.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
+    /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
+    fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
+        let _ = (change, schema);
+    }
+
+    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in doubt.
+    fn control(&self, state: ControlState) {
+        let _ = state;
+    }
+}
+
+/// What the control connection is up to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlState {
+    /// Events come in; the schema is about to be published.
+    Connected {
+        /// The cluster's name.
+        cluster: String,
+        /// `release_version` of the node.
+        release: String,
+        /// The node's data centre.
+        data_center: Option<String>,
+        /// `schema_version` of the node: equal only for equal schemas.
+        schema_version: Option<String>,
+    },
+    /// Every change of the schema up to this version has been told.
+    Current {
+        /// `schema_version` of the node.
+        schema_version: Option<String>,
+    },
+    /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
+    /// about their requests, writes included. Called before the first of them.
+    Guarded,
+    /// Lost, or never there.
+    Lost,
+}
+
+/// Passes everything through.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PassThrough;
+
+impl Router for PassThrough {
+    fn route(&self, request: Request) -> Option<Later> {
+        let path = pass_path(&request.asked);
+        request.pass(path);
+        None
+    }
+}
+
+/// What a request counts as when the cache has no part in it.
+pub fn pass_path(asked: &Asked) -> Path {
+    let writes = |plan: &Plan| matches!(plan, Plan::Write(_));
+    match asked {
+        Asked::Query(plan) | Asked::Execute(_, plan) if writes(plan) => Path::Write,
+        Asked::Batch(_) => Path::Write,
+        _ => Path::Pass,
+    }
+}

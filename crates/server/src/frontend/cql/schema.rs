@@ -1,0 +1,407 @@
+//! The database's schema as the front end sees it: a snapshot, replaced whole when something changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use afterglow_cql::plan::{Column, SchemaView, TableSchema};
+use afterglow_cql::response::{SchemaChange, SchemaTarget};
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+use super::rows::{Fetched, text_map, text_set};
+
+/// One snapshot.
+#[derive(Debug, Default)]
+pub struct Schema {
+    /// Grows with every snapshot; plans made for another generation are void.
+    pub generation: u64,
+    /// Tables and views by keyspace and name.
+    tables: HashMap<String, HashMap<String, Arc<TableSchema>>>,
+    /// Keyspaces of tables and views by their ids.
+    keyspaces: HashMap<Uuid, String>,
+    /// `replication` of every keyspace.
+    replication: HashMap<String, BTreeMap<String, String>>,
+    /// `gc_grace_seconds` of every table, by its id.
+    grace: HashMap<Uuid, u32>,
+}
+
+impl SchemaView for Schema {
+    fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
+        self.tables.get(keyspace)?.get(table).cloned()
+    }
+}
+
+impl Schema {
+    /// The replication options of a keyspace, as `system_schema.keyspaces` has them.
+    pub fn replication(&self, keyspace: &str) -> Option<&BTreeMap<String, String>> {
+        self.replication.get(keyspace)
+    }
+
+    /// The keyspace of a table.
+    pub fn keyspace_of(&self, table: Uuid) -> Option<&str> {
+        self.keyspaces.get(&table).map(String::as_str)
+    }
+
+    /// How many seconds the database keeps tombstones of a table, and what it knows of its lightweight transactions.
+    pub fn grace(&self, table: Uuid) -> Option<u32> {
+        self.grace.get(&table).copied()
+    }
+
+    /// All tables and views.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableSchema>> {
+        self.tables.values().flat_map(HashMap::values)
+    }
+
+    /// How it differs from an earlier snapshot, as a server would have told it change by change.
+    pub fn changes_since<'a>(&'a self, before: &'a Schema) -> Vec<SchemaChange<'a>> {
+        let change = |change, keyspace, target| SchemaChange { change, keyspace, target };
+        let mut changes = Vec::new();
+        for (keyspace, options) in &self.replication {
+            match before.replication.get(keyspace) {
+                None => changes.push(change("CREATED", keyspace, SchemaTarget::Keyspace)),
+                Some(then) if then != options => {
+                    changes.push(change("UPDATED", keyspace, SchemaTarget::Keyspace));
+                }
+                Some(_) => {}
+            }
+        }
+        for table in self.tables() {
+            let target = SchemaTarget::Table(&table.name);
+            match before.table(&table.keyspace, &table.name) {
+                None => changes.push(change("CREATED", &table.keyspace, target)),
+                Some(then) if then != *table => changes.push(change("UPDATED", &table.keyspace, target)),
+                Some(_) => {}
+            }
+        }
+        for table in before.tables() {
+            // The tables of a keyspace go with it.
+            let there = self.replication.contains_key(&table.keyspace);
+            if there && self.table(&table.keyspace, &table.name).is_none() {
+                changes.push(change("DROPPED", &table.keyspace, SchemaTarget::Table(&table.name)));
+            }
+        }
+        let gone = before.replication.keys().filter(|keyspace| !self.replication.contains_key(*keyspace));
+        changes.extend(gone.map(|keyspace| change("DROPPED", keyspace, SchemaTarget::Keyspace)));
+        changes
+    }
+
+    /// Of tables that no database told. Their keyspaces' replication is not known.
+    pub fn of_tables(tables: impl IntoIterator<Item = TableSchema>) -> Schema {
+        let mut schema = Schema::default();
+        for table in tables {
+            schema.replication.entry(table.keyspace.clone()).or_default();
+            schema
+                .tables
+                .entry(table.keyspace.clone())
+                .or_default()
+                .insert(table.name.clone(), Arc::new(table));
+        }
+        schema
+    }
+
+    /// The same with the replication of a keyspace.
+    #[cfg(test)]
+    pub(super) fn with_replication(mut self, keyspace: &str, options: BTreeMap<String, String>) -> Schema {
+        self.replication.insert(keyspace.to_owned(), options);
+        self
+    }
+
+    /// Whether nothing is known: before the first load and while the control connection is lost.
+    pub fn is_unknown(&self) -> bool {
+        self.replication.is_empty()
+    }
+}
+
+/// The newest snapshot, for all reactors.
+#[derive(Default)]
+pub struct SchemaStore {
+    current: RwLock<Arc<Schema>>,
+    generation: AtomicU64,
+}
+
+impl SchemaStore {
+    /// The newest snapshot.
+    pub fn current(&self) -> Arc<Schema> {
+        self.current.read().clone()
+    }
+
+    /// Generation of the newest snapshot; cheap, to find out whether one still has it.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes `schema` the newest snapshot.
+    pub fn publish(&self, mut schema: Schema) {
+        let mut current = self.current.write();
+        schema.generation = current.generation + 1;
+        self.generation.store(schema.generation, Ordering::Release);
+        *current = Arc::new(schema);
+    }
+}
+
+/// The queries whose answers make a snapshot, in the order of [`Sources`].
+pub const QUERIES: [&str; 7] = [
+    "SELECT keyspace_name, replication FROM system_schema.keyspaces",
+    "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds FROM system_schema.tables",
+    "SELECT keyspace_name, view_name, id FROM system_schema.views",
+    "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
+    "SELECT keyspace_name, table_name FROM system_schema.indexes",
+    "SELECT keyspace_name, table_name, column_name, dropped_time FROM system_schema.dropped_columns",
+    // Cassandra 5.0 only; refused by others.
+    "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks",
+];
+
+/// The answers to [`QUERIES`].
+pub struct Sources {
+    /// `keyspaces`
+    pub keyspaces: Fetched,
+    /// `tables`
+    pub tables: Fetched,
+    /// `views`
+    pub views: Fetched,
+    /// `columns`
+    pub columns: Fetched,
+    /// `indexes`
+    pub indexes: Fetched,
+    /// `dropped_columns`
+    pub dropped: Fetched,
+    /// `column_masks`; `None` where there is no such table.
+    pub masks: Option<Fetched>,
+}
+
+/// Builds a snapshot. Rows that do not look as they should are left out: their tables are then unknown and not cached.
+pub fn build(sources: &Sources) -> Schema {
+    let mut schema = Schema::default();
+    for row in sources.keyspaces.rows() {
+        if let Some(name) = row.text("keyspace_name") {
+            let replication = row.bytes("replication").map(text_map).unwrap_or_default();
+            schema.replication.insert(name, replication);
+        }
+    }
+    let mut tables: HashMap<(String, String), TableSchema> = HashMap::new();
+    for row in sources.tables.rows() {
+        let Some(mut table) = bare_table(&row, "table_name") else { continue };
+        let flags = row.bytes("flags").map(text_set).unwrap_or_default();
+        let has = |flag: &str| flags.iter().any(|f| f == flag);
+        table.counter = has("counter");
+        table.compact = !has("compound") || has("dense") || has("super");
+        table.default_ttl =
+            row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        let grace = row.int("gc_grace_seconds").and_then(|grace| u32::try_from(grace).ok());
+        schema.grace.extend(grace.map(|grace| (table.id, grace)));
+        // Both came with Cassandra 5.0.
+        table.element_times = sources.masks.is_some();
+        tables.insert((table.keyspace.clone(), table.name.clone()), table);
+    }
+    for row in sources.views.rows() {
+        if let Some(mut view) = bare_table(&row, "view_name") {
+            view.view = true;
+            tables.insert((view.keyspace.clone(), view.name.clone()), view);
+        }
+    }
+    add_columns(sources, &mut tables);
+    for row in sources.indexes.rows() {
+        if let Some(table) = row.table().and_then(|key| tables.get_mut(&key)) {
+            table.indexed = true;
+        }
+    }
+    for ((keyspace, name), table) in tables {
+        schema.keyspaces.insert(table.id, keyspace.clone());
+        schema.tables.entry(keyspace).or_default().insert(name, Arc::new(table));
+    }
+    schema
+}
+
+fn bare_table(row: &super::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
+    let keyspace = row.text("keyspace_name")?;
+    let id = row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?;
+    let system = is_system(&keyspace);
+    Some(TableSchema { system, element_times: false, ..TableSchema::new(keyspace, row.text(name)?, id) })
+}
+
+/// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with `system` is taken for one: it is
+/// passed through, which is never wrong.
+fn is_system(keyspace: &str) -> bool {
+    keyspace.starts_with("system") || keyspace.starts_with("dse_")
+}
+
+fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSchema>) {
+    let masked: std::collections::HashSet<_> = sources
+        .masks
+        .iter()
+        .flat_map(Fetched::rows)
+        .filter_map(|row| Some((row.table()?, row.text("column_name")?)))
+        .collect();
+    let dropped: HashMap<_, _> = sources
+        .dropped
+        .rows()
+        .filter_map(|row| {
+            let time = row.bytes("dropped_time")?.try_into().ok().map(i64::from_be_bytes)?;
+            Some(((row.table()?, row.text("column_name")?), time))
+        })
+        .collect();
+    let mut columns: Vec<_> = sources
+        .columns
+        .rows()
+        .filter_map(|row| {
+            let table = row.table()?;
+            let name = row.text("column_name")?;
+            let mut column = Column::new(name.clone(), row.text("type")?);
+            let named = (table.clone(), name);
+            column.masked = masked.contains(&named);
+            // There again after it was dropped: what was cached before is of another column.
+            column.dropped_at = dropped.get(&named).copied().unwrap_or(0);
+            Some((table, row.text("kind")?, row.int("position")?, column))
+        })
+        .collect();
+    // Key columns by their position; the others, which have none, by name as SELECT * gives them.
+    columns.sort_by(|a, b| (a.2, &a.3.name).cmp(&(b.2, &b.3.name)));
+    for (table, kind, _, column) in columns {
+        let Some(table) = tables.get_mut(&table) else { continue };
+        match kind.as_str() {
+            "partition_key" => table.partition_key.push(column),
+            "clustering" => table.clustering.push(column),
+            "static" => table.statics.push(column),
+            _ => table.regulars.push(column),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Row<'a> = &'a [&'a [u8]];
+
+    #[test]
+    fn what_changed_between_two_snapshots_is_told_as_a_server_tells_it() {
+        let table = |keyspace: &str, name: &str, columns: &[&str]| TableSchema {
+            regulars: columns.iter().map(|name| Column::new(*name, "int")).collect(),
+            ..TableSchema::new(keyspace.into(), name.into(), Uuid::from_u128(7))
+        };
+        let options = |factor: &str| BTreeMap::from([("replication_factor".to_owned(), factor.to_owned())]);
+        let before = Schema::of_tables([
+            table("ks", "same", &["v"]),
+            table("ks", "altered", &["v"]),
+            table("ks", "dropped", &[]),
+            table("gone", "t", &[]),
+        ]);
+        let now = Schema::of_tables([
+            table("ks", "same", &["v"]),
+            table("ks", "altered", &["v", "w"]),
+            table("ks", "made", &[]),
+            table("new", "t", &[]),
+        ]);
+        let (before, now) =
+            (before.with_replication("more", options("1")), now.with_replication("more", options("3")));
+        let mut told: Vec<String> = now
+            .changes_since(&before)
+            .into_iter()
+            .map(|SchemaChange { change, keyspace, target }| match target {
+                SchemaTarget::Table(table) => format!("{change} {keyspace}.{table}"),
+                _ => format!("{change} {keyspace}"),
+            })
+            .collect();
+        told.sort();
+        let expected = [
+            "CREATED ks.made",
+            "CREATED new",
+            "CREATED new.t",
+            "DROPPED gone",
+            "DROPPED ks.dropped",
+            "UPDATED ks.altered",
+            "UPDATED more",
+        ];
+        assert_eq!(told, expected);
+        assert!(now.changes_since(&now).is_empty());
+    }
+
+    fn fetched(columns: &[&str], rows: &[Row<'_>]) -> Fetched {
+        Fetched::of(
+            columns,
+            rows.iter().map(|row| row.iter().map(|cell| Some(cell.to_vec())).collect()).collect(),
+        )
+    }
+
+    fn text_collection(items: &[&str], entries: i32) -> Vec<u8> {
+        let mut out = entries.to_be_bytes().to_vec();
+        for item in items {
+            out.extend((item.len() as i32).to_be_bytes());
+            out.extend(item.as_bytes());
+        }
+        out
+    }
+
+    fn sources() -> Sources {
+        let int = |n: i32| n.to_be_bytes();
+        let plain = text_collection(&["compound"], 1);
+        let dense = text_collection(&["compound", "dense"], 2);
+        let counting = text_collection(&["compound", "counter"], 2);
+        let replication = text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
+        let (id, ttl, none) = ([7; 16], int(60), int(0));
+        let column = ["keyspace_name", "table_name", "column_name", "kind", "position", "type"];
+        Sources {
+            keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
+            tables: fetched(
+                &["keyspace_name", "table_name", "id", "flags", "default_time_to_live", "gc_grace_seconds"],
+                &[
+                    &[b"ks", b"t", &id, &plain, &ttl, &int(99)],
+                    &[b"ks", b"old", &[8; 16], &dense, &none, &none],
+                    &[b"ks", b"c", &[9; 16], &counting, &none, &none],
+                    &[b"system_auth", b"roles", &[1; 16], &plain, &none, &none],
+                ],
+            ),
+            views: fetched(&["keyspace_name", "view_name", "id"], &[&[b"ks", b"v", &id]]),
+            columns: fetched(
+                &column,
+                &[
+                    &[b"ks", b"t", b"zz", b"regular", &int(-1), b"text"],
+                    &[b"ks", b"t", b"b", b"partition_key", &int(1), b"int"],
+                    &[b"ks", b"t", b"a", b"partition_key", &int(0), b"text"],
+                    &[b"ks", b"t", b"aa", b"regular", &int(-1), b"blob"],
+                    &[b"ks", b"t", b"ck", b"clustering", &int(0), b"uuid"],
+                    &[b"ks", b"t", b"s", b"static", &int(-1), b"int"],
+                ],
+            ),
+            indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
+            dropped: fetched(
+                &["keyspace_name", "table_name", "column_name", "dropped_time"],
+                &[&[b"ks", b"t", b"aa", &77i64.to_be_bytes()], &[b"ks", b"t", b"gone", &78i64.to_be_bytes()]],
+            ),
+            masks: Some(fetched(&column[..3], &[&[b"ks", b"t", b"zz"]])),
+        }
+    }
+
+    #[test]
+    fn tables_have_their_columns_in_order_and_what_bars_them_from_the_cache() {
+        let schema = build(&sources());
+        let table = schema.table("ks", "t").unwrap();
+        let names = |columns: &[Column]| columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&table.partition_key), ["a", "b"]);
+        assert_eq!(names(&table.clustering), ["ck"]);
+        assert_eq!(names(&table.statics), ["s"]);
+        assert_eq!(names(&table.regulars), ["aa", "zz"]);
+        assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(table.regulars.iter().map(|c| c.dropped_at).collect::<Vec<_>>(), [77, 0]);
+        assert!(table.indexed && !table.compact && !table.system && !table.view);
+        assert_eq!((table.default_ttl, schema.grace(table.id)), (60, Some(99)));
+        assert!(schema.table("ks", "old").unwrap().compact);
+        assert!(schema.table("ks", "c").unwrap().counter);
+        assert!(schema.table("ks", "v").unwrap().view);
+        assert!(schema.table("system_auth", "roles").unwrap().system);
+        assert_eq!(schema.replication("ks").unwrap()["replication_factor"], "3");
+        assert!(schema.table("ks", "nowhere").is_none());
+    }
+
+    #[test]
+    fn every_published_snapshot_voids_the_plans_of_the_one_before() {
+        let store = SchemaStore::default();
+        let before = store.current();
+        assert!(before.is_unknown());
+        store.publish(build(&sources()));
+        assert!(!store.current().is_unknown());
+        assert_eq!(store.current().generation, store.generation());
+        assert_ne!(store.generation(), before.generation);
+    }
+}

@@ -1,0 +1,414 @@
+//! A client's connection from its first byte to its last.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::error::{ErrorCode, ProtocolError};
+use afterglow_cql::frame::{
+    Compression, DEFAULT_MAX_ENVELOPE, Decoder, Envelope, Flags, FrameError, Header, Opcode, Version,
+};
+use afterglow_cql::message::{self, AuthResponse, Request as Message, Startup};
+use afterglow_cql::negotiate::{self, Stage};
+use afterglow_cql::response::{ErrorBody, encode_auth_token, encode_authenticate};
+use bytes::Bytes;
+use compio::BufResult;
+use compio::io::AsyncRead;
+use compio::net::TcpStream;
+
+use super::FrontEnd;
+use super::backend::{Backend, CallError, ConnectError};
+use super::budget::FREE;
+use super::client::{Client, Responder};
+use super::control::Cluster;
+use super::dispatch;
+use super::here::Here;
+use super::login::Login;
+use super::outbox::Outbox;
+use crate::metrics::{Path, RequestKind};
+use crate::reactor::{ConnectionGuard, yield_now};
+
+/// Read buffer of a connection: small, because there may be many; grows to the larger size when filled by one read.
+const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
+/// How long an envelope may be before the client has logged in: the largest tickets are shorter.
+const MAX_BEFORE_LOGIN: usize = 128 * 1024;
+/// A request that takes more than that must be admitted.
+const HOLD_ABOVE: usize = FREE;
+/// How long it waits for room.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
+/// How long it may take to arrive: so long, and a second more for each mebibyte.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
+/// So many envelopes of one client are taken before the reactor turns to others.
+const TURN: usize = 64;
+/// How long a client that comes before the database waits.
+const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
+/// How long a client that comes before the lease waits: a moment at the start, so that a warm cache's clients do not all go to
+/// the database first.
+const WAIT_FOR_CACHE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the database has come.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The CQL version told in SUPPORTED, as Cassandra 4.0 and later have it.
+const CQL_VERSION: &str = "3.4.7";
+
+/// Serves one connection to its end.
+pub async fn serve(front_end: Arc<FrontEnd>, stream: TcpStream, peer: SocketAddr, guard: ConnectionGuard) {
+    let _counted = (guard, front_end.sessions.enter());
+    let here = Here::of(&front_end);
+    let client = Rc::new(Client::new(here.clone(), here.next_client_id(), peer, Outbox::new(stream.clone())));
+    here.metrics.connections_opened.inc();
+    here.add(&client);
+    let writer = client.clone();
+    let writing = compio::runtime::spawn(async move {
+        let sent = &writer.here.metrics.bytes_sent;
+        let written = |bytes| {
+            sent.add(bytes as u64);
+            writer.account();
+        };
+        writer.out.run(written).await;
+    });
+    let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
+    decoder.hold_above(HOLD_ABOVE);
+    let mut session = Session { client: client.clone(), decoder, deadline: None };
+    if let Cluster::Known { version, .. } = front_end.cluster() {
+        session.decoder.set_highest(version);
+    }
+    session.read(stream).await;
+    client.wait_for_answers().await;
+    client.out.finish();
+    // The writer ends when everything is sent or cannot be; it never panics.
+    let _ = writing.await;
+    if let Some(backend) = client.dedicated.take() {
+        backend.close();
+    }
+    here.remove(&client);
+    here.metrics.connections_closed.inc();
+}
+
+/// Whether an authenticator is satisfied with a SASL PLAIN token, which can be said again.
+fn takes_passwords(class: &str) -> bool {
+    class.rsplit('.').next().is_some_and(|name| name.ends_with("PasswordAuthenticator"))
+}
+
+struct Session {
+    client: Rc<Client>,
+    decoder: Decoder,
+    /// When the large request that is arriving must be whole.
+    deadline: Option<Instant>,
+}
+
+/// How long a request of that size may take to arrive.
+fn arrives_within(bytes: usize) -> Duration {
+    ARRIVES_WITHIN + Duration::from_secs((bytes / (1024 * 1024)) as u64)
+}
+
+/// The connection is to be closed.
+struct Hangup;
+
+impl Session {
+    async fn read(&mut self, mut stream: TcpStream) {
+        let mut buffer = Vec::with_capacity(READ_BUFFER.0);
+        while !self.client.out.is_closed() {
+            let Some(BufResult(result, returned)) = self.in_time(stream.read(buffer)).await else {
+                return self.client.too_slow();
+            };
+            buffer = returned;
+            let Ok(1..) = result else { return };
+            self.client.here.metrics.bytes_received.add(buffer.len() as u64);
+            self.decoder.feed(&buffer);
+            let full = buffer.len() == buffer.capacity();
+            buffer.clear();
+            if full && buffer.capacity() < READ_BUFFER.1 {
+                buffer.reserve(buffer.capacity() * 2);
+            }
+            if self.take_all(Instant::now()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What `reading` gives, if it does before the large request that is arriving is late.
+    async fn in_time<T>(&self, reading: impl Future<Output = T>) -> Option<T> {
+        match self.deadline {
+            Some(deadline) => compio::time::timeout_at(deadline, reading).await.ok(),
+            None => Some(reading.await),
+        }
+    }
+
+    /// Handles every whole envelope that has come. One read may bring many thousands of them, where segments are
+    /// compressed: the client's bounds hold between any two, and others have their turn after some.
+    async fn take_all(&mut self, received: Instant) -> Result<(), Hangup> {
+        for taken in 1_usize.. {
+            self.client.wait_for_room().await;
+            if self.client.out.is_closed() {
+                return Err(Hangup);
+            }
+            if taken % TURN == 0 {
+                yield_now().await;
+            }
+            let next = self.decoder.next_envelope();
+            if !matches!(next, Ok(None)) {
+                self.deadline = None;
+                self.client.received();
+            }
+            match next {
+                Ok(None) => match self.decoder.held() {
+                    Some(takes) => self.hold(takes).await,
+                    None => return Ok(()),
+                },
+                Ok(Some(envelope)) => {
+                    self.take(envelope, received).await?;
+                    if self.client.stage.get() == Stage::Ready {
+                        self.decoder.set_max_envelope(DEFAULT_MAX_ENVELOPE);
+                    }
+                }
+                Err(error) => self.refuse(&error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A large request begins: it is read when there is room for it, and skipped when there is none for long.
+    async fn hold(&mut self, takes: usize) {
+        if self.client.admit(takes, WAIT_FOR_ROOM).await {
+            self.deadline = Some(Instant::now() + arrives_within(takes));
+            return self.decoder.admit();
+        }
+        let text = "Clients of Afterglow hold too much memory for another request of this size, try again";
+        self.decoder.refuse(ProtocolError::overloaded(text));
+    }
+
+    /// Answers what is no envelope.
+    fn refuse(&self, error: &FrameError) -> Result<(), Hangup> {
+        self.client.here.metrics.requests.inc(RequestKind::Malformed);
+        self.client.here.metrics.errors.inc();
+        self.client.out.push_encoded(&error.reply());
+        if error.fatal { Err(Hangup) } else { Ok(()) }
+    }
+
+    async fn take(&mut self, envelope: Envelope, received: Instant) -> Result<(), Hangup> {
+        let header = envelope.header;
+        if header.opcode == Opcode::Startup {
+            self.wait_for_database().await;
+        }
+        if let Some(refusal) = self.refuses_version(&header) {
+            return self.refuse(&refusal);
+        }
+        let responder = Responder::new(self.client.clone(), &envelope, received);
+        if let Err(error) = self.client.stage.get().check(header.opcode) {
+            responder.protocol_error(&error);
+            return Ok(());
+        }
+        match header.opcode {
+            Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch => {
+                // On a connection of its own a USE must not meet other requests: nobody could tell in which keyspace those are executed.
+                let understood = dispatch::understand(&self.client, &header, &envelope.body);
+                let apart = self.client.dedicated.borrow().is_some() && dispatch::is_use(&understood);
+                if apart {
+                    self.client.wait_until_in_flight(1).await;
+                }
+                dispatch::request(header, envelope.body, understood, responder);
+                if apart {
+                    self.client.wait_for_answers().await;
+                }
+                return Ok(());
+            }
+            _ => self.client.here.metrics.requests.inc(RequestKind::Session),
+        }
+        let message = message::parse(&header, &envelope.body).map(|(_, message)| message);
+        match message {
+            Ok(Message::Options) => self.options(responder),
+            Ok(Message::Startup(startup)) => self.startup(&startup, &envelope, responder).await,
+            Ok(Message::AuthResponse(AuthResponse { token })) => {
+                self.auth_response(token, &envelope, responder).await;
+            }
+            Ok(Message::Register(register)) => {
+                // Topology and status are about proxies, and there is but this one.
+                self.client.wants_schema.set(register.asks_for("SCHEMA_CHANGE"));
+                responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
+            }
+            Ok(_) => {
+                responder.protocol_error(&ProtocolError::new(format!("Unexpected message {}", header.opcode)))
+            }
+            Err(error) => responder.protocol_error(&error),
+        }
+        Ok(())
+    }
+
+    /// The answer to a version that the database does not speak, as it would give it. The client may try another one on the
+    /// same connection.
+    fn refuses_version(&self, header: &Header) -> Option<FrameError> {
+        match self.client.here.front_end.cluster() {
+            Cluster::Known { version: highest, .. } if header.version > highest => {
+                Some(negotiate::refused_version(header.version.as_u8(), header.flags, highest))
+            }
+            _ => None,
+        }
+    }
+
+    fn options(&self, responder: Responder) {
+        let highest = match self.client.here.front_end.cluster() {
+            Cluster::Known { version, .. } => version,
+            Cluster::Unknown => Version::MAX,
+        };
+        responder.reply_with(Opcode::Supported, Flags::NONE, Path::Local, |out| {
+            negotiate::supported(CQL_VERSION, highest, out);
+        });
+    }
+
+    async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
+        let version = envelope.header.version;
+        let compression = match negotiate::check_startup(startup, version) {
+            Ok(compression) => compression,
+            Err(error) => return responder.protocol_error(&error),
+        };
+        let authentication = match self.client.here.front_end.cluster() {
+            Cluster::Known { authentication, .. } => authentication,
+            Cluster::Unknown => {
+                let text = "Afterglow cannot reach the database yet, try again";
+                return responder.error(&ErrorBody::new(ErrorCode::IsBootstrapping, text));
+            }
+        };
+        if authentication {
+            return self.startup_guarded(startup, compression, envelope, responder).await;
+        }
+        responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
+        self.started(version, compression, Stage::Ready);
+    }
+
+    /// Waits until it is known what versions the database speaks, and then until the cache is what it is going to be; each for
+    /// a while.
+    async fn wait_for_database(&self) {
+        let front_end = &self.client.here.front_end;
+        self.wait(WAIT_FOR_DATABASE, || front_end.cluster() != Cluster::Unknown).await;
+        if matches!(front_end.cluster(), Cluster::Known { guarded: false, .. }) {
+            self.wait(WAIT_FOR_CACHE, || front_end.config.router.is_ready()).await;
+        }
+    }
+
+    async fn wait(&self, at_most: Duration, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + at_most;
+        while !done() && Instant::now() < deadline && !self.client.out.is_closed() {
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The answer to STARTUP is on its way: from now on the connection has a version, perhaps compression and, in v5, segments.
+    fn started(&mut self, version: Version, compression: Option<Compression>, stage: Stage) {
+        self.client.stage.set(stage);
+        self.client.version.set(Some(version));
+        self.decoder.pin_version(version);
+        if let Some(compression) = compression {
+            self.decoder.set_compression(compression);
+            self.client.out.set_compression(compression);
+        }
+        if version.has_segments() {
+            self.decoder.switch_to_segments();
+            self.client.out.switch_to_segments();
+        }
+    }
+
+    /// The database wants to know who the client is. With a password, which can be said again for the connections that clients share, it is
+    /// asked by us and checked with the answer; in any other way the database asks itself.
+    async fn startup_guarded(
+        &mut self,
+        startup: &Startup<'_>,
+        compression: Option<Compression>,
+        envelope: &Envelope,
+        responder: Responder,
+    ) {
+        match self.client.here.front_end.authenticator().filter(|class| takes_passwords(class)) {
+            Some(class) => {
+                responder.reply_with(Opcode::Authenticate, Flags::NONE, Path::Local, |out| {
+                    encode_authenticate(&class, out);
+                });
+                self.started(envelope.header.version, compression, Stage::Authenticating);
+            }
+            None => self.startup_dedicated(startup, compression, envelope, responder).await,
+        }
+    }
+
+    /// Has the database check the client's password.
+    async fn log_in(&self, token: Option<&[u8]>, version: Version, responder: Responder) {
+        // What is no password is for the database to refuse in its own words.
+        let login = Login::of_token(token.unwrap_or_default());
+        match self.client.here.log_in(login, version).await {
+            Ok(user) => {
+                self.client.user.replace(Some(user));
+                self.client.stage.set(Stage::Ready);
+                responder.reply_with(Opcode::AuthSuccess, Flags::NONE, Path::Local, |out| {
+                    encode_auth_token(None, out);
+                });
+            }
+            Err(ConnectError::Refused { answer, .. }) => responder.relay(&answer, Path::Pass),
+            Err(error) => responder.call_error(&CallError::NotSent(error.to_string().into()), None),
+        }
+    }
+
+    /// The database wants to know who the client is, and not by a password: it gets a connection of its own, and both talk to each other.
+    async fn startup_dedicated(
+        &mut self,
+        startup: &Startup<'_>,
+        compression: Option<Compression>,
+        envelope: &Envelope,
+        responder: Responder,
+    ) {
+        // Compression is between the client and us.
+        let options: Vec<_> =
+            startup.options().iter().filter(|(name, _)| !name.eq_ignore_ascii_case("COMPRESSION")).collect();
+        let mut body = Vec::new();
+        Startup::encode(&options, &mut body);
+        let body = Bytes::from(body);
+        let here = self.client.here.clone();
+        let version = envelope.header.version;
+        let mut failed = CallError::NotSent("no backend is configured".into());
+        for target in &here.front_end.config.backends {
+            let opened = Backend::dedicated(target, version, &here.backend_metrics).await;
+            let backend = match opened {
+                Ok(backend) => backend,
+                Err(error) => {
+                    failed = CallError::NotSent(error.to_string().into());
+                    continue;
+                }
+            };
+            let answer = backend.call(Opcode::Startup, envelope.header.flags, body.clone()).await;
+            match answer {
+                Ok(answer) => {
+                    let stage = match answer.header.opcode {
+                        Opcode::Ready => Some(Stage::Ready),
+                        Opcode::Authenticate => Some(Stage::Authenticating),
+                        _ => None,
+                    };
+                    responder.relay(&answer, Path::Pass);
+                    if let Some(stage) = stage {
+                        self.client.dedicated.replace(Some(backend));
+                        self.started(version, compression, stage);
+                    }
+                    return;
+                }
+                Err(error) => failed = error,
+            }
+        }
+        responder.call_error(&failed, None);
+    }
+
+    async fn auth_response(&mut self, token: Option<&[u8]>, envelope: &Envelope, responder: Responder) {
+        if self.client.stage.get() != Stage::Authenticating {
+            let error = ProtocolError::new("Unexpected message AUTH_RESPONSE, nobody asked for it");
+            return responder.protocol_error(&error);
+        }
+        let dedicated = self.client.dedicated.borrow().clone();
+        let Some(backend) = dedicated else {
+            return self.log_in(token, envelope.header.version, responder).await;
+        };
+        match backend.call(Opcode::AuthResponse, envelope.header.flags, envelope.body.clone()).await {
+            Ok(answer) => {
+                if answer.header.opcode == Opcode::AuthSuccess {
+                    self.client.stage.set(Stage::Ready);
+                }
+                responder.relay(&answer, Path::Pass);
+            }
+            Err(error) => responder.call_error(&error, None),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! A client's connection from its first byte to its last.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use afterglow_engine::Room;
+use afterglow_memcache::{Decoded, Decoder};
+use compio::BufResult;
+use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_util::future::{Either, select};
+
+use super::FrontEnd;
+use super::answers::Answers;
+use super::budget::FREE;
+use super::here::{Here, Info};
+use super::metering;
+use super::perform::{Performed, Session};
+use super::tls::Transport;
+
+/// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
+const READ_BUFFER: usize = 8 * 1024;
+/// What a connection too many is told, as memcached has it.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Requests of a connection that are carried out before others have their turn, as memcached's `-R`.
+pub(super) const REQUESTS_PER_EVENT: u64 = 20;
+
+/// A socket of either kind; clones are handles to the same one.
+pub trait Stream: AsyncRead + AsyncWrite + rustix::fd::AsFd + Clone + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + rustix::fd::AsFd + Clone + 'static> Stream for S {}
+
+/// Where a connection came from, and where to.
+pub struct Ends {
+    /// The client's address.
+    pub peer: String,
+    /// The address it came to.
+    pub listener: Arc<str>,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+}
+
+/// Counts a connection of the front end as long as it lives.
+struct Entered(Arc<FrontEnd>);
+
+impl Entered {
+    /// `None` when there are too many.
+    fn new(front_end: &Arc<FrontEnd>) -> Option<Self> {
+        let before = front_end.connections.fetch_add(1, Ordering::AcqRel);
+        let entered = Entered(front_end.clone());
+        (before < front_end.config.max_connections).then_some(entered)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Serves one connection to its end; `guard` is held as long as it is served.
+pub async fn serve<S: Stream>(front_end: Arc<FrontEnd>, mut stream: S, ends: Ends, guard: impl Sized) {
+    let here = Here::of(&front_end);
+    let Some(_entered) = Entered::new(&front_end) else {
+        here.metrics.connections_refused.inc();
+        // Whether it hears why or not, it is over.
+        let _ = stream.write_all(TOO_MANY).await;
+        return;
+    };
+    let _guard = guard;
+    let _counted = front_end.sessions.enter();
+    let tls = front_end.config.tls.as_ref().filter(|_| ends.tls);
+    let transport = match Transport::new(tls) {
+        Ok(transport) => transport,
+        Err(error) => return tracing::warn!(%error, "a TLS connection could not be begun"),
+    };
+    let answers = Answers::new(here.budget.share());
+    let handle = stream.clone();
+    let info = Rc::new(Info {
+        id: here.next_id(),
+        peer: ends.peer,
+        listener: ends.listener,
+        last_request: front_end.store.now().into(),
+        writing_since: None.into(),
+        holding_since: None.into(),
+        cut: false.into(),
+        answers: answers.clone(),
+        // Fails on a socket that is closed already, which is as good.
+        shut: Box::new(move |how| {
+            let _ = rustix::net::shutdown(&handle, how);
+        }),
+    });
+    here.metrics.connections_opened.inc();
+    here.add(&info);
+    let mut connection = Connection {
+        decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some()),
+        session: Session::new(here.clone(), answers.clone()),
+        stream,
+        transport,
+        info: info.clone(),
+        answers,
+        input: Vec::with_capacity(READ_BUFFER),
+        start: 0,
+        want: READ_BUFFER,
+        over: false,
+    };
+    // How it ended is of no interest to anybody but a client that is gone.
+    let _ = connection.run().await;
+    here.remove(info.id);
+    here.metrics.connections_closed.inc();
+}
+
+struct Connection<S> {
+    stream: S,
+    transport: Transport,
+    info: Rc<Info>,
+    decoder: Decoder,
+    session: Session,
+    answers: Rc<Answers>,
+    /// What has come and is not done with yet begins at `start`.
+    input: Vec<u8>,
+    start: usize,
+    /// How much to read at once.
+    want: usize,
+    /// The client has said its last.
+    over: bool,
+}
+
+/// What to do when nothing more can be done.
+enum Step {
+    /// Read until there are so many bytes.
+    Read(usize),
+    /// Wait until an answer is known or there is room.
+    Wait,
+    /// Wait until the cache has room for what the request changes.
+    Full(Room),
+    /// Let others have their turn, then go on.
+    Yield,
+    /// Give the answers that are under way, and end.
+    End,
+}
+
+impl<S: Stream> Connection<S> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            let step = self.execute();
+            if matches!(step, Step::Yield) {
+                // Nothing is sent yet, so that all that came together is answered with one write.
+                self.session.here.counts.conn_yields.inc();
+                crate::reactor::yield_now().await;
+                self.info.check()?;
+                continue;
+            }
+            let sent = self.send().await?;
+            match step {
+                Step::Yield => unreachable!("handled above"),
+                Step::Read(_) if self.over => return self.end().await,
+                Step::Read(least) => self.read(least).await?,
+                // What was sent may have made the room that was missing.
+                // A client that takes its answers is not idle.
+                Step::Wait if sent > 0 => self.info.last_request.set(self.session.here.front_end.store.now()),
+                Step::Wait => {
+                    self.answers.changed().await;
+                    self.info.check()?;
+                }
+                Step::Full(room) => room.await,
+                Step::End => return self.end().await,
+            }
+        }
+    }
+
+    /// Carries out what has come, up to [`REQUESTS_PER_EVENT`] requests.
+    fn execute(&mut self) -> Step {
+        let began = Instant::now();
+        let mut done = 0;
+        self.session.flush_if_due();
+        let step = loop {
+            if done == REQUESTS_PER_EVENT && self.start < self.input.len() {
+                break Step::Yield;
+            }
+            match self.decoder.next(&self.input[self.start..]) {
+                Decoded::More(least) => break Step::Read(least),
+                Decoded::Skip(len) => self.start += len,
+                Decoded::Close => break Step::End,
+                Decoded::Request(len, request) => {
+                    let kind = metering::kind(&request);
+                    match self.session.perform(request) {
+                        Performed::Full(room) => {
+                            self.decoder.undo();
+                            break Step::Full(room);
+                        }
+                        Performed::Blocked => {
+                            self.decoder.undo();
+                            break Step::Wait;
+                        }
+                        Performed::Close => {
+                            self.session.here.metrics.requests.inc(kind);
+                            break Step::End;
+                        }
+                        performed => {
+                            self.start += len;
+                            done += 1;
+                            self.session.here.metrics.requests.inc(kind);
+                            if matches!(performed, Performed::Authenticated) {
+                                self.decoder.set_authenticated();
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        if done > 0 {
+            self.info.last_request.set(self.session.here.front_end.store.now());
+        }
+        let Session { here, at_once, .. } = &mut self.session;
+        if !at_once.is_empty() {
+            at_once.record(began.elapsed(), &here.metrics);
+        }
+        step
+    }
+
+    /// Sends whatever can be sent; how many bytes that was.
+    async fn send(&mut self) -> io::Result<usize> {
+        let mut total = 0;
+        loop {
+            let mut buffer = Vec::new();
+            if !self.answers.take(&mut buffer) && !self.transport.wants_write() {
+                break;
+            }
+            let plain = buffer.len();
+            self.transport.seal(&mut buffer)?;
+            self.info.writing_since.set(Some(self.session.here.front_end.store.now()));
+            let len = buffer.len();
+            let BufResult(result, buffer) = self.stream.write_all(buffer).await;
+            self.info.writing_since.set(None);
+            result?;
+            self.answers.put_back(buffer);
+            self.answers.sent(plain);
+            self.session.here.metrics.bytes_sent.add(len as u64);
+            total += len;
+        }
+        if self.answers.is_broken() {
+            return Err(io::Error::other("an answer was lost"));
+        }
+        Ok(total)
+    }
+
+    /// Moves what is not done with to the front, and sees that there is room for `least` bytes in all.
+    async fn make_room(&mut self, least: usize) -> io::Result<()> {
+        self.input.drain(..self.start);
+        self.start = 0;
+        let rest = self.input.len();
+        // What is free is enough to go on with anything small, and what is held is enough for the rest of what it is held for: a connection
+        // that had to ask for more while it holds something could wait for another one that waits for it.
+        let wanted = least.max((rest + self.want).min(FREE));
+        if rest == 0 && self.input.capacity() > FREE {
+            self.input = Vec::new();
+        }
+        let capacity = self.input.capacity();
+        if wanted > FREE {
+            let more = wanted.saturating_sub(capacity.max(READ_BUFFER));
+            while capacity < wanted && !self.answers.may_read(more) {
+                self.answers.changed().await;
+                self.info.check()?;
+                self.send().await?;
+            }
+            let now = self.session.here.front_end.store.now();
+            self.info.holding_since.set(Some(self.info.holding_since.get().unwrap_or(now)));
+        } else {
+            self.info.holding_since.set(None);
+        }
+        self.input.reserve_exact(wanted - rest);
+        self.answers.set_input(self.input.capacity().saturating_sub(READ_BUFFER));
+        Ok(())
+    }
+
+    /// Reads something, or that there is nothing more to read, sending answers as they become known. What comes with the client's
+    /// last word is still to be carried out.
+    async fn read(&mut self, least: usize) -> io::Result<()> {
+        loop {
+            self.make_room(least).await?;
+            let before = self.input.len();
+            let buffer = match self.transport.is_tls() {
+                true => Vec::with_capacity(2 * READ_BUFFER),
+                false => std::mem::take(&mut self.input),
+            };
+            let mut stream = self.stream.clone();
+            let mut reading = std::pin::pin!(async move { stream.append(buffer).await });
+            let BufResult(result, buffer) = loop {
+                if self.answers.is_complete() {
+                    break reading.as_mut().await;
+                }
+                let answers = self.answers.clone();
+                let changed = std::pin::pin!(answers.changed());
+                match select(reading.as_mut(), changed).await {
+                    Either::Left((read, _)) => break read,
+                    Either::Right(_) => self.send().await?,
+                };
+            };
+            let read = result?;
+            self.session.here.metrics.bytes_received.add(read as u64);
+            self.session.received = Instant::now();
+            let open = match self.transport.is_tls() {
+                true => {
+                    let opened = self.transport.open(&buffer, &mut self.input);
+                    // A handshake's next message, or the alert that says why there is none.
+                    self.send().await?;
+                    opened
+                }
+                false => {
+                    self.input = buffer;
+                    true
+                }
+            };
+            self.want = match read {
+                full if full >= self.want => (self.want * 2).min(FREE),
+                _ => self.want,
+            };
+            self.over = read == 0 || !open;
+            let came = self.input.len().saturating_sub(before);
+            if self.over || self.input.len() >= least || came >= FREE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives every answer that is under way.
+    async fn end(&mut self) -> io::Result<()> {
+        loop {
+            self.send().await?;
+            if self.answers.is_complete() {
+                break;
+            }
+            self.answers.changed().await;
+        }
+        self.transport.close();
+        self.send().await?;
+        Ok(())
+    }
+}

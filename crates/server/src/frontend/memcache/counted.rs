@@ -1,0 +1,91 @@
+//! What `stats` counts, of which `stats reset` takes what there was until then.
+//!
+//! The counters themselves go on: those who read the metrics expect counters that only grow.
+
+use afterglow_engine::{DropReason, MissReason, Stats, Tier};
+
+use super::FrontEnd;
+use crate::metrics::{FrontEndTraffic, MemcacheMetrics};
+
+/// Counters at one moment, or what was counted between two.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Commands.
+    pub commands: MemcacheMetrics,
+    /// Connections and bytes.
+    pub traffic: FrontEndTraffic,
+    /// Objects stored.
+    pub items: u64,
+    /// Hits in memory.
+    pub hot: u64,
+    /// Hits on flash.
+    pub cold: u64,
+    /// Misses in the order of [`MissReason::ALL`].
+    misses: [u64; MissReason::COUNT],
+    /// Objects dropped to make room, or for want of it.
+    pub evictions: u64,
+    /// Objects dropped because they had expired.
+    pub expired: u64,
+}
+
+impl Counted {
+    /// All that was ever counted; `stats` are the engine's.
+    pub fn ever(front_end: &FrontEnd, stats: &Stats) -> Self {
+        let objects = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
+        let objects = objects.cloned().unwrap_or_default();
+        let dropped = |reason: DropReason| {
+            let place = DropReason::ALL.iter().position(|known| *known == reason);
+            place.map_or(0, |at| objects.dropped[at] + stats.totals.dropped[at])
+        };
+        let expired = dropped(DropReason::Dead);
+        Counted {
+            commands: front_end.config.metrics.memcache_total(),
+            traffic: front_end.config.metrics.front_end_traffic("memcache"),
+            items: front_end.store.total_items(),
+            hot: objects.hits_from(Tier::Dram) + objects.hits_from(Tier::Buffer),
+            cold: objects.hits_from(Tier::Flash),
+            misses: objects.misses,
+            evictions: DropReason::ALL.iter().map(|reason| dropped(*reason)).sum::<u64>() - expired,
+            expired,
+        }
+    }
+
+    /// What was counted since `stats reset`.
+    pub fn now(front_end: &FrontEnd, stats: &Stats) -> Self {
+        // Before the counters are looked at: what is reset meanwhile may be counted, never the other way round.
+        let before = front_end.reset.lock();
+        Self::ever(front_end, stats).since(&before)
+    }
+
+    /// What was counted since the counters were at `before`.
+    fn since(&self, before: &Counted) -> Counted {
+        let traffic = FrontEndTraffic {
+            opened: self.traffic.opened.saturating_sub(before.traffic.opened),
+            closed: self.traffic.closed.saturating_sub(before.traffic.closed),
+            refused: self.traffic.refused.saturating_sub(before.traffic.refused),
+            received: self.traffic.received.saturating_sub(before.traffic.received),
+            sent: self.traffic.sent.saturating_sub(before.traffic.sent),
+        };
+        Counted {
+            commands: self.commands.since(&before.commands),
+            traffic,
+            items: self.items.saturating_sub(before.items),
+            hot: self.hot.saturating_sub(before.hot),
+            cold: self.cold.saturating_sub(before.cold),
+            misses: std::array::from_fn(|at| self.misses[at].saturating_sub(before.misses[at])),
+            evictions: self.evictions.saturating_sub(before.evictions),
+            expired: self.expired.saturating_sub(before.expired),
+        }
+    }
+
+    /// Misses for one reason.
+    pub fn misses_for(&self, reason: MissReason) -> u64 {
+        self.misses[reason as usize]
+    }
+}
+
+/// Begins to count anew.
+pub fn reset(front_end: &FrontEnd) {
+    let mut before = front_end.reset.lock();
+    *before = Counted::ever(front_end, &front_end.cache.stats());
+}

@@ -1,0 +1,206 @@
+//! Dumps of all objects: `lru_crawler metadump`, `lru_crawler mgdump`, `stats cachedump`.
+//!
+//! The engine's listing reads flash from end to end, so it is carried on by threads that may block, a [`PIECE`] at a time; the next
+//! piece is made when there is room for it among the answers of the connection, whose other requests wait meanwhile. One dump at a
+//! time: a second client is told that it is busy, as memcached tells it.
+//!
+//! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that fails after lines of it went out ends
+//! the connection behind that line: its client waits for the end of the dump, and takes any other line for an object.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use afterglow_engine::{KeysError, Listing};
+use afterglow_memcache::{Dump, Form};
+
+use super::FrontEnd;
+use super::perform::{Performed, Session};
+
+/// Bytes of answers that are made at a time, and a line.
+const PIECE: usize = 64 * 1024;
+/// Most bytes of a `stats cachedump`, as in memcached.
+const CACHED: usize = 2 << 20;
+
+/// A dump that a connection is being answered with.
+pub struct Running {
+    /// What is still to be listed; there unless a piece is being made, or it is over.
+    source: Rc<Cell<Option<Source>>>,
+    /// Tells the thread that makes a piece that nobody waits for it.
+    stop: Arc<AtomicBool>,
+    /// It failed after a part of it had been listed.
+    torn: Rc<Cell<bool>>,
+}
+
+impl Running {
+    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let source = Rc::new(Cell::new(Some(Source::new(turn, dump, listing, stop.clone()))));
+        Running { source, stop, torn: Rc::default() }
+    }
+
+    /// A dump of what `listing` makes.
+    #[cfg(test)]
+    pub(super) fn over(front_end: &Arc<FrontEnd>, dump: Dump, listing: Listing<Vec<u8>>) -> Option<Self> {
+        Some(Running::new(Turn::take(front_end)?, dump, Some(listing)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The one dump of the front end; the next may begin when it is dropped.
+struct Turn(Arc<FrontEnd>);
+
+impl Turn {
+    fn take(front_end: &Arc<FrontEnd>) -> Option<Self> {
+        (!front_end.dumping.swap(true, Ordering::AcqRel)).then(|| Turn(front_end.clone()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.dumping.store(false, Ordering::Release);
+    }
+}
+
+struct Source {
+    listing: Listing<Vec<u8>>,
+    dump: Dump,
+    /// Objects and bytes that may still be shown.
+    left: (usize, usize),
+    stop: Arc<AtomicBool>,
+    /// Something of it was listed.
+    begun: bool,
+    _turn: Turn,
+}
+
+/// How a piece ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// There is more.
+    More,
+    /// With the end of the dump, or with the line that says why there is none.
+    Last,
+    /// With an error behind objects.
+    Torn,
+}
+
+impl Source {
+    /// `listing` in place of the lines that `dump` shows, in tests.
+    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>, stop: Arc<AtomicBool>) -> Self {
+        let left = match dump.form {
+            Form::Cached { limit: 0 } => (usize::MAX, CACHED),
+            Form::Cached { limit } => (limit as usize, CACHED),
+            Form::Metadata | Form::Keys => (usize::MAX, usize::MAX),
+        };
+        let listing = listing.unwrap_or_else(|| lines(&turn.0, dump));
+        Source { listing, dump, left, stop, begun: false, _turn: turn }
+    }
+
+    /// Makes the next piece.
+    fn piece(&mut self, out: &mut Vec<u8>) -> Piece {
+        while out.len() < PIECE && !self.stop.load(Ordering::Relaxed) {
+            let Some(line) = self.listing.pop() else {
+                match self.listing.advance() {
+                    Some(Ok(())) => continue,
+                    Some(Err(error)) => return self.fail(error, out),
+                    None => return self.end(out),
+                }
+            };
+            if self.left.0 == 0 || line.len() > self.left.1 {
+                return self.end(out);
+            }
+            self.left.0 -= usize::from(!line.is_empty());
+            self.left.1 -= line.len();
+            self.begun |= !line.is_empty();
+            out.extend_from_slice(&line);
+        }
+        Piece::More
+    }
+
+    fn end(&self, out: &mut Vec<u8>) -> Piece {
+        out.extend_from_slice(self.dump.end());
+        Piece::Last
+    }
+
+    /// Says why a dump is not complete, in the place of its end.
+    fn fail(&self, error: KeysError, out: &mut Vec<u8>) -> Piece {
+        out.extend_from_slice(format!("ERROR {error}\r\n").as_bytes());
+        if self.begun { Piece::Torn } else { Piece::Last }
+    }
+}
+
+/// The line of each object, empty for those that have none.
+fn lines(front_end: &Arc<FrontEnd>, dump: Dump) -> Listing<Vec<u8>> {
+    let shared = front_end.clone();
+    front_end.store.objects.list(move |kept| {
+        let (now, mut line) = (shared.store.now(), Vec::new());
+        if let Some(item) = shared.store.listed(kept, now) {
+            dump.line(kept.key, &item, now, &mut line);
+        }
+        line
+    })
+}
+
+impl Session {
+    /// Begins a dump, or goes on with it.
+    pub(super) fn dump(&mut self, dump: Dump) -> Performed {
+        // What is before it is answered first, and its own pieces come one after the other.
+        if !self.answers.is_complete() {
+            return Performed::Blocked;
+        }
+        if self.dump.is_none() {
+            match begin(&self.here.front_end, dump) {
+                Ok(running) => self.dump = Some(running),
+                Err(answer) => {
+                    self.answers.push(|out| out.extend_from_slice(answer));
+                    return Performed::Done;
+                }
+            }
+        }
+        let running = self.dump.as_ref().expect("begun above");
+        let Some(mut source) = running.source.take() else {
+            let torn = running.torn.get();
+            self.dump = None;
+            return if torn { Performed::Close } else { Performed::Done };
+        };
+        if !self.answers.has_room(PIECE) {
+            running.source.set(Some(source));
+            return Performed::Blocked;
+        }
+        // No object has this key.
+        let slot = self.answers.reserve(&[], false, PIECE);
+        let (back, torn) = (running.source.clone(), running.torn.clone());
+        compio::runtime::spawn(async move {
+            let make = move || {
+                let mut bytes = Vec::with_capacity(PIECE);
+                let ended = source.piece(&mut bytes);
+                ((ended == Piece::More).then_some(source), ended, bytes)
+            };
+            // Without an answer, which a bug alone can cost, the connection ends.
+            if let Ok((source, ended, bytes)) = compio::runtime::spawn_blocking(make).await {
+                back.set(source);
+                torn.set(ended == Piece::Torn);
+                slot.answer(|out| out.extend_from_slice(&bytes));
+            }
+        })
+        .detach();
+        Performed::Blocked
+    }
+}
+
+fn begin(front_end: &Arc<FrontEnd>, dump: Dump) -> Result<Running, &'static [u8]> {
+    if !front_end.config.dump_enabled {
+        return Err(dump.refused());
+    }
+    if !dump.is_named {
+        return Err(dump.end());
+    }
+    let turn = Turn::take(front_end).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
+    Ok(Running::new(turn, dump, None))
+}

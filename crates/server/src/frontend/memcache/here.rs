@@ -1,0 +1,139 @@
+//! What the front end has on each reactor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use afterglow_engine::disk::{AlignedBuf, DeviceId};
+
+use super::FrontEnd;
+use super::answers::Answers;
+use super::budget::Budget;
+use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
+use crate::reactor::{FlashFile, read_flash};
+
+/// Answers that connections of a front end may wait for in all, one a connection not counted: half of the operations that may wait for a disk at once.
+const MAX_AWAITED: usize = 1 << 15;
+
+/// One reactor's part of the front end.
+pub struct Here {
+    /// What all reactors share.
+    pub front_end: Arc<FrontEnd>,
+    /// This reactor's counters, as every front end has them.
+    pub metrics: Arc<FrontEndMetrics>,
+    /// This reactor's counters, as memcached has them.
+    pub counts: Arc<MemcacheMetrics>,
+    /// What connections may hold.
+    pub budget: Rc<Budget>,
+    /// Where objects are put together for a store: one for all connections, for none needs it for longer than a store takes.
+    pub scratch: Cell<Vec<u8>>,
+    /// The devices.
+    flash: Vec<Option<FlashFile>>,
+    connections: RefCell<HashMap<u64, Rc<Info>>>,
+    next: Cell<u64>,
+}
+
+/// What is known of a connection from outside.
+pub struct Info {
+    /// Its number on its reactor.
+    pub id: u64,
+    /// Where it comes from.
+    pub peer: String,
+    /// Where it came to.
+    pub listener: Arc<str>,
+    /// When its last request came: seconds of [`super::store::Store::now`].
+    pub last_request: Cell<u64>,
+    /// Since when a write has been under way.
+    pub writing_since: Cell<Option<u64>>,
+    /// Since when it holds a part of a large request.
+    pub holding_since: Cell<Option<u64>>,
+    /// It is to end whatever it waits for.
+    pub cut: Cell<bool>,
+    /// Its answers.
+    pub answers: Rc<Answers>,
+    /// Shuts the socket down: reading only, or both ways.
+    pub shut: Box<dyn Fn(rustix::net::Shutdown)>,
+}
+
+impl Info {
+    /// Ends the connection, also one that waits for something other than its client.
+    pub fn cut(&self) {
+        self.cut.set(true);
+        (self.shut)(rustix::net::Shutdown::Both);
+        self.answers.nudge();
+    }
+
+    /// An error once it is to end.
+    pub fn check(&self) -> io::Result<()> {
+        if self.cut.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+}
+
+thread_local! {
+    /// The parts of all front ends on this reactor (there may be several front ends in tests).
+    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+}
+
+impl Here {
+    /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
+    pub fn of(front_end: &Arc<FrontEnd>) -> Rc<Self> {
+        PARTS.with_borrow_mut(|parts| {
+            parts.entry(front_end.id).or_insert_with(|| Rc::new(Self::new(front_end))).clone()
+        })
+    }
+
+    fn new(front_end: &Arc<FrontEnd>) -> Self {
+        let devices = &front_end.devices;
+        let (count, reactors) = (devices.infos().len(), front_end.reactors.count());
+        let flash = (0..count).map(|n| FlashFile::new(devices.clone(), DeviceId(n as u16)));
+        Self {
+            metrics: front_end.config.metrics.front_end("memcache"),
+            counts: front_end.config.metrics.memcache(),
+            budget: Budget::new(front_end.config.buffers / reactors, MAX_AWAITED / reactors),
+            scratch: Cell::default(),
+            flash: flash.collect(),
+            connections: RefCell::default(),
+            next: Cell::default(),
+            front_end: front_end.clone(),
+        }
+    }
+
+    /// Forgets this reactor's part: the front end is closed.
+    pub fn forget(front_end: &FrontEnd) {
+        PARTS.with_borrow_mut(|parts| parts.remove(&front_end.id));
+    }
+
+    /// Numbers the next connection.
+    pub fn next_id(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// A connection is here now.
+    pub fn add(&self, info: &Rc<Info>) {
+        self.connections.borrow_mut().insert(info.id, info.clone());
+    }
+
+    /// A connection is gone.
+    pub fn remove(&self, id: u64) {
+        self.connections.borrow_mut().remove(&id);
+    }
+
+    /// All connections, as they are now.
+    pub fn connections(&self) -> Vec<Rc<Info>> {
+        self.connections.borrow().values().cloned().collect()
+    }
+
+    /// Reads from a device on this reactor's ring.
+    pub async fn read(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+        let Some(file) = self.flash.get(usize::from(device.0)).and_then(Option::as_ref) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        self.counts.flash_reads.inc();
+        let bytes = read_flash(file, offset, len).await;
+        self.counts.flash_reads_done.inc();
+        self.counts.flash_bytes.add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64));
+        bytes
+    }
+}

@@ -1,0 +1,127 @@
+//! How an object is kept in the cache: its value alone, unless it has a cas token of its own, which then comes before it. The client's
+//! flags are kept as the record's group (this front end removes no groups), its marks as the record's partition (nor does it bump
+//! any): a value whose length is a power of two, as many are, takes no more blocks of flash than it must.
+//!
+//! The cas token is the engine's version, which survives eviction, flash and restart. Only what changes an object without
+//! changing its token (a touch, say, which memcached does in place) has to keep the token beside it.
+
+use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
+use afterglow_memcache::{Item, NewCas, NewItem};
+
+/// Set in every object of this form: what was kept in another is not read.
+const OURS: u32 = 1;
+const CAS: u32 = 2;
+const STALE: u32 = 4;
+const TOKEN_SENT: u32 = 8;
+const BINARY_KEY: u32 = 16;
+const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
+
+/// Appends what is kept of an object to `out`, and says what is kept beside it.
+pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
+    let bits = [
+        (matches!(new.cas, NewCas::Is(_)), CAS),
+        (new.stale, STALE),
+        (new.token_sent, TOKEN_SENT),
+        (new.binary_key, BINARY_KEY),
+    ];
+    let marks = bits.iter().filter(|(set, _)| *set).fold(OURS, |marks, (_, bit)| marks | bit);
+    out.reserve(8 + new.value.len());
+    if let NewCas::Is(cas) = new.cas {
+        out.extend_from_slice(&cas.to_le_bytes());
+    }
+    new.value.write(out);
+    PutOptions { expiry: new.expiry, group: new.flags, token: u64::from(marks) << PARTITION_SHIFT }
+}
+
+/// Reads an object as it was kept; `None` when that is not ours.
+pub fn decode(hit: &Hit) -> Option<Item<'_>> {
+    let Hit { version, expiry, group, partition, .. } = *hit;
+    decode_kept(&Listed { key: &[], value: &hit.value, version, expiry, group, partition })
+}
+
+/// The same of one that a listing comes by.
+pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
+    let (marks, mut value) = (kept.partition, kept.value);
+    if marks & OURS == 0 || marks & !KNOWN != 0 {
+        return None;
+    }
+    let mut cas = kept.version;
+    if marks & CAS != 0 {
+        let (own, after) = value.split_first_chunk()?;
+        (cas, value) = (u64::from_le_bytes(*own), after);
+    }
+    Some(Item {
+        value,
+        flags: kept.group,
+        cas,
+        expiry: kept.expiry,
+        stale: marks & STALE != 0,
+        token_sent: marks & TOKEN_SENT != 0,
+        binary_key: marks & BINARY_KEY != 0,
+        ..Item::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use afterglow_engine::Tier;
+    use afterglow_memcache::NewValue;
+
+    use super::*;
+
+    fn hit(value: &[u8], group: u32, partition: u32) -> Hit {
+        Hit { value: value.to_vec().into(), version: 77, expiry: 9, group, partition, tier: Tier::Dram }
+    }
+
+    /// What the engine gives back of an object kept so.
+    fn kept(new: &NewItem<'_>) -> Hit {
+        let mut value = Vec::new();
+        let options = encode(new, &mut value);
+        Hit {
+            expiry: options.expiry,
+            ..hit(&value, options.group, (options.token >> PARTITION_SHIFT) as u32)
+        }
+    }
+
+    #[test]
+    fn an_object_is_read_back_as_it_was_kept() {
+        for (flags, cas, stale, token_sent, binary_key) in [
+            (0, NewCas::Fresh, false, false, false),
+            (5, NewCas::Fresh, false, true, false),
+            (u32::MAX, NewCas::Is(3), true, false, true),
+            (0, NewCas::Is(0), true, true, true),
+        ] {
+            let value = NewValue::Parts([b"ab", b"cd"]);
+            let new = NewItem { value, flags, expiry: 9, cas, stale, token_sent, binary_key };
+            let hit = kept(&new);
+            let cas = if let NewCas::Is(cas) = cas { cas } else { 77 };
+            let expected = Item {
+                value: b"abcd",
+                flags,
+                cas,
+                expiry: 9,
+                stale,
+                token_sent,
+                binary_key,
+                ..Item::default()
+            };
+            assert_eq!(decode(&hit), Some(expected));
+        }
+    }
+
+    /// One byte more, and records of 1 KiB values with keys of 32 bytes would take 64 bytes more each.
+    #[test]
+    fn a_value_with_flags_takes_no_byte_beside_itself() {
+        let value = NewValue::Parts([&[7; 1024], b""]);
+        let (cas, stale, token_sent, binary_key) = (NewCas::Fresh, false, false, true);
+        let new = NewItem { value, flags: u32::MAX, expiry: 9, cas, stale, token_sent, binary_key };
+        assert_eq!(kept(&new).value, [7; 1024][..]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_read() {
+        for (bad, marks) in [(&b"abc"[..], 0), (b"abc", KNOWN + 1 + OURS), (b"abcdefg", OURS | CAS)] {
+            assert_eq!(decode(&hit(bad, 0, marks)), None, "{bad:?}");
+        }
+    }
+}

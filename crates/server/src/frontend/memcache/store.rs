@@ -1,0 +1,256 @@
+//! The objects: memcached's meaning of an action, carried out by the cache.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use afterglow_engine::{
+    Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
+};
+use afterglow_memcache::{
+    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, absolute, decide,
+};
+use bytes::Bytes;
+
+use super::flush::{FlushSchedule, Flushed};
+use super::object;
+use super::recency::Recency;
+
+/// The namespace of the memcached front end, and what is known of its objects beside.
+pub struct Store {
+    pub(super) objects: Namespace,
+    recency: Recency,
+    flush: FlushSchedule,
+    /// Bytes that an object may count: key, value and [`ITEM_OVERHEAD`].
+    max_item: usize,
+    /// The next cas token of an object that is put, for what is stored but expires at once.
+    started: u64,
+    total_items: AtomicU64,
+}
+
+/// What a read-modify-write found, so that its outcome can be told once its change is made.
+pub struct Told {
+    found: Option<Hit>,
+    now: u64,
+}
+
+impl Told {
+    /// Where what was found was.
+    pub fn tier(&self) -> Option<Tier> {
+        self.found.as_ref().map(|hit| hit.tier)
+    }
+}
+
+impl Store {
+    /// Over a namespace, with what the last run left in the data directory, for objects that count `max_item` bytes at most.
+    ///
+    /// # Errors
+    /// When the schedule of `flush_all` cannot be read.
+    pub fn open(objects: Namespace, data_dir: &Path, max_item: usize) -> io::Result<Self> {
+        let now = objects.now();
+        let store = Store {
+            recency: Recency::new(now),
+            flush: FlushSchedule::open(data_dir)?,
+            max_item,
+            started: now,
+            total_items: AtomicU64::new(0),
+            objects,
+        };
+        if let Some(flushed) = store.flush_if_due() {
+            flushed.outcome.wait();
+            store.flush.forget();
+        }
+        Ok(store)
+    }
+
+    /// Objects ever stored.
+    pub fn total_items(&self) -> u64 {
+        self.total_items.load(Ordering::Relaxed)
+    }
+
+    /// Unix seconds, never less than ever before.
+    pub fn now(&self) -> u64 {
+        self.objects.now()
+    }
+
+    /// Seconds since the front end was opened.
+    pub fn uptime(&self) -> u64 {
+        self.now().saturating_sub(self.started)
+    }
+
+    /// Drops everything if that was asked for and is due. To be called before anything that a client could see.
+    pub fn flush_if_due(&self) -> Option<Flushed<Ack<u64>>> {
+        self.flush.due()?;
+        self.flush.if_due(self.now(), || self.objects.submit_clear())
+    }
+
+    /// Drops everything now, or says in which second a client wants that.
+    pub fn flush(&self, delay: i64) -> Result<Flushed<Ack<u64>>, u64> {
+        let now = self.now();
+        match absolute(delay, now) {
+            due if delay > 0 && u64::from(due) > now => Err(due.into()),
+            _ => Ok(self.flush.now(|| self.objects.submit_clear())),
+        }
+    }
+
+    /// When everything is to be dropped.
+    pub fn schedule(&self) -> &FlushSchedule {
+        &self.flush
+    }
+
+    /// The object in a hit.
+    pub fn item<'a>(&self, key: &[u8], hit: &'a Hit, now: u64) -> Option<Item<'a>> {
+        let item = object::decode(hit)?;
+        let (fetched, idle) = self.recency.of(Recency::place(key), now);
+        Some(Item { fetched, idle, ..item })
+    }
+
+    /// The object that a listing comes by.
+    pub fn listed<'a>(&self, kept: &Listed<'a>, now: u64) -> Option<Item<'a>> {
+        let item = object::decode_kept(kept)?;
+        let (fetched, idle) = self.recency.of(Recency::place(kept.key), now);
+        Some(Item { fetched, idle, ..item })
+    }
+
+    /// Answers a plain read that found `hit`.
+    pub fn answer_hit(
+        &self,
+        key: &[u8],
+        hit: &Hit,
+        reply: &Reply<'_>,
+        silent: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let now = self.now();
+        let Some(mut item) = object::decode(hit) else { return false };
+        let place = Recency::place(key);
+        if matches!(reply, Reply::Meta(_)) {
+            (item.fetched, item.idle) = self.recency.of(place, now);
+        }
+        if !silent {
+            self.recency.used(place, now, true);
+        }
+        let outcome = Outcome::Found { item, expiry: item.expiry, won: false };
+        reply.outcome(key, &outcome, None, now, out);
+        true
+    }
+
+    /// Whether a read of that object changes it: a stale one is to be made anew by whoever sees it first.
+    pub fn read_changes(hit: &Hit) -> bool {
+        object::decode(hit).is_some_and(|item| item.stale && !item.token_sent)
+    }
+
+    /// Puts an object whatever is there, without looking.
+    pub fn put(&self, key: &[u8], new: &memcache::NewItem<'_>, scratch: &mut Vec<u8>) -> Ack<PutOutcome> {
+        scratch.clear();
+        let options = object::encode(new, scratch);
+        self.objects.submit_put(key, scratch, options)
+    }
+
+    /// Fills the token of a stored object into `outcome`, or says why it was not stored.
+    pub fn stored<'a>(
+        &self,
+        key: &[u8],
+        put: PutOutcome,
+        mut outcome: Outcome<'a>,
+        cas: NewCas,
+    ) -> Outcome<'a> {
+        match put {
+            PutOutcome::Stored { version } => {
+                outcome.set_cas(match cas {
+                    NewCas::Fresh => version,
+                    NewCas::Is(cas) => cas,
+                });
+                self.total_items.fetch_add(1, Ordering::Relaxed);
+                self.recency.used(Recency::place(key), self.now(), false);
+                outcome
+            }
+            // Stored, and over in the same moment.
+            PutOutcome::Refused(RefuseReason::Expired) => outcome,
+            PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong) => Outcome::TooLarge,
+            PutOutcome::Refused(_) => Outcome::Failed,
+        }
+    }
+
+    /// Removes an object without looking.
+    pub fn remove(&self, key: &[u8]) -> Ack<u64> {
+        self.objects.submit_remove(key)
+    }
+
+    /// What `action` does to `item`. As in memcached an object that would grow too large stays as it is.
+    fn decide<'a>(
+        &self,
+        key: &[u8],
+        action: &'a Action<'_>,
+        item: Option<Item<'a>>,
+        now: u64,
+    ) -> Decision<'a> {
+        let decision = decide(action, item, now);
+        let grows = matches!(mode(action), Some(Mode::Append | Mode::Prepend));
+        match &decision.change {
+            memcache::Change::Put(new)
+                if grows && key.len() + new.value.len() + ITEM_OVERHEAD > self.max_item =>
+            {
+                Decision { change: memcache::Change::None, outcome: Outcome::NotStored }
+            }
+            _ => decision,
+        }
+    }
+
+    /// What a read-modify-write does to what it finds; runs under a lock of the cache.
+    pub fn change(&self, key: &[u8], action: &Action<'_>, found: Option<&Hit>) -> (Change, Told) {
+        let now = self.now();
+        let item = found.and_then(|hit| self.item(key, hit, now));
+        let change = match self.decide(key, action, item, now).change {
+            memcache::Change::None => Change::Keep,
+            memcache::Change::Remove => Change::Remove,
+            memcache::Change::Put(new) => {
+                let mut value = Vec::new();
+                let options = object::encode(&new, &mut value);
+                Change::Put { value: Bytes::from(value), options }
+            }
+        };
+        (change, Told { found: found.cloned(), now })
+    }
+
+    /// Answers a read-modify-write whose change is made; the outcome's kind is told to `count`.
+    pub fn answer_change(
+        &self,
+        key: &[u8],
+        action: &Action<'_>,
+        modified: &Modified<Told>,
+        reply: &Reply<'_>,
+        count: impl FnOnce(&Outcome<'_>),
+        out: &mut Vec<u8>,
+    ) {
+        let Told { found, now } = &modified.returned;
+        let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
+        // Deciding again about the same gives the same: it is cheaper than to carry the decision out of the lock.
+        let decision = self.decide(key, action, item, *now);
+        let mut outcome = decision.outcome;
+        if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change) {
+            outcome = self.stored(key, put, outcome, new.cas);
+            // What memcached changes in place was read before if it was.
+            let in_place = !matches!(outcome, Outcome::Stored { .. });
+            if in_place && item.is_some_and(|old| old.fetched && new.value.len() <= old.value.len()) {
+                self.recency.used(Recency::place(key), *now, true);
+            }
+        }
+        if let Action::Get(get) = action
+            && !get.silent
+            && matches!(outcome, Outcome::Found { .. })
+        {
+            self.recency.used(Recency::place(key), *now, true);
+        }
+        count(&outcome);
+        reply.outcome(key, &outcome, mode(action), *now, out);
+    }
+}
+
+/// The mode of a store.
+pub fn mode(action: &Action<'_>) -> Option<Mode> {
+    match action {
+        Action::Store(store) => Some(store.mode),
+        _ => None,
+    }
+}

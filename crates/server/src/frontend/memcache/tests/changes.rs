@@ -1,0 +1,87 @@
+//! Changes of objects that cannot be looked at, and reads that change.
+
+use super::*;
+use crate::metrics::{FrontEndMetrics, MissReason, Tier};
+
+/// Changes of what is on flash, with the answer where it cannot be read.
+const CHANGES: [(&str, &str); 9] = [
+    ("delete cold0", "NOT_FOUND"),
+    ("md cold1", "NF"),
+    ("md cold2 I T30", "NF"),
+    ("md cold3 C1", "NF"),
+    ("replace cold4 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
+    ("append cold5 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
+    ("cas cold6 0 0 1 1\r\nx", "SERVER_ERROR out of memory storing object"),
+    ("add cold7 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
+    ("incr cold8 1", "SERVER_ERROR out of memory storing object"),
+];
+
+#[test]
+fn what_cannot_be_read_to_be_changed_is_gone() {
+    let opened = Opened::new(CHANGES.len() + 1);
+    let mut client = connect(&opened.front_end);
+    opened.slow.fail(true);
+    for (change, answer) in CHANGES {
+        client.send(&format!("{change}\r\n"));
+        assert_eq!(client.line(), answer, "{change}");
+    }
+    client.send("touch cold9 100\r\n");
+    assert_eq!(client.line(), "NOT_FOUND");
+    opened.slow.fail(false);
+    for (n, (change, _)) in CHANGES.iter().enumerate() {
+        client.send(&format!("get cold{n}\r\n"));
+        assert_eq!(client.line(), "END", "after {change}");
+    }
+    client.send("get cold9\r\n");
+    assert_eq!(
+        client.lines(),
+        ["VALUE cold9 0 1000".into(), value(9), "END".into()],
+        "its value did not change"
+    );
+}
+
+#[test]
+fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
+    let opened = Opened::new(CHANGES.len() + 1);
+    let mut client = connect(&opened.front_end);
+    opened.slow.fail(false);
+    let front_end = &opened.front_end.front_end;
+    for (change, answer) in CHANGES {
+        // As many tries as fit into the time that a change may wait: not one of them is told.
+        front_end.loading.store(perform::LOADING_TRIES + 1, Ordering::Release);
+        client.send(&format!("{change}\r\n"));
+        assert_eq!(client.line(), answer, "{change}");
+        assert_eq!(front_end.loading.load(Ordering::Acquire), 0, "it was tried to the end");
+    }
+    for (n, (change, _)) in CHANGES.iter().enumerate() {
+        client.send(&format!("get cold{n}\r\n"));
+        assert_eq!(client.line(), "END", "after {change}");
+    }
+    // Told at the last try, it is as ever.
+    front_end.loading.store(perform::LOADING_TRIES, Ordering::Release);
+    client.send("delete cold9\r\nget cold9\r\n");
+    assert_eq!(client.lines(), ["DELETED", "END"]);
+}
+
+#[test]
+fn reads_that_change_are_counted_by_where_their_object_was() {
+    let opened = Opened::new(2);
+    let front_end = opened.front_end.front_end.clone();
+    let here = move || async move { Here::of(&front_end).metrics.clone() };
+    let metrics: Arc<FrontEndMetrics> = opened.reactors.block_on(0, here).unwrap();
+    let mut client = connect(&opened.front_end);
+    opened.slow.release();
+    let figures = || {
+        let hits = [Tier::Dram, Tier::Flash].map(|tier| metrics.hits.of(tier).get());
+        (hits, metrics.misses.of(MissReason::Absent).get())
+    };
+    let before = figures();
+    client.send(
+        "gat 100 warm\r\ngats 100 warm none cold0\r\nmg cold1 T100\r\nmg none T100\r\nmg warm T9 q k\r\n",
+    );
+    client.send("touch warm 100\r\nme warm\r\nmg made N30\r\nversion\r\n");
+    while !client.line().starts_with("VERSION") {}
+    let after = figures();
+    let ([memory, flash], misses) = (after.0, after.1);
+    assert_eq!((memory - before.0[0], flash - before.0[1], misses - before.1), (4, 2, 3));
+}

@@ -1,0 +1,5 @@
+//! Front ends: what clients talk to.
+
+pub mod cql;
+pub mod memcache;
+mod sessions;

@@ -1,0 +1,181 @@
+//! What a front end counts.
+
+use std::sync::Arc;
+
+use super::{
+    Counter, Exposition, Family, FillOutcome, Histogram, Kind, Label, MissReason, PassReason, Path,
+    QuarantineReason, RequestKind, Tier, WriteScope,
+    histogram::{BUCKETS, octaves},
+};
+
+/// One reactor's counters of one front end. Every read is counted once in `hits`, `misses` or `passes`.
+#[derive(Debug, Default)]
+pub struct FrontEndMetrics {
+    /// Requests by what they are.
+    pub requests: Family<RequestKind>,
+    /// Reads answered from the cache.
+    pub hits: Family<Tier>,
+    /// Reads that the cache could have answered and did not.
+    pub misses: Family<MissReason>,
+    /// Reads that the cache had no part in.
+    pub passes: Family<PassReason>,
+    /// Writes by how much they may touch.
+    pub writes: Family<WriteScope>,
+    /// Things dropped from the cache because of a write or a schema change.
+    pub invalidations: Family<WriteScope>,
+    /// Reads of the database that were to fill the cache.
+    pub fills: Family<FillOutcome>,
+    /// Partitions put into quarantine.
+    pub quarantines: Family<QuarantineReason>,
+    /// Error messages that Afterglow made itself.
+    pub errors: Counter,
+    /// Connections taken from clients.
+    pub connections_opened: Counter,
+    /// Connections of clients that ended.
+    pub connections_closed: Counter,
+    /// Connections turned away because there were too many.
+    pub connections_refused: Counter,
+    /// Bytes received from clients.
+    pub bytes_received: Counter,
+    /// Bytes sent to clients.
+    pub bytes_sent: Counter,
+    /// From the whole request read to the answer handed to the socket.
+    pub latency: Family<Path, Histogram>,
+}
+
+type Shards = [(&'static str, Arc<FrontEndMetrics>)];
+
+pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
+    use Kind::{Counter as Count, Gauge};
+    family(shards, out, "requests", "Requests of clients.", |d| &d.requests);
+    family(shards, out, "hits", "Reads answered from the cache.", |d| &d.hits);
+    family(shards, out, "misses", "Reads the cache could have answered and did not.", |d| &d.misses);
+    family(shards, out, "passes", "Reads sent to the database without a look into the cache.", |d| &d.passes);
+    family(shards, out, "writes", "Writes by how much they may touch.", |d| &d.writes);
+    family(shards, out, "invalidations", "Drops from the cache caused by writes or schema changes.", |d| {
+        &d.invalidations
+    });
+    family(shards, out, "fills", "Reads of the database that were to fill the cache.", |d| &d.fills);
+    family(shards, out, "quarantines", "Partitions quarantined by writes of unknown outcome.", |d| {
+        &d.quarantines
+    });
+
+    let help = "Error messages made by Afterglow, not the database.";
+    single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
+    let help = "Connections of clients taken.";
+    single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
+    let help = "Connections of clients open now.";
+    single(shards, out, "afterglow_client_connections_open", Gauge, help, |d| {
+        d.connections_opened.get().saturating_sub(d.connections_closed.get())
+    });
+    let help = "Connections of clients turned away because there were too many.";
+    single(shards, out, "afterglow_client_connections_refused_total", Count, help, |d| {
+        d.connections_refused.get()
+    });
+    let help = "Bytes received from clients.";
+    single(shards, out, "afterglow_client_received_bytes_total", Count, help, |d| d.bytes_received.get());
+    let help = "Bytes sent to clients.";
+    single(shards, out, "afterglow_client_sent_bytes_total", Count, help, |d| d.bytes_sent.get());
+    latency(shards, out);
+}
+
+fn front_ends(shards: &Shards) -> Vec<&'static str> {
+    let mut front_ends: Vec<_> = shards.iter().map(|(name, _)| *name).collect();
+    front_ends.sort_unstable();
+    front_ends.dedup();
+    front_ends
+}
+
+/// A sum over the shards of each front end.
+fn sum<T: std::iter::Sum>(shards: &Shards, front_end: &str, of: impl Fn(&FrontEndMetrics) -> T) -> T {
+    shards.iter().filter(|(name, _)| *name == front_end).map(|(_, shard)| of(shard)).sum()
+}
+
+fn single(
+    shards: &Shards,
+    out: &mut Exposition,
+    name: &str,
+    kind: Kind,
+    help: &str,
+    of: impl Fn(&FrontEndMetrics) -> u64,
+) {
+    out.header(name, kind, help);
+    for front_end in front_ends(shards) {
+        out.sample(name, &[("frontend", front_end)], sum(shards, front_end, &of));
+    }
+}
+
+fn family<L: Label>(
+    shards: &Shards,
+    out: &mut Exposition,
+    what: &str,
+    help: &str,
+    of: impl Fn(&FrontEndMetrics) -> &Family<L>,
+) {
+    let name = format!("afterglow_{what}_total");
+    let mut front_ends = front_ends(shards);
+    front_ends.retain(|front_end| L::ALL.iter().any(|label| label.is_of(front_end)));
+    if front_ends.is_empty() {
+        return;
+    }
+    out.header(&name, Kind::Counter, help);
+    for front_end in front_ends {
+        for &label in L::ALL.iter().filter(|label| label.is_of(front_end)) {
+            let count = sum(shards, front_end, |d| of(d).of(label).get());
+            out.sample(&name, &[("frontend", front_end), (L::NAME, label.word())], count);
+        }
+    }
+}
+
+fn latency(shards: &Shards, out: &mut Exposition) {
+    const NAME: &str = "afterglow_request_duration_seconds";
+    out.header(NAME, Kind::Histogram, "From the whole request read to the answer handed to the socket.");
+    for front_end in front_ends(shards) {
+        for &path in Path::ALL.iter().filter(|path| path.is_of(front_end)) {
+            let mut counts = [0; BUCKETS];
+            let mut ns = 0;
+            for (_, shard) in shards.iter().filter(|(name, _)| *name == front_end) {
+                ns += shard.latency.of(path).add_to(&mut counts);
+            }
+            // A way that no request took has no series: there are few front ends that have them all.
+            if counts.iter().any(|count| *count > 0) {
+                let labels = [("frontend", front_end), (Path::NAME, path.word())];
+                out.histogram(NAME, &labels, octaves(&counts), ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_end_shows_what_means_something_for_it() {
+        let shown = |names: &[&'static str]| {
+            let shards: Vec<_> = names.iter().map(|name| (*name, Arc::default())).collect();
+            let mut out = Exposition::default();
+            expose(&shards, &mut out);
+            out.finish()
+        };
+        let cql_alone = [
+            "afterglow_passes_total",
+            "afterglow_writes_total",
+            "afterglow_invalidations_total",
+            "afterglow_fills_total",
+            "afterglow_quarantines_total",
+            "request=\"query\"",
+            "reason=\"quarantined\"",
+            "path=\"pass\"",
+        ];
+        let (memcache, both) = (shown(&["memcache"]), shown(&["cql", "memcache"]));
+        for name in &cql_alone[..7] {
+            assert!(!memcache.contains(name), "{name} in\n{memcache}");
+            assert!(both.contains(name), "no {name} in\n{both}");
+        }
+        assert!(!memcache.contains(cql_alone[7]));
+        assert!(memcache.contains("afterglow_requests_total{frontend=\"memcache\",request=\"get\"} 0"));
+        assert!(!both.contains("afterglow_requests_total{frontend=\"cql\",request=\"get\"}"));
+        assert!(!both.contains("afterglow_fills_total{frontend=\"memcache\""));
+    }
+}

@@ -1,0 +1,257 @@
+//! The label values: one enumeration a label, one word a value. To count a new reason, add a line here.
+
+/// The values of a label, all known when the program is compiled.
+pub trait Label: Copy + 'static {
+    /// The label's name: `tier`, `reason`.
+    const NAME: &'static str;
+    /// Every value, in the order of [`Label::index`].
+    const ALL: &'static [Self];
+    /// Where it stands in [`Label::ALL`].
+    fn index(self) -> usize;
+    /// The word Prometheus sees.
+    fn word(self) -> &'static str;
+    /// Whether it means something for that front end.
+    fn is_of(self, front_end: &str) -> bool;
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident = $label:literal $(of $all:literal)? {
+        $($(#[$vdoc:meta])* $variant:ident => $word:literal $(of $front_end:literal)?),+ $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl Label for $name {
+            const NAME: &'static str = $label;
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+            fn index(self) -> usize {
+                self as usize
+            }
+            fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+            fn is_of(self, front_end: &str) -> bool {
+                let only: &[&str] = match self { $(Self::$variant => &[$($front_end)?]),+ };
+                let all: &[&str] = &[$($all)?];
+                only.iter().chain(all).all(|known| *known == front_end)
+            }
+        }
+    };
+}
+
+label! {
+    /// Where a hit came from.
+    Tier = "tier" {
+        /// Memory.
+        Dram => "dram",
+        /// Memory that waits to be written to flash.
+        Buffer => "buffer",
+        /// A read of the device.
+        Flash => "flash",
+    }
+}
+
+label! {
+    /// Why a cacheable read was not answered from the cache: the engine's reasons, then the front end's own.
+    MissReason = "reason" {
+        /// Nothing is known of the key.
+        Absent => "absent",
+        /// The cache was opened a moment ago and its index is still loading.
+        Loading => "loading",
+        /// Its time was over.
+        Expired => "expired",
+        /// A write of its partition or table, or a schema change, had killed the copy.
+        Killed => "killed",
+        /// What was found is older than what the journal knows.
+        Superseded => "superseded",
+        /// The place belonged to another key.
+        Collision => "collision",
+        /// What was read was not what had been written.
+        Corrupt => "corrupt",
+        /// The device failed to read.
+        Device => "device",
+        /// The copy moved while it was read, too often to follow.
+        Moved => "moved",
+        /// The read was given up before its outcome was known.
+        Abandoned => "abandoned",
+        /// Too many reads of the device were in flight.
+        Busy => "busy",
+        /// A write of the partition is on its way; nothing cached may be shown.
+        WriteInFlight => "write_in_flight" of "cql",
+        /// The partition waits for a write whose outcome is unknown.
+        Quarantined => "quarantined" of "cql",
+        /// The row was too large to keep when it was last read, a moment ago.
+        TooLarge => "too_large" of "cql",
+        /// Joined the read of the database that another request had started.
+        Coalesced => "coalesced" of "cql",
+        /// The copy could not answer this request (rows of another schema or of an earlier claim, say).
+        Unusable => "unusable" of "cql",
+    }
+}
+
+label! {
+    /// Why a read went to the database without a look into the cache.
+    PassReason = "reason" of "cql" {
+        /// The table's policy is `off`.
+        PolicyOff => "policy_off",
+        /// The table's policy is `exclusive` and this instance has no lease.
+        NoLease => "no_lease",
+        /// The database must say (again) whether this client's user may read the table.
+        Authentication => "authentication",
+        /// System tables, virtual tables, materialised views, tables with masked columns.
+        UncacheableTable => "uncacheable_table",
+        /// The table's schema is not known (yet), or just changing.
+        SchemaUnknown => "schema_unknown",
+        /// It does not name one row by its full primary key.
+        NotOneRow => "not_one_row",
+        /// It selects more than plain columns: functions, aggregates, JSON, `DISTINCT`.
+        Projection => "projection",
+        /// It has clauses that are not cached: `ORDER BY`, `LIMIT`, `ALLOW FILTERING` and the like.
+        Clause => "clause",
+        /// Its consistency level asks for more than the cache may promise.
+        Consistency => "consistency",
+        /// It asks for a trace.
+        Tracing => "tracing",
+        /// It carries a custom payload.
+        Payload => "payload",
+        /// It continues a paged result, or pages more finely than one row.
+        Paging => "paging",
+        /// It sets something for itself that is not cached (`now_in_seconds`, say).
+        Option => "option",
+        /// The statement was not understood; counted as a write too unless it is provably a read.
+        NotUnderstood => "not_understood",
+        /// Caching was switched off for a time (the control connection is lost, say).
+        Suspended => "suspended",
+    }
+}
+
+label! {
+    /// How much a write may touch.
+    WriteScope = "scope" of "cql" {
+        /// Rows named by their full primary key.
+        Row => "row",
+        /// Whole partitions.
+        Partition => "partition",
+        /// A whole table.
+        Table => "table",
+        /// A whole keyspace.
+        Keyspace => "keyspace",
+        /// Everything.
+        Everything => "everything",
+    }
+}
+
+label! {
+    /// What became of a read of the database that was to fill the cache.
+    FillOutcome = "outcome" of "cql" {
+        /// A row is now cached.
+        Installed => "installed",
+        /// That the row does not exist is now cached.
+        InstalledAbsent => "installed_absent",
+        /// A write came between; the answer went to the client only.
+        Overtaken => "overtaken",
+        /// The engine did not take it (its journal is full, its time was over).
+        Refused => "refused",
+        /// The row is larger than what can be kept: reads of it go past the cache for a while.
+        TooLarge => "too_large",
+        /// The answer may not be cached (warnings, more pages, unknown shape).
+        Uncacheable => "uncacheable",
+        /// The database answered with an error; the client's own request was sent instead.
+        Failed => "failed",
+        /// The database took too long; the client's own request was sent instead.
+        Late => "late",
+    }
+}
+
+label! {
+    /// Why partitions were quarantined.
+    QuarantineReason = "reason" of "cql" {
+        /// WRITE_TIMEOUT from the coordinator.
+        WriteTimeout => "write_timeout",
+        /// WRITE_FAILURE or CAS_WRITE_UNKNOWN from the coordinator.
+        WriteFailure => "write_failure",
+        /// SERVER_ERROR, OVERLOADED or another answer that does not say whether the write happened.
+        ServerError => "server_error",
+        /// The connection was lost before the answer.
+        ConnectionLost => "connection_lost",
+        /// Intents found unsettled after a crash.
+        Restart => "restart",
+    }
+}
+
+label! {
+    /// What a client sent.
+    RequestKind = "request" {
+        /// STARTUP, OPTIONS, REGISTER, AUTH_RESPONSE.
+        Session => "session" of "cql",
+        /// QUERY.
+        Query => "query" of "cql",
+        /// PREPARE.
+        Prepare => "prepare" of "cql",
+        /// EXECUTE.
+        Execute => "execute" of "cql",
+        /// BATCH.
+        Batch => "batch" of "cql",
+        /// What no server would take.
+        Malformed => "malformed" of "cql",
+        /// A read, of however many keys, also one that touches.
+        Get => "get" of "memcache",
+        /// `set` and its kin.
+        Store => "store" of "memcache",
+        /// A removal.
+        Delete => "delete" of "memcache",
+        /// Counting up or down.
+        Arithmetic => "arithmetic" of "memcache",
+        /// `stats`, `flush_all`, `version`, what is refused and the like.
+        Other => "other" of "memcache",
+    }
+}
+
+label! {
+    /// Which way a request was answered, for its latency.
+    Path = "path" {
+        /// From memory.
+        Dram => "dram",
+        /// From the device.
+        Flash => "flash",
+        /// Read from the database to fill the cache; in the place of memcached, answered that there is nothing.
+        Miss => "miss",
+        /// A read the cache had no part in.
+        Pass => "pass" of "cql",
+        /// A write.
+        Write => "write",
+        /// Answered by Afterglow itself (system tables, unknown prepared statements, `stats`).
+        Local => "local",
+    }
+}
+
+label! {
+    /// Why a connection to the database did not come to be, or ended.
+    ConnectFailure = "reason" {
+        /// Nobody listens, no route, no such name.
+        Unreachable => "unreachable",
+        /// No answer in time.
+        Timeout => "timeout",
+        /// The handshake failed (protocol version, authentication).
+        Handshake => "handshake",
+        /// An established connection was closed or reset.
+        Lost => "lost",
+        /// The database sent what no server should.
+        Protocol => "protocol",
+    }
+}
+
+label! {
+    /// Where this instance stands with the lease of `exclusive` tables.
+    LeaseState = "state" {
+        /// No table is `exclusive`.
+        NotNeeded => "not_needed",
+        /// Asked for, not held: `exclusive` tables pass through.
+        Waiting => "waiting",
+        /// Held: `exclusive` tables are cached.
+        Held => "held",
+        /// Another instance holds it: `exclusive` tables pass through.
+        HeldByOther => "held_by_other",
+    }
+}

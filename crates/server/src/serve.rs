@@ -1,0 +1,257 @@
+//! A server from its configuration to its end: data directory, cache, front ends, admin pages, signals.
+
+mod cache;
+mod frontends;
+mod limits;
+mod memory;
+mod reload;
+mod startup;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Arc, mpsc},
+};
+
+use afterglow_engine::{IntentDoubt, OpenError, Outlook};
+
+use self::frontends::{Entrances, FrontEnds};
+use crate::{
+    admin::{self, Health, Shown, Stage},
+    config::{Config, IoChoice, LivePolicies, Size},
+    control::{Control, ControlError, Event},
+    data_dir::{DataDir, DataDirError},
+    frontend::cql::cached::{self, CachedError},
+    frontend::memcache::{self, MemcacheFrontEndError, TlsError},
+    inspect,
+    logging::Logging,
+    metrics::Metrics,
+    reactor::{Driver, ListenError, Reactors, ReactorsConfig},
+};
+
+/// The flash file in the data directory, when no other place is configured.
+pub const FLASH_FILE: &str = "flash";
+/// The file of prepared statements in the data directory.
+const PLANS_FILE: &str = "plans";
+
+/// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
+pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
+
+/// Why a server could not start, or not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// More memory is configured than there is.
+    #[error("--memory {wanted} is more than the {there} this process may have: configure less")]
+    Memory {
+        /// What is configured.
+        wanted: Size,
+        /// What there is.
+        there: Size,
+    },
+    /// The flash is not what the cache was made of.
+    #[error("{0} (--discard-cache)")]
+    Mismatch(#[source] OpenError),
+    /// The cache cannot be opened.
+    #[error(transparent)]
+    Cache(OpenError),
+    /// The cached path cannot be set up.
+    #[error(transparent)]
+    Cached(#[from] CachedError),
+    /// Admin address or signals.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A front end's address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The memcached front end.
+    #[error(transparent)]
+    Memcache(#[from] MemcacheFrontEndError),
+    /// Certificates of the memcached front end.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Users of the memcached front end.
+    #[error("cannot use {}: {why}. It names who may use the memcached front end, one name:password a line", .path.display())]
+    Users {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The threads that serve clients.
+    #[error(
+        "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"
+    )]
+    Reactors(#[source] io::Error),
+}
+
+impl From<OpenError> for ServeError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Mismatch { .. } => ServeError::Mismatch(error),
+            other => ServeError::Cache(other),
+        }
+    }
+}
+
+/// Serves until a signal says to stop.
+///
+/// # Errors
+/// When it cannot start, or the cache cannot be closed cleanly.
+pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
+    let metrics = Arc::new(Metrics::default());
+    let health = Arc::new(Health::default());
+    let (sender, events) = mpsc::channel();
+    startup::say_configuration(&config);
+    limits::raise_open_files();
+    let shown = Shown { metrics: metrics.clone(), health: health.clone() };
+    // Dropped last, so that a second signal ends the process however long the rest takes.
+    let control = Control::start(config.admin, shown, sender)?;
+    let Ready { data_dir, outlook, entrances, reactors, .. } = Ready::prepare(&config, true)?;
+    if let Some(warning) = small_index(&outlook) {
+        tracing::warn!("{warning}");
+    }
+    let cache = cache::open(&config, data_dir.keep(), &metrics)?;
+    let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
+    let front_ends = match FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors) {
+        Ok(front_ends) => front_ends,
+        Err(error) => {
+            // As warm as it was found: only a cache that is closed survives a restart of the machine.
+            reactors.shutdown();
+            cache.close();
+            return Err(error);
+        }
+    };
+    if config.cql.is_none() {
+        health.set_independent();
+    }
+    health.set_reactors(&reactors);
+    health.set(Stage::Serving);
+    say_ports(&front_ends, &control);
+    while let Ok(event) = events.recv() {
+        match event {
+            Event::Reload => {
+                reload::apply(&mut config, reload, &policies, logging);
+                front_ends.reload_users(&config);
+            }
+            Event::Stop(signal) => {
+                tracing::info!("{signal}: finishing what is in flight; a second signal ends at once");
+                break;
+            }
+        }
+    }
+    health.set(Stage::Draining);
+    let whole = front_ends.close(config.drain_timeout.get());
+    if !whole {
+        tracing::warn!(
+            "requests were still in flight after {}: their connections were closed",
+            config.drain_timeout
+        );
+    }
+    reactors.shutdown();
+    tracing::info!("writing the cache out");
+    cache.close();
+    // The process ends here, and its memory with it: to free millions of small objects one by one would take seconds.
+    // The locks on files go with the process too.
+    std::mem::forget(cache);
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// All that serving needs but for the cache. Opening the cache takes its mark of a clean stop away, so everything that can fail comes
+/// before.
+struct Ready {
+    data_dir: DataDir,
+    outlook: Outlook,
+    entrances: Entrances,
+    reactors: Reactors,
+    /// What is doubted of the intents of the last run.
+    intents: Option<IntentDoubt>,
+}
+
+impl Ready {
+    /// Prepares it; addresses are taken only when `bind`.
+    fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
+        memory::check(config)?;
+        let data_dir = DataDir::prepare(&config.data_dir)?;
+        let outlook = cache::look(config, data_dir.path())?;
+        let intents = match config.cql {
+            Some(_) => cached::look(data_dir.path())?,
+            None => None,
+        };
+        if config.has_memcache() {
+            memcache::look(data_dir.path())?;
+        }
+        let entrances = Entrances::prepare(config, bind)?;
+        let reactors = start_reactors(config)?;
+        Ok(Self { data_dir, outlook, entrances, reactors, intents })
+    }
+}
+
+/// What a check found.
+pub struct Checked {
+    /// How memory and flash are divided.
+    pub outlook: Outlook,
+    /// The process that serves from the data directory now: its addresses were not tried.
+    pub served_by: Option<u32>,
+    /// What is doubted of the writes that were on their way when the last run ended.
+    pub intents: Option<IntentDoubt>,
+}
+
+/// Does what [`run`] does, up to opening the cache, and undoes it.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn check(config: &Config) -> Result<Checked, ServeError> {
+    let served_by = inspect::holder(&config.data_dir.join("lock"));
+    let bind = served_by.is_none();
+    if let Some(admin) = config.admin.filter(|_| bind) {
+        drop(admin::bind(admin).map_err(ControlError::Admin)?);
+    }
+    let ready = Ready::prepare(config, bind)?;
+    ready.reactors.shutdown();
+    // Of a server that runs the table is in motion.
+    let intents = ready.intents.filter(|_| bind);
+    Ok(Checked { outlook: ready.outlook, served_by, intents })
+}
+
+/// Flash for a slot of the index from which on it is worth a warning: few objects are so large on average.
+const WIDE_SLOT: u64 = 4096;
+
+/// What is to be said where the index has room for few objects beside the flash.
+pub fn small_index(outlook: &Outlook) -> Option<String> {
+    let bytes = outlook.flash / outlook.index_slots.max(1);
+    (bytes > WIDE_SLOT).then(|| {
+        format!(
+            "the index has one slot for {bytes} bytes of flash: objects that are smaller on average are given up before flash is full. \
+             Raise --memory, of which a quarter may be index"
+        )
+    })
+}
+
+fn start_reactors(config: &Config) -> Result<Reactors, ServeError> {
+    let driver = match config.io {
+        IoChoice::Pread => Driver::Readiness,
+        IoChoice::Auto | IoChoice::Uring => Driver::Auto,
+    };
+    let wanted = ReactorsConfig { threads: Some(config.reactor_count()), driver };
+    Reactors::start(&wanted).map_err(ServeError::Reactors)
+}
+
+/// Says where it listens, in the log for people and in one line on standard output for programs.
+fn say_ports(front_ends: &FrontEnds, control: &Control) {
+    let admin = control.admin().map_or_else(|| "off".into(), |address| address.to_string());
+    let ports: Vec<String> = front_ends
+        .addresses()
+        .into_iter()
+        .map(|(front_end, address)| format!("{front_end}={address}"))
+        .collect();
+    let ports = ports.join(" ");
+    // `ports=` in front of `cql=` would read as one key with another for its value.
+    tracing::info!(%admin, "serving {ports}");
+    // Whoever started this may have closed its standard output; that is no reason to stop.
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "ports {ports} admin={admin}").and_then(|()| out.flush());
+}

@@ -1,0 +1,197 @@
+//! The front ends that the configuration wants open.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_engine::{Cache, Durability};
+use afterglow_memcache::auth::Users;
+
+use super::{PLANS_FILE, ServeError};
+use crate::{
+    config::{Config, DurabilityChoice, LivePolicies, private},
+    frontend::cql::cached::{Cached, CachedConfig, Keeping, Times},
+    frontend::cql::{CqlFrontEnd, CqlFrontEndConfig},
+    frontend::memcache::{FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, Sockets, Tls},
+    metrics::Metrics,
+    reactor::{Bound, Reactors},
+};
+
+/// What the front ends need of this machine, had before the cache is opened: a start that fails for the want of it costs no warmth.
+pub(super) struct Entrances {
+    cql: Option<Bound>,
+    sockets: Sockets,
+    tls: Option<Tls>,
+    users: Option<Users>,
+}
+
+impl Entrances {
+    /// Reads the files and takes the addresses; these only when `bind`.
+    pub(super) fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
+        let tls = match (&config.memcache_tls_cert, &config.memcache_tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::open(certificates, key)?),
+            _ => None,
+        };
+        let users = config.memcache_auth_file.as_deref().map(read_users).transpose()?;
+        let (mut cql, mut sockets) = (None, Sockets::default());
+        if bind {
+            cql = config.cql.map(Bound::tcp).transpose()?;
+            sockets = Sockets::bind(config.memcache, config.memcache_unix.as_deref())?;
+        }
+        Ok(Self { cql, sockets, tls, users })
+    }
+}
+
+/// The open front ends.
+pub(super) struct FrontEnds {
+    cql: Option<(CqlFrontEnd, Keeping)>,
+    memcache: Option<MemcacheFrontEnd>,
+}
+
+impl FrontEnds {
+    /// Opens what is configured.
+    pub(super) fn open(
+        config: &Config,
+        entrances: Entrances,
+        cache: &Arc<Cache>,
+        policies: &Arc<LivePolicies>,
+        metrics: &Arc<Metrics>,
+        reactors: &Reactors,
+    ) -> Result<Self, ServeError> {
+        let Entrances { cql, sockets, tls, users } = entrances;
+        let memcache = match config.has_memcache() {
+            true => {
+                let front_end = memcache(config, tls, users, cache, metrics);
+                Some(MemcacheFrontEnd::start_on(sockets, front_end, cache, reactors)?)
+            }
+            false => None,
+        };
+        let cql = match (cql, config.cql) {
+            (Some(bound), Some(listen)) => {
+                Some(open_cql(config, (bound, listen), cache, policies, metrics, reactors)?)
+            }
+            _ => None,
+        };
+        Ok(FrontEnds { cql, memcache })
+    }
+
+    /// Where they listen, by front end.
+    pub(super) fn addresses(&self) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if let Some((front_end, _)) = &self.cql {
+            all.push(("cql", front_end.address().to_string()));
+        }
+        for address in self.memcache.iter().flat_map(MemcacheFrontEnd::addresses) {
+            all.push(match address {
+                FrontEndAddress::Tcp(address) => ("memcache", address.to_string()),
+                FrontEndAddress::Unix(path) => ("memcache-unix", path.display().to_string()),
+            });
+        }
+        all
+    }
+
+    /// SIGHUP: reads the users of the memcached front end again. They stay as they are when the file is wrong.
+    pub(super) fn reload_users(&self, config: &Config) {
+        let (Some(front_end), Some(path)) = (&self.memcache, &config.memcache_auth_file) else { return };
+        match read_users(path) {
+            Ok(users) => {
+                front_end.set_users(users);
+                tracing::info!("SIGHUP: the users of the memcached front end were read again");
+            }
+            Err(error) => {
+                tracing::error!("SIGHUP: the users of the memcached front end stay as they were: {error}")
+            }
+        }
+    }
+
+    /// Lets requests under way be answered, for at most `timeout`, and closes; false when some were cut off.
+    pub(super) fn close(self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut whole = self.memcache.is_none_or(|front_end| front_end.drain(left()));
+        if let Some((front_end, keeping)) = self.cql {
+            let drained = front_end.drain(left());
+            keeping.stop(drained);
+            whole &= drained;
+        }
+        whole
+    }
+}
+
+fn open_cql(
+    config: &Config,
+    (bound, listen): (Bound, std::net::SocketAddr),
+    cache: &Arc<Cache>,
+    policies: &Arc<LivePolicies>,
+    metrics: &Arc<Metrics>,
+    reactors: &Reactors,
+) -> Result<(CqlFrontEnd, Keeping), ServeError> {
+    let cached = Cached::open(&CachedConfig {
+        engine: cache,
+        data_dir: &config.data_dir,
+        policies: policies.clone(),
+        restart_grace: config.restart_grace.get(),
+        unknown_outcome_hold: config.unknown_outcome_hold.get(),
+        times: Times::default(),
+    })?;
+    let front_end = CqlFrontEndConfig {
+        listen,
+        backends: config.backend.clone(),
+        credentials: config.backend_credentials.clone(),
+        advertise: config.advertise,
+        host_id: Some(cached.host_id()),
+        plans: Some(config.data_dir.join(PLANS_FILE)),
+        metrics: metrics.clone(),
+        router: cached.router(),
+    };
+    let front_end = CqlFrontEnd::start_on(bound, front_end, reactors);
+    let keeping = cached.keep(&front_end);
+    Ok((front_end, keeping))
+}
+
+/// Who may use the memcached front end. As the file holds passwords, nobody but its owner may read it.
+fn read_users(path: &Path) -> Result<Users, ServeError> {
+    let unusable = |why: String| ServeError::Users { path: path.to_owned(), why };
+    let text = private::read(path).map_err(|error| unusable(error.to_string()))?;
+    Users::parse(&text).map_err(|error| unusable(error.to_string()))
+}
+
+fn memcache(
+    config: &Config,
+    tls: Option<Tls>,
+    users: Option<Users>,
+    cache: &Cache,
+    metrics: &Arc<Metrics>,
+) -> MemcacheFrontEndConfig {
+    MemcacheFrontEndConfig {
+        listen: config.memcache,
+        unix: config.memcache_unix.clone(),
+        tls,
+        users,
+        max_connections: config.memcache_connections.get(),
+        idle_timeout: config.memcache_idle_timeout.map(|timeout| timeout.get()),
+        max_item: max_item(config, cache),
+        buffers: usize::try_from(config.buffers().get()).unwrap_or(usize::MAX),
+        memory: config.memory.get(),
+        flush_enabled: !config.memcache_no_flush,
+        dump_enabled: !config.memcache_no_dump,
+        durability: match config.memcache_durability {
+            DurabilityChoice::WriteBack => Durability::WriteBack,
+            DurabilityChoice::WriteThrough => Durability::WriteThrough,
+            DurabilityChoice::Synced => Durability::Synced,
+        },
+        data_dir: config.data_dir.clone(),
+        metrics: metrics.clone(),
+    }
+}
+
+/// What is configured, or less where segments are small.
+fn max_item(config: &Config, cache: &Cache) -> usize {
+    let (wanted, possible) = (config.memcache_item_size.get(), cache.stats().segment_size / 4);
+    if wanted > possible {
+        tracing::warn!(
+            "objects of the memcached front end may count {possible} bytes, not {wanted}: a quarter of a segment of this flash"
+        );
+    }
+    usize::try_from(wanted.min(possible)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,331 @@
+//! A whole Afterglow over an engine in a directory of its own, and a client of it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow::config::{HostPort, LivePolicies, TablePolicies};
+use afterglow::frontend::cql::cached::{Cached, CachedConfig, Keeping, Times};
+use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig};
+use afterglow::metrics::Metrics;
+use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
+use afterglow_cql::frame::notation::Value;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::freshness::lease::{CREATE_TABLE, create_keyspace};
+use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
+use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::{Cache, Config};
+use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults};
+use tempfile::TempDir;
+
+type OwnedRow = Vec<Option<Vec<u8>>>;
+
+/// Nothing here takes so long unless it never comes.
+const GIVE_UP: Duration = Duration::from_secs(20);
+
+/// Waits until `ready` holds.
+pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + GIVE_UP;
+    while !ready() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Opens what an earlier run had open. The kernel ends rings in the background: what was under way on one keeps files, their locks
+/// and ports for a moment after the run has ended.
+fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + GIVE_UP;
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A database with tables `ks.t (k text, v text)` and `ks.wide (k text, c int, v text)`, and the lease's, so that no change of the schema
+/// comes in between unless a test makes it.
+pub fn database() -> FakeBackend {
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let lease = create_keyspace("datacenter1", 1);
+    for text in [
+        &lease,
+        CREATE_TABLE,
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.t (k text PRIMARY KEY, v text)",
+        "CREATE TABLE ks.other (k text PRIMARY KEY, v text)",
+        "CREATE TABLE ks.wide (k text, c int, v text, PRIMARY KEY (k, c))",
+    ] {
+        direct(&database, text);
+    }
+    database
+}
+
+/// Runs a statement past Afterglow.
+pub fn direct(database: &FakeBackend, text: &str) {
+    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
+    direct.query(text, Consistency::One).unwrap();
+}
+
+/// A running Afterglow.
+pub struct Node {
+    pub address: SocketAddr,
+    metrics: Arc<Metrics>,
+    parts: Option<Parts>,
+}
+
+struct Parts {
+    cache: Cache,
+    reactors: Reactors,
+    front_end: CqlFrontEnd,
+    keeping: Keeping,
+}
+
+/// How to run one.
+#[derive(Clone)]
+pub struct Setup {
+    pub directory: PathBuf,
+    pub database: SocketAddr,
+    /// `pattern=policy`, first match wins.
+    pub policy: &'static str,
+    pub restart_grace: Duration,
+    pub hold: Duration,
+    pub times: Times,
+    /// Where to listen; port 0: anywhere.
+    pub listen: SocketAddr,
+    /// Our own user and password, in a file.
+    pub credentials: Option<PathBuf>,
+}
+
+impl Setup {
+    pub fn new(directory: &Path, database: &FakeBackend, policy: &'static str) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            database: database.address(),
+            policy,
+            restart_grace: Duration::from_secs(60),
+            hold: Duration::from_secs(600),
+            times: Times::default(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            credentials: None,
+        }
+    }
+
+    /// Starts, and waits for the lease where it is needed.
+    pub fn start(&self) -> Node {
+        let node = self.start_without_lease();
+        if self.policy.ends_with("exclusive") {
+            node.wait_for_lease("held");
+        }
+        node
+    }
+
+    pub fn start_without_lease(&self) -> Node {
+        let metrics = Arc::<Metrics>::default();
+        let device = DeviceConfig { path: self.directory.join("flash"), size: 32 << 20 };
+        let cache = once_let_go(|| {
+            let mut config = Config::new(&self.directory, vec![device.clone()]);
+            (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+            Cache::open(config)
+        });
+        let rules = vec![self.policy.parse().unwrap()];
+        let policies = Arc::new(LivePolicies::new(TablePolicies { rules }));
+        let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver: Driver::Auto }).unwrap();
+        let cached = Cached::open(&CachedConfig {
+            engine: &cache,
+            data_dir: &self.directory,
+            policies,
+            restart_grace: self.restart_grace,
+            unknown_outcome_hold: self.hold,
+            times: self.times,
+        })
+        .unwrap();
+        let config = CqlFrontEndConfig {
+            listen: self.listen,
+            backends: vec![HostPort { host: self.database.ip().to_string(), port: self.database.port() }],
+            credentials: self.credentials.clone(),
+            advertise: None,
+            host_id: Some(cached.host_id()),
+            plans: Some(self.directory.join("plans")),
+            metrics: metrics.clone(),
+            router: cached.router(),
+        };
+        let front_end = once_let_go(|| CqlFrontEnd::start(config.clone(), &reactors));
+        let keeping = cached.keep(&front_end);
+        let address = front_end.address();
+        Node { address, metrics, parts: Some(Parts { cache, reactors, front_end, keeping }) }
+    }
+}
+
+impl Node {
+    pub fn client(&self, version: Version) -> Client {
+        let options = ConnectOptions { version, timeout: GIVE_UP, ..ConnectOptions::default() };
+        Client(Connection::open(&self.address.to_string(), &options).unwrap())
+    }
+
+    /// A client that logs in.
+    pub fn log_in(&self, version: Version, user: &str, password: &str) -> Result<Client, CqlError> {
+        let credentials = Some((user.to_owned(), password.to_owned()));
+        let options = ConnectOptions { version, credentials, timeout: GIVE_UP };
+        Connection::open(&self.address.to_string(), &options).map(Client)
+    }
+
+    /// The sum of the samples whose line has all these parts.
+    pub fn count(&self, parts: &[&str]) -> u64 {
+        let text = self.metrics.render(Default::default());
+        let matching =
+            text.lines().filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
+        matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    pub fn hits(&self) -> u64 {
+        self.count(&["afterglow_hits_total"])
+    }
+
+    pub fn wait_for_lease(&self, state: &str) {
+        let state = format!("state=\"{state}\"");
+        wait_until(&format!("the lease has {state}"), || self.count(&["afterglow_lease_state", &state]) == 1);
+    }
+
+    /// The clean stop.
+    pub fn stop(mut self) {
+        let Some(Parts { cache, reactors, front_end, keeping }) = self.parts.take() else { return };
+        assert!(front_end.drain(GIVE_UP), "a request was left without an answer");
+        keeping.stop(true);
+        reactors.shutdown();
+        cache.close();
+    }
+
+    /// Ends as a process that is killed: nothing is drained, given back, written out or marked clean.
+    pub fn crash(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(Parts { cache, reactors, front_end, keeping }) = self.parts.take() else { return };
+        // The sockets go first, as they do when the kernel takes a process away.
+        front_end.drain(Duration::ZERO);
+        reactors.shutdown();
+        drop((keeping, front_end, cache));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The runtime ends the process when a panicking thread wakes a task, and the message would be lost.
+            std::mem::forget(self.parts.take());
+        } else {
+            self.end();
+        }
+    }
+}
+
+/// A client that expects answers.
+pub struct Client(Connection);
+
+impl Client {
+    pub fn raw(&mut self) -> &mut Connection {
+        &mut self.0
+    }
+
+    /// Runs a statement that must succeed.
+    pub fn run(&mut self, text: &str) -> Vec<OwnedRow> {
+        self.try_run(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    pub fn try_run(&mut self, text: &str) -> Result<Vec<OwnedRow>, CqlError> {
+        self.0.query(text, Consistency::LocalQuorum)
+    }
+
+    pub fn prepare(&mut self, text: &str) -> Prepared {
+        self.0.prepare(text).unwrap()
+    }
+
+    pub fn execute(&mut self, prepared: &Prepared, values: &[&str]) -> Vec<OwnedRow> {
+        self.try_execute(prepared, values).unwrap()
+    }
+
+    pub fn try_execute(&mut self, prepared: &Prepared, values: &[&str]) -> Result<Vec<OwnedRow>, CqlError> {
+        let mut bound = ValuesBuilder::positional();
+        for value in values {
+            bound.push(Value::Bytes(value.as_bytes()));
+        }
+        let params = QueryParams { values: bound.view(), ..QueryParams::new(Consistency::LocalQuorum) };
+        self.0.execute(prepared, &params)
+    }
+
+    /// `v` of a row of `ks.t`.
+    pub fn value(&mut self, key: &str) -> Option<String> {
+        one_text(self.run(&format!("SELECT v FROM ks.t WHERE k = '{key}'")))
+    }
+
+    /// `v` of a row of `ks.wide`.
+    pub fn wide(&mut self, key: &str, c: i32) -> Option<String> {
+        one_text(self.run(&format!("SELECT v FROM ks.wide WHERE k = '{key}' AND c = {c}")))
+    }
+
+    pub fn put(&mut self, key: &str, value: &str) {
+        self.run(&format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{value}')"));
+    }
+
+    /// Runs a query with parameters and flags of its own.
+    pub fn query_with(
+        &mut self,
+        flags: Flags,
+        text: &str,
+        params: QueryParams<'_>,
+        prefix: &[u8],
+    ) -> Envelope {
+        let version = self.0.version();
+        self.0
+            .call(flags, Opcode::Query, |out| {
+                out.extend_from_slice(prefix);
+                Query { text, params }.encode(version, out);
+            })
+            .unwrap()
+    }
+}
+
+pub fn one_text(rows: Vec<OwnedRow>) -> Option<String> {
+    assert!(rows.len() <= 1, "{rows:?}");
+    let cell = rows.into_iter().next()?.pop()??;
+    Some(String::from_utf8(cell).unwrap())
+}
+
+/// A database and an Afterglow before it, for one test.
+pub struct House {
+    pub node: Node,
+    pub database: FakeBackend,
+    pub directory: TempDir,
+}
+
+impl House {
+    pub fn new(policy: &'static str) -> Self {
+        Self::with(policy, |_| ())
+    }
+
+    pub fn with(policy: &'static str, change: impl FnOnce(&mut Setup)) -> Self {
+        let (database, directory) = (database(), TempDir::new().unwrap());
+        let mut setup = Setup::new(directory.path(), &database, policy);
+        change(&mut setup);
+        Self { node: setup.start(), database, directory }
+    }
+
+    /// A client that goes past Afterglow.
+    pub fn past(&self) -> Connection {
+        let options = ConnectOptions { version: Version::V5, ..ConnectOptions::default() };
+        Connection::open(&self.database.address().to_string(), &options).unwrap()
+    }
+
+    /// The reads that reach the database while `act` runs.
+    pub fn reads<T>(&self, act: impl FnOnce() -> T) -> (u64, T) {
+        let before = self.database.reads();
+        let result = act();
+        (self.database.reads() - before, result)
+    }
+}

@@ -1,0 +1,259 @@
+//! What one client can make the front end hold, and others wait for.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Compression, Opcode, Version};
+
+use crate::fake::{Ask, Client, Fake, error_of, text_of};
+use crate::nodes::wait_until;
+use crate::{Proxy, echo};
+
+/// Requests that one client may have without an answer.
+const IN_FLIGHT: usize = 1024;
+
+/// A client of v5 that compresses.
+fn compressing(proxy: &Proxy) -> Client {
+    let mut client = Client::connect(proxy.front_end.address(), Version::V5);
+    assert_eq!(client.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
+    client
+}
+
+#[test]
+fn what_one_write_brings_compressed_is_bounded_like_anything_else() {
+    const REQUESTS: usize = 20_000;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
+    let holding = Arc::new(AtomicBool::new(true));
+    let (counter, holder, holds) = (asked.clone(), held.clone(), holding.clone());
+    let fake = Fake::start(Version::V5, move |ask| {
+        if !ask.text.contains("FROM ks.many") {
+            return echo(ask);
+        }
+        counter.fetch_add(1, Ordering::SeqCst);
+        let mut held = holder.lock().unwrap();
+        match holds.load(Ordering::SeqCst) {
+            true => held.push(ask.clone()),
+            false => ask.text_row("one"),
+        }
+        true
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut greedy = compressing(&proxy);
+    let body = greedy.query_body("SELECT v FROM ks.many");
+    let burst = greedy.encode_all(Opcode::Query, (0..REQUESTS).map(|_| (7, &body[..])));
+    assert!(burst.len() < 64 * 1024, "one write of {} bytes", burst.len());
+    greedy.stream.write_all(&burst).unwrap();
+    wait_until("the client has all that it may have", || asked.load(Ordering::SeqCst) >= IN_FLIGHT);
+    // What more the front end would send goes before the answers to these, on both reactors.
+    for _ in 0..4 {
+        let mut other = proxy.client(Version::V5);
+        assert_eq!(other.ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), IN_FLIGHT);
+    {
+        let mut held = held.lock().unwrap();
+        holding.store(false, Ordering::SeqCst);
+        held.drain(..).for_each(|ask| ask.text_row("one"));
+    }
+    for _ in 0..REQUESTS {
+        assert_eq!(text_of(&greedy.receive()), "one");
+    }
+}
+
+/// Requests that a connection to the database takes at once.
+const STREAMS: usize = 32 * 1024 - 1;
+/// So many clients, of one reactor, ask more than that.
+const CROWD: usize = STREAMS / IN_FLIGHT + 2;
+
+/// A database that keeps its answers to `ks.many` until it is told otherwise.
+struct Full {
+    fake: Fake,
+    held: Arc<Mutex<Vec<Arc<Ask>>>>,
+    holding: Arc<AtomicBool>,
+}
+
+impl Full {
+    /// With a crowd of clients that have asked all that they may, until a connection has no stream left.
+    fn of_crowd() -> (Self, Proxy, Vec<Client>) {
+        let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
+        let holding = Arc::new(AtomicBool::new(true));
+        let (holder, holds) = (held.clone(), holding.clone());
+        let fake = Fake::start(Version::V5, move |ask| {
+            if !ask.text.contains("FROM ks.many") {
+                return echo(ask);
+            }
+            let mut held = holder.lock().unwrap();
+            match holds.load(Ordering::SeqCst) {
+                true => held.push(ask.clone()),
+                false => ask.text_row("one"),
+            }
+            true
+        });
+        let proxy = Proxy::on_one_reactor(fake.address);
+        let mut crowd: Vec<_> = (0..CROWD).map(|_| compressing(&proxy)).collect();
+        for client in &mut crowd {
+            let body = client.query_body("SELECT v FROM ks.many");
+            let burst = client.encode_all(Opcode::Query, (0..IN_FLIGHT).map(|_| (7, &body[..])));
+            client.stream.write_all(&burst).unwrap();
+        }
+        wait_until("a connection has no stream left", || held.lock().unwrap().len() >= STREAMS);
+        (Self { fake, held, holding }, proxy, crowd)
+    }
+}
+
+#[test]
+fn requests_beyond_a_connections_streams_wait_until_there_are_answers() {
+    let (full, _proxy, mut crowd) = Full::of_crowd();
+    {
+        let mut held = full.held.lock().unwrap();
+        full.holding.store(false, Ordering::SeqCst);
+        held.drain(..).for_each(|ask| ask.text_row("one"));
+    }
+    for client in &mut crowd {
+        (0..IN_FLIGHT).for_each(|_| assert_eq!(text_of(&client.receive()), "one"));
+    }
+}
+
+#[test]
+fn requests_that_wait_for_a_stream_are_answered_when_the_connection_is_lost() {
+    let (full, proxy, mut crowd) = Full::of_crowd();
+    full.fake.cut();
+    let mut unsent = 0;
+    for client in &mut crowd {
+        for _ in 0..IN_FLIGHT {
+            let (code, text) = error_of(&client.receive());
+            assert!(matches!(code, ErrorCode::Server | ErrorCode::Unavailable), "{text}");
+            unsent += usize::from(code == ErrorCode::Unavailable);
+        }
+    }
+    assert!(unsent > 0, "those that nobody has sent may be sent again");
+    assert_eq!(proxy.client(Version::V5).ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
+}
+
+#[test]
+fn before_it_has_logged_in_a_client_sends_small_things_only() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut stranger = Client::connect(proxy.front_end.address(), Version::V4);
+    stranger.send(3, Opcode::AuthResponse, &vec![0; 200_000]);
+    let (code, text) = error_of(&stranger.receive());
+    assert_eq!(code, ErrorCode::Invalid);
+    assert!(text.contains("exceeds maximum allowed length 131072"), "{text}");
+    assert_eq!(stranger.startup().header.opcode, Opcode::Ready);
+    let long = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(200_000));
+    assert_eq!(stranger.ask(&long), long);
+}
+
+/// A number of `/metrics`.
+fn metric(proxy: &Proxy, name: &str) -> usize {
+    let text = proxy.front_end.front_end().config.metrics.render(Default::default());
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.trim().parse().unwrap()
+}
+
+const HELD: &str = r#"afterglow_client_held_bytes{frontend="cql"}"#;
+const REFUSED: &str = r#"afterglow_client_large_requests_refused_total{frontend="cql"}"#;
+const UNREAD: &str = r#"afterglow_client_connections_cut_total{frontend="cql",reason="unread_answers"}"#;
+
+/// Memory of this process, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn clients_that_announce_large_requests_share_one_budget() {
+    const CLIENTS: usize = 20;
+    const SENT: usize = 100 * 1024 * 1024;
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut header = proxy.client(Version::V4).encode(3, Opcode::Query, &[]);
+    header[5..].copy_from_slice(&(250_i32 << 20).to_be_bytes());
+    let greedy: Vec<_> = (0..CLIENTS).map(|_| proxy.client(Version::V4)).collect();
+    let writers: Vec<_> = greedy.iter().map(|client| client.stream.try_clone().unwrap()).collect();
+    let sending: Vec<_> = writers
+        .into_iter()
+        .map(|mut stream| {
+            let header = header.clone();
+            std::thread::spawn(move || {
+                stream.write_all(&header).unwrap();
+                let block = vec![7; 1024 * 1024];
+                // The one that was admitted keeps what it was sent; of others nothing is kept.
+                (0..SENT / block.len()).for_each(|_| stream.write_all(&block).unwrap());
+            })
+        })
+        .collect();
+    wait_until("one of them is admitted", || metric(&proxy, HELD) >= 499 << 20);
+    // All the while small requests are answered, and those for which there is room.
+    for length in [10, 1_000_000] {
+        let long = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(length));
+        assert_eq!(proxy.client(Version::V5).ask(&long), long);
+    }
+    wait_until("the others are refused", || metric(&proxy, REFUSED) == CLIENTS - 1);
+    sending.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(metric(&proxy, HELD) <= 512 << 20);
+    assert!(resident() < 1 << 30, "{} bytes are resident of {} sent", resident(), CLIENTS * SENT);
+    drop(greedy);
+    wait_until("what they held is given back", || metric(&proxy, HELD) == 0);
+    let large = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(20_000_000));
+    assert_eq!(proxy.client(Version::V5).ask(&large), large);
+}
+
+#[test]
+fn a_request_that_finds_no_room_is_refused_and_the_connection_goes_on() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut greedy = proxy.client(Version::V4);
+    let mut header = greedy.encode(3, Opcode::Query, &[]);
+    header[5..].copy_from_slice(&(250_i32 << 20).to_be_bytes());
+    greedy.stream.write_all(&header).unwrap();
+    wait_until("it is admitted", || metric(&proxy, HELD) >= 499 << 20);
+    for version in [Version::V4, Version::V5] {
+        let mut other = proxy.client(version);
+        let long = "x".repeat(20_000_000);
+        other.query(9, &format!("SELECT v FROM ks.t WHERE k = '{long}'"));
+        other.query(10, "SELECT v FROM ks.next");
+        let refused = other.receive();
+        assert_eq!(refused.header.stream, 9);
+        assert_eq!(error_of(&refused).0, ErrorCode::Overloaded);
+        assert_eq!(text_of(&other.receive()), "SELECT v FROM ks.next");
+    }
+    drop(greedy);
+}
+
+#[test]
+fn a_client_that_leaves_very_much_unread_is_cut_off() {
+    const ANSWER: usize = 8 << 20;
+    let fake = Fake::start(Version::V5, |ask| {
+        let big = ask.text.contains("FROM ks.big");
+        if big {
+            ask.text_row(&"y".repeat(ANSWER));
+        }
+        big || echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    let mut slow = proxy.client(Version::V4);
+    let body = slow.query_body("SELECT v FROM ks.big");
+    let burst = slow.encode_all(Opcode::Query, (0..40).map(|_| (7, &body[..])));
+    slow.stream.write_all(&burst).unwrap();
+    wait_until("it is cut off", || metric(&proxy, UNREAD) == 1);
+    wait_until("what it held is given back", || metric(&proxy, HELD) == 0);
+    assert_eq!(proxy.client(Version::V4).ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
+}
+
+#[test]
+fn a_large_request_that_does_not_come_loses_its_room() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut idle = proxy.client(Version::V4);
+    let mut header = idle.encode(3, Opcode::Query, &[]);
+    header[5..].copy_from_slice(&200_000_i32.to_be_bytes());
+    idle.stream.write_all(&header).unwrap();
+    wait_until("it is admitted", || metric(&proxy, HELD) > 0);
+    assert!(idle.try_receive().is_none(), "the connection ends");
+    wait_until("its room is given back", || metric(&proxy, HELD) == 0);
+}

@@ -1,0 +1,332 @@
+//! The memcached front end as clients meet it: what is acknowledged survives `kill -9`, and nobody takes the server's memory or time.
+
+use std::{
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// The budget of every server here, in bytes.
+const MEMORY: u64 = 64 << 20;
+/// What the program itself may add: its code, stacks and the allocator's own.
+const PROGRAM: u64 = 32 << 20;
+
+/// A running `afterglow serve`; killed when dropped.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Server {
+    fn start(data_dir: &Path, more: &[&str]) -> Server {
+        Server::start_with(data_dir, more, &[])
+    }
+
+    fn start_with(data_dir: &Path, more: &[&str], variables: &[(&str, &Path)]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
+        {
+            command.env_remove(name);
+        }
+        command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "off", "--reactors", "1"]);
+        command.args(["--memory", "64MiB", "--flash-size", "512MiB", "--log-level", "warn"]);
+        command.arg("--data-dir").arg(data_dir).args(more).stdout(Stdio::piped());
+        command.envs(variables.iter().copied());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find_map(|word| word.strip_prefix("memcache=")?.parse().ok());
+        Server { child, address: address.unwrap_or_else(|| panic!("no address in `{line}`")) }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        // Only so that a fault ends a test instead of hanging it.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// kill -9.
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// The most memory it ever had resident.
+    fn peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends what the system takes; how much that was.
+    fn send_some(&mut self, bytes: &[u8]) -> usize {
+        self.0.get_ref().set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.0.get_mut().write(&bytes[sent..]) {
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.0.get_ref().set_nonblocking(false).unwrap();
+        sent
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Whether no answer has come.
+    fn has_nothing(&mut self) -> bool {
+        self.0.get_ref().set_nonblocking(true).unwrap();
+        let nothing = matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.0.get_ref().set_nonblocking(false).unwrap();
+        nothing
+    }
+
+    fn set(&mut self, key: &str, value: &[u8]) -> String {
+        self.send(&set(key, value));
+        self.line()
+    }
+
+    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.send(format!("get {key}\r\n").as_bytes());
+        let head = self.line();
+        if head == "END" {
+            return None;
+        }
+        let len: usize = head.rsplit(' ').next().unwrap().parse().unwrap();
+        let mut value = vec![0; len + 7];
+        self.0.read_exact(&mut value).unwrap();
+        assert!(value.ends_with(b"\r\nEND\r\n"));
+        value.truncate(len);
+        Some(value)
+    }
+}
+
+fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    [format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+/// A value that tells whose it is in every part.
+fn value(n: usize, len: usize) -> Vec<u8> {
+    format!("{n:07},").into_bytes().into_iter().cycle().take(len).collect()
+}
+
+#[test]
+fn what_was_acknowledged_in_write_through_and_synced_survives_kill_9() {
+    for durability in ["write-through", "synced"] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ["--memcache-durability", durability];
+        let mut server = Server::start(dir.path(), &options);
+        let mut client = server.connect();
+        assert_eq!(client.set("older", b"old"), "STORED");
+        // Many at once, of one connection: each waits for the device, and they share its writes.
+        let keys: Vec<String> = (0..200).map(|n| format!("key{n}")).collect();
+        let all: Vec<u8> = keys.iter().enumerate().flat_map(|(n, key)| set(key, &value(n, 3000))).collect();
+        client.send(&all);
+        keys.iter().for_each(|key| assert_eq!(client.line(), "STORED", "{durability}: {key}"));
+        assert_eq!(client.set("older", b"new"), "STORED");
+        client.send(
+            b"append key0 0 0 1\r\n!\r\ndelete key1\r\nincr key2 1\r\nset n 0 0 1\r\n9\r\nincr n 1\r\n",
+        );
+        let answers: Vec<String> = (0..5).map(|_| client.line()).collect();
+        assert_eq!(answers[..2], ["STORED", "DELETED"]);
+        assert!(answers[2].starts_with("CLIENT_ERROR"), "{answers:?}");
+        assert_eq!(answers[3..], ["STORED", "10"]);
+
+        server.kill();
+        let server = Server::start(dir.path(), &options);
+        let mut client = server.connect();
+        // A read of what is not loaded yet is a miss; a change waits until all of it is.
+        client.send(b"touch nothing 0\r\n");
+        assert_eq!(client.line(), "NOT_FOUND");
+        assert_eq!(client.get("older").as_deref(), Some(&b"new"[..]), "{durability}");
+        assert_eq!(client.get("key0"), Some([&value(0, 3000)[..], b"!"].concat()), "{durability}");
+        assert_eq!(client.get("key1"), None, "{durability}: deleted");
+        assert_eq!(client.get("n").as_deref(), Some(&b"10"[..]), "{durability}");
+        for (n, key) in keys.iter().enumerate().skip(2) {
+            assert_eq!(client.get(key), Some(value(n, 3000)), "{durability}: {key}");
+        }
+    }
+}
+
+#[test]
+fn clients_that_do_not_read_hold_up_nobody_and_cost_a_bounded_memory() {
+    const LEN: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
+    let mut other = server.connect();
+    (0..8).for_each(|n| assert_eq!(other.set(&format!("large{n}"), &value(n, LEN)), "STORED"));
+    // 40 clients ask for 200 MiB and read none of it.
+    let asked: Vec<usize> = (0..20).map(|n| n % 8).collect();
+    let requests: String = asked.iter().map(|n| format!("get large{n}\r\n")).collect();
+    let mut silent: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    silent.iter_mut().for_each(|client| client.send(requests.as_bytes()));
+    assert_eq!(other.set("small", b"1"), "STORED");
+    assert_eq!(other.get("small").as_deref(), Some(&b"1"[..]));
+    assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
+    // Whoever reads at last gets what was asked for, in order, unless the server has given up waiting.
+    for client in &mut silent {
+        for &n in &asked {
+            let mut head = String::new();
+            if !matches!(client.0.read_line(&mut head), Ok(len) if len > 0) {
+                break;
+            }
+            assert_eq!(head, format!("VALUE large{n} 0 {LEN}\r\n"));
+            let mut rest = vec![0; LEN + 7];
+            if client.0.read_exact(&mut rest).is_err() {
+                break;
+            }
+            assert!(rest[..LEN] == value(n, LEN)[..] && rest[LEN..] == *b"\r\nEND\r\n", "large{n}");
+        }
+    }
+    assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
+    assert_eq!(other.get("large3"), Some(value(3, LEN)));
+}
+
+#[test]
+fn clients_that_send_half_a_value_hold_up_nobody_and_cost_a_bounded_memory() {
+    const LEN: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
+    // 400 clients begin 100 MiB and stop before the end.
+    let wholes: Vec<Vec<u8>> = (0..400).map(|n| set(&format!("key{n}"), &value(n, LEN))).collect();
+    let mut halves: Vec<(Client, usize)> = Vec::new();
+    for whole in &wholes {
+        let mut client = server.connect();
+        let sent = client.send_some(&whole[..LEN - 1000]);
+        halves.push((client, sent));
+    }
+    let mut other = server.connect();
+    assert_eq!(other.set("small", b"1"), "STORED");
+    assert_eq!(other.get("small").as_deref(), Some(&b"1"[..]));
+    assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
+    // What the others leave behind is room for those that go on.
+    drop(halves.split_off(8));
+    for (n, ((client, sent), whole)) in halves.iter_mut().zip(&wholes).enumerate() {
+        client.send(&whole[*sent..]);
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(other.get(&format!("key{n}")), Some(value(n, LEN)));
+    }
+    assert_eq!(other.get("key8"), None, "it never came");
+    assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
+}
+
+/// A disk that takes as long for a flush as a test wants.
+struct Disk {
+    library: PathBuf,
+    stalled: PathBuf,
+}
+
+impl Disk {
+    fn new(dir: &Path) -> Disk {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/stalled.c");
+        let disk = Disk { library: dir.join("stalled.so"), stalled: dir.join("stalled") };
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).arg(&disk.library).arg(source).arg("-ldl");
+        assert!(cc.status().expect("a C compiler").success());
+        disk
+    }
+
+    /// While `act` runs no flush comes back.
+    fn stall<T>(&self, act: impl FnOnce() -> T) -> T {
+        std::fs::write(&self.stalled, "").unwrap();
+        let result = act();
+        std::fs::remove_file(&self.stalled).unwrap();
+        result
+    }
+}
+
+#[test]
+fn a_flush_that_one_client_waits_for_holds_up_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::new(dir.path());
+    let options = ["--memcache-durability", "synced"];
+    let preload = [("LD_PRELOAD", &*disk.library), ("STALLED", &*disk.stalled)];
+    let server = Server::start_with(&dir.path().join("data"), &options, &preload);
+    let (mut waits, mut other) = (server.connect(), server.connect());
+    let too_large = format!("set gone 0 0 {}\r\n{}\r\n", 2 << 20, "x".repeat(2 << 20));
+    for (removal, answer) in [
+        ("delete gone\r\n", "DELETED"),
+        (&too_large, "SERVER_ERROR object too large for cache"),
+        ("flush_all\r\n", "OK"),
+    ] {
+        assert_eq!(waits.set("gone", b"1"), "STORED");
+        assert_eq!(other.set("here", b"2"), "STORED");
+        disk.stall(|| {
+            waits.send(removal.as_bytes());
+            while other.get("gone").is_some() {}
+            if answer != "OK" {
+                assert_eq!(other.get("here").as_deref(), Some(&b"2"[..]), "{answer}");
+            }
+            assert!(waits.has_nothing(), "{answer} before it is on disk");
+        });
+        assert_eq!(waits.line(), answer);
+    }
+    // Also the schedule of one to come.
+    assert_eq!(other.set("here", b"3"), "STORED");
+    disk.stall(|| {
+        waits.send(b"get here\r\nflush_all 1000\r\nget here\r\n");
+        assert_eq!((waits.line(), waits.line()), ("VALUE here 0 1".into(), "3".into()));
+        assert_eq!(waits.line(), "END");
+        assert_eq!(other.get("here").as_deref(), Some(&b"3"[..]));
+        assert!(waits.has_nothing(), "scheduled before it is on disk");
+    });
+    assert_eq!(waits.line(), "OK");
+    assert_eq!(waits.line(), "VALUE here 0 1");
+}
+
+#[test]
+fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
+    // Together more than the engine keeps waiters for; each connection may have 256 answers outstanding.
+    const CONNECTIONS: usize = 260;
+    const EACH: usize = 256;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::new(dir.path());
+    let preload = [("LD_PRELOAD", &*disk.library), ("STALLED", &*disk.stalled)];
+    let options = ["--memcache-durability", "synced"];
+    let server = Server::start_with(&dir.path().join("data"), &options, &preload);
+    let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+    let keys = |n: usize| (0..EACH).map(move |k| format!("{n}-{k}"));
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&keys(n).flat_map(|key| set(&key, b"1")).collect::<Vec<u8>>());
+        (0..EACH).for_each(|_| assert_eq!(client.line(), "STORED"));
+    }
+    let mut other = server.connect();
+    assert_eq!(other.set("here", b"2"), "STORED");
+    disk.stall(|| {
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.send(keys(n).map(|key| format!("delete {key}\r\n")).collect::<String>().as_bytes());
+        }
+        // They are carried out until too many wait; reads are answered as if there were none.
+        while other.get("100-0").is_some() {}
+        for _ in 0..100 {
+            assert_eq!(other.get("here").as_deref(), Some(&b"2"[..]));
+        }
+    });
+    for (n, client) in clients.iter_mut().enumerate() {
+        (0..EACH).for_each(|k| assert_eq!(client.line(), "DELETED", "{n}-{k}"));
+    }
+}
