@@ -12,13 +12,13 @@ use afterglow_cql::response::Event;
 use afterglow_cql::statement;
 
 use super::FrontEnd;
-use super::backend::ConnectError;
-use super::client::Client;
-use super::login::{Login, User};
-use super::permits::Permits;
-use super::pool::{Pool, Who};
-use super::route::Routes;
-use super::schema::Schema;
+use crate::frontend::cql::client::route::Routes;
+use crate::frontend::cql::client::state::Client;
+use crate::frontend::cql::cluster::backend::ConnectError;
+use crate::frontend::cql::cluster::login::{Login, User};
+use crate::frontend::cql::cluster::permits::Permits;
+use crate::frontend::cql::cluster::pool::{Pool, Who};
+use crate::frontend::cql::cluster::schema::Schema;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
 
 /// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.

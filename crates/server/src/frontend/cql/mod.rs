@@ -4,30 +4,12 @@
 //! or [passes it on](Request::pass) over a [pool] of connections that all clients of a reactor share. The answer goes back as it came, but for
 //! the stream number. The [control] connection keeps the schema up to date.
 
-mod agreement;
-mod backend;
-mod budget;
 pub mod cached;
 mod client;
-mod control;
-mod dispatch;
+mod cluster;
 mod here;
-mod local;
-mod login;
-mod nodes;
-mod outbox;
-mod outdated;
-mod permits;
-mod plan_file;
-mod pool;
-mod prepared;
-mod relay;
-mod request;
-mod route;
 mod router;
-mod rows;
-mod schema;
-mod session;
+mod statements;
 mod streams;
 
 use std::net::SocketAddr;
@@ -42,23 +24,25 @@ use afterglow_cql::message::AuthResponse;
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
-use backend::Dial;
-use budget::Budget;
-use login::Users;
-use nodes::{Addresses, TopologyStore};
+use crate::frontend::cql::client::budget::Budget;
+use crate::frontend::cql::cluster::backend::Dial;
+use crate::frontend::cql::cluster::login::Users;
+use crate::frontend::cql::cluster::nodes::{Addresses, TopologyStore};
 
-pub use backend::{Backend, CallError, ConnectError, Kept, error_code, parsed, result_kind};
-pub use client::{Client, Responder};
-pub use control::Cluster;
+pub use crate::frontend::cql::client::request::{Asked, Request};
+pub use crate::frontend::cql::client::state::{Client, Responder};
+pub use crate::frontend::cql::cluster::backend::{
+    Backend, CallError, ConnectError, Kept, error_code, parsed, result_kind,
+};
+pub use crate::frontend::cql::cluster::control::Cluster;
+pub use crate::frontend::cql::cluster::login::{Login, User};
+pub use crate::frontend::cql::cluster::nodes::NodeId;
+pub use crate::frontend::cql::cluster::permits::{May, Permits};
+pub use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
+pub use crate::frontend::cql::cluster::schema::{Schema, SchemaStore};
+pub use crate::frontend::cql::statements::prepared::{Prepared, PreparedStore, Told};
 pub use here::Here;
-pub use login::{Login, User};
-pub use nodes::NodeId;
-pub use permits::{May, Permits};
-pub use prepared::{Prepared, PreparedStore, Told};
-pub use request::{Asked, Request};
 pub use router::{ControlState, Later, PassThrough, Router, pass_path};
-pub use rows::{Fetched, FetchedRow};
-pub use schema::{Schema, SchemaStore};
 
 use super::sessions::Sessions;
 use crate::config::{Advertise, HostPort, credentials};
@@ -113,8 +97,8 @@ pub struct FrontEnd {
     authenticator: RwLock<Option<Arc<str>>>,
     cluster: RwLock<Cluster>,
     bound: RwLock<SocketAddr>,
-    system: RwLock<Option<local::Tables>>,
-    refresh: Mutex<Option<futures_channel::mpsc::UnboundedSender<control::RefreshRequest>>>,
+    system: RwLock<Option<statements::local::Tables>>,
+    refresh: Mutex<Option<futures_channel::mpsc::UnboundedSender<cluster::control::RefreshRequest>>>,
     /// Schema changes that clients have not been told of yet: they are when the schema has been read, be it by the next control connection.
     untold: Mutex<Vec<Vec<u8>>>,
     sessions: Arc<Sessions>,
@@ -270,7 +254,7 @@ impl CqlFrontEnd {
         front_end.config.metrics.add_source(move |out| budget.expose(out));
         let served = front_end.clone();
         let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
-            session::serve(served.clone(), stream, peer, guard)
+            client::session::serve(served.clone(), stream, peer, guard)
         });
         *front_end.bound.write() = listener.address();
         let advertised = front_end.advertised();
@@ -279,7 +263,7 @@ impl CqlFrontEnd {
         }
         tracing::info!(address = %listener.address(), %advertised, "the CQL front end is open");
         let controlled = front_end.clone();
-        reactors.spawn_on(0, move || control::run(controlled));
+        reactors.spawn_on(0, move || cluster::control::run(controlled));
         Self { front_end, listener }
     }
 

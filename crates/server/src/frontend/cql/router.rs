@@ -6,8 +6,8 @@ use std::pin::Pin;
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::SchemaChange;
 
-use super::request::{Asked, Request};
-use super::schema::SchemaStore;
+use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::metrics::Path;
 
 /// What is left to do for a request, to be run as a task of its own.

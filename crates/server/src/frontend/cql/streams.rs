@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use afterglow_cql::frame::{Flags, Opcode};
 use bytes::Bytes;
 
-use super::backend::Waiter;
+use crate::frontend::cql::cluster::backend::Waiter;
 
 /// Requests that may be under way on one connection: it has so many streams.
 pub const MAX_STREAMS: usize = 32 * 1024;

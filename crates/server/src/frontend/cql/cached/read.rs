@@ -16,13 +16,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::super::{
-    Asked, Client, Kept, Later, May, Prepared, Request, dispatch, error_code, parsed, result_kind,
-};
+use super::super::{Asked, Client, Kept, Later, May, Prepared, Request, error_code, parsed, result_kind};
 use super::answer::{Metadata, answer};
 use super::fill::{Ask, FillFailure};
 use super::router::{Shared, bound, metrics};
 use super::{Fill, Licence, Row, Waiter};
+use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
 

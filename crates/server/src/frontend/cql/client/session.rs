@@ -17,15 +17,15 @@ use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
 
-use super::FrontEnd;
-use super::backend::{Backend, CallError, ConnectError};
-use super::budget::FREE;
-use super::client::{Client, Responder};
-use super::control::Cluster;
-use super::dispatch;
-use super::here::Here;
-use super::login::Login;
-use super::outbox::Outbox;
+use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::client::budget::FREE;
+use crate::frontend::cql::client::dispatch;
+use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::client::state::{Client, Responder};
+use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError};
+use crate::frontend::cql::cluster::control::Cluster;
+use crate::frontend::cql::cluster::login::Login;
+use crate::frontend::cql::here::Here;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::{ConnectionGuard, yield_now};
 

@@ -11,12 +11,12 @@ use afterglow_cql::statement::Marker;
 use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
 use uuid::Uuid;
 
-use super::FrontEnd;
-use super::backend::Backend;
-use super::control::query;
-use super::request::Request;
-use super::route::Candidates;
-use super::rows::Fetched;
+use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::client::request::Request;
+use crate::frontend::cql::client::route::Candidates;
+use crate::frontend::cql::cluster::backend::Backend;
+use crate::frontend::cql::cluster::control::query;
+use crate::frontend::cql::cluster::rows::Fetched;
 use crate::metrics::Path;
 
 /// The database's own tables as they were last read.
@@ -104,7 +104,9 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
         Err(_) => {}
     }
     let Some(tables) = front_end.system.read().clone() else {
-        return request.fail(&super::backend::CallError::NotSent("system.local could not be read".into()));
+        return request.fail(&crate::frontend::cql::cluster::backend::CallError::NotSent(
+            "system.local could not be read".into(),
+        ));
     };
     let tables = tables.shown(&front_end);
     if !tables.has(question.table()) {

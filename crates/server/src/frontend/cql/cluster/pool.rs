@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
-use super::backend::{Backend, ConnectError, Dial, Kept};
-use super::login::{Login, User};
-use super::nodes::{Addresses, NodeId};
+use crate::frontend::cql::cluster::backend::{Backend, ConnectError, Dial, Kept};
+use crate::frontend::cql::cluster::login::{Login, User};
+use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
 
 /// Wait after a first failure to connect; doubled with every further one.

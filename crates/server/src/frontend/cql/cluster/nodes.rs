@@ -9,8 +9,8 @@ use afterglow_cql::ring::{Place, Ring};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
-use super::rows::{Fetched, FetchedRow};
 use crate::config::HostPort;
+use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
 
 /// A node's address, for ever: a node that moves gets another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -169,7 +169,7 @@ pub fn read(local: &Fetched, peers: &Fetched, asked: &HostPort, addresses: &Addr
 
 fn node(row: &FetchedRow<'_>, id: NodeId) -> Option<Node> {
     let host_id = row.bytes("host_id").and_then(|id| Uuid::from_slice(id).ok())?;
-    let tokens = super::rows::text_set(row.bytes("tokens").unwrap_or_default());
+    let tokens = crate::frontend::cql::cluster::rows::text_set(row.bytes("tokens").unwrap_or_default());
     let tokens: Vec<i64> = tokens.iter().filter_map(|token| token.parse().ok()).collect();
     let place = Place { data_center: row.text("data_center")?, rack: row.text("rack")?, tokens };
     Some(Node { id, host_id, place })

@@ -9,7 +9,7 @@ use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::rows::{Fetched, text_map, text_set};
+use crate::frontend::cql::cluster::rows::{Fetched, text_map, text_set};
 
 /// One snapshot.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Schema {
 
     /// The same with the replication of a keyspace.
     #[cfg(test)]
-    pub(super) fn with_replication(mut self, keyspace: &str, options: BTreeMap<String, String>) -> Schema {
+    pub(crate) fn with_replication(mut self, keyspace: &str, options: BTreeMap<String, String>) -> Schema {
         self.replication.insert(keyspace.to_owned(), options);
         self
     }
@@ -213,7 +213,7 @@ pub fn build(sources: &Sources) -> Schema {
     schema
 }
 
-fn bare_table(row: &super::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
+fn bare_table(row: &crate::frontend::cql::cluster::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
     let keyspace = row.text("keyspace_name")?;
     let id = row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?;
     let system = is_system(&keyspace);

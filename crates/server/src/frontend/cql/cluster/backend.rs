@@ -19,11 +19,11 @@ use compio::io::AsyncRead;
 use compio::net::TcpStream;
 use futures_channel::{mpsc, oneshot};
 
-use super::login::Login;
-use super::outbox::Outbox;
-use super::relay::Relay;
-use super::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::config::HostPort;
+use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::client::relay::Relay;
+use crate::frontend::cql::cluster::login::Login;
+use crate::frontend::cql::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::metrics::{BackendMetrics, ConnectFailure};
 
 /// How long making a connection may take, handshake included.

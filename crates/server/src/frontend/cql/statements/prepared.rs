@@ -12,8 +12,8 @@ use afterglow_cql::statement::{self, Parsed};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use super::plan_file::{Entry, PlanFile};
-use super::schema::Schema;
+use crate::frontend::cql::cluster::schema::Schema;
+use crate::frontend::cql::statements::plan_file::{Entry, PlanFile};
 
 /// Bytes that all statements together may take.
 const BUDGET: usize = 64 * 1024 * 1024;

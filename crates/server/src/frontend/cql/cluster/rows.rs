@@ -36,7 +36,7 @@ impl Fetched {
 
     /// Rows without an answer they came from.
     #[cfg(test)]
-    pub(super) fn of(columns: &[&str], rows: Vec<Vec<Option<Vec<u8>>>>) -> Self {
+    pub(crate) fn of(columns: &[&str], rows: Vec<Vec<Option<Vec<u8>>>>) -> Self {
         Self { columns: columns.iter().map(|name| ((*name).to_owned(), Vec::new())).collect(), rows }
     }
 

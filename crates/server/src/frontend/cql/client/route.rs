@@ -11,11 +11,11 @@ use afterglow_cql::ring::Replicas;
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::{murmur3, partition_key};
 
-use super::backend::Backend;
-use super::here::Here;
-use super::nodes::{NodeId, Topology};
-use super::prepared::Answer;
-use super::request::{Asked, Request};
+use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::cluster::backend::Backend;
+use crate::frontend::cql::cluster::nodes::{NodeId, Topology};
+use crate::frontend::cql::here::Here;
+use crate::frontend::cql::statements::prepared::Answer;
 
 /// What a reactor remembers to choose nodes.
 #[derive(Default)]
@@ -129,7 +129,7 @@ fn add_contacts(topology: &Topology, nodes: &mut Vec<NodeId>) {
 
 impl Request {
     /// Where to send it.
-    pub(super) fn candidates(&self) -> Candidates {
+    pub(crate) fn candidates(&self) -> Candidates {
         let here = &self.client().here;
         if here.topology().nodes.len() < 2 || self.changes_schema() {
             // Our view of the schema is read from that node, and so are the versions that drivers compare.

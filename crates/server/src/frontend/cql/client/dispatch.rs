@@ -11,19 +11,21 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
 
-use super::backend::{CallError, ConnectError, Kept, parsed};
-use super::client::{Client, Responder};
-use super::control::Cluster;
-use super::pool::Who;
-use super::prepared::{Prepared, Told};
-use super::request::{Asked, Request};
-use super::router::pass_path;
-use super::{hex, local, session_keyspace};
+use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::client::state::{Client, Responder};
+use crate::frontend::cql::cluster::backend::{CallError, ConnectError, Kept, parsed};
+use crate::frontend::cql::cluster::control::Cluster;
+use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::router::pass_path;
+use crate::frontend::cql::statements::prepared::{Prepared, Told};
+use crate::frontend::cql::{hex, session_keyspace, statements::local};
 use crate::metrics::{Path, RequestKind};
 
 /// Why a request is answered at once.
 pub enum Refusal {
+    /// It breaks the protocol.
     Protocol(ProtocolError),
+    /// No statement has this id.
     Unprepared(Bytes),
 }
 

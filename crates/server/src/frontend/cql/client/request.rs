@@ -10,14 +10,14 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
 
-use super::backend::{Backend, CallError, ConnectError, Kept, Waiter, result_kind};
-use super::client::{Client, Responder};
-use super::control;
-use super::nodes::NodeId;
-use super::pool::Who;
-use super::prepared::Prepared;
-use super::relay::Relay;
-use super::route::Candidates;
+use crate::frontend::cql::client::relay::Relay;
+use crate::frontend::cql::client::route::Candidates;
+use crate::frontend::cql::client::state::{Client, Responder};
+use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError, Kept, Waiter, result_kind};
+use crate::frontend::cql::cluster::control;
+use crate::frontend::cql::cluster::nodes::NodeId;
+use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::Path;
 
 /// Connections that are begun at once where another node shall be asked and there is none.
@@ -74,7 +74,7 @@ impl Request {
     /// The message and what precedes it.
     ///
     /// # Errors
-    /// Never for a request that was given to a [`Router`](super::Router): it has been parsed before.
+    /// Never for a request that was given to a [`Router`](crate::frontend::cql::Router): it has been parsed before.
     pub fn message(&self) -> Result<(Extras<'_>, Message<'_>), ProtocolError> {
         message::parse(&self.header, &self.body)
     }
@@ -168,7 +168,7 @@ impl Request {
     }
 
     /// As [`Request::connection`], to the first of these nodes that can be reached, and which that is.
-    pub(super) async fn connection_among(
+    pub(crate) async fn connection_among(
         &self,
         candidates: &Candidates,
     ) -> Result<(Kept, Option<NodeId>), CallError> {

@@ -12,13 +12,13 @@ use afterglow_cql::message::Consistency;
 use afterglow_cql::negotiate::Stage;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 
-use super::backend::{Backend, CallError};
-use super::budget::Share;
-use super::here::Here;
-use super::login::User;
-use super::outbox::Outbox;
-use super::outdated::Outdated;
-use super::pool::Who;
+use crate::frontend::cql::client::budget::Share;
+use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::cluster::backend::{Backend, CallError};
+use crate::frontend::cql::cluster::login::User;
+use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::here::Here;
+use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::Path;
 
 /// A client may have so many unread bytes waiting before nothing more is read from it.

@@ -13,15 +13,15 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
-use super::FrontEnd;
-use super::agreement::{Away, agree};
-use super::backend::{Backend, CallError, ConnectError, Dial, error_code};
-use super::here::Here;
-use super::router::ControlState;
-use super::rows::Fetched;
-use super::schema::{self, Schema, Sources};
-use super::{local, nodes};
 use crate::config::HostPort;
+use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::cluster::agreement::{Away, agree};
+use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError, Dial, error_code};
+use crate::frontend::cql::cluster::rows::Fetched;
+use crate::frontend::cql::cluster::schema::{self, Schema, Sources};
+use crate::frontend::cql::here::Here;
+use crate::frontend::cql::router::ControlState;
+use crate::frontend::cql::{cluster::nodes, statements::local};
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 /// Wait between attempts, doubled from the first to the last.
@@ -70,7 +70,7 @@ pub type RefreshRequest = oneshot::Sender<()>;
 
 /// Why the control connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ControlError {
+pub(crate) enum ControlError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -434,7 +434,7 @@ async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
     Ok(schema::build(&sources))
 }
 
-pub(super) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+pub(crate) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
     let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
     Fetched::new(&answer).ok_or(ControlError::Refused(text))
 }

@@ -8,10 +8,10 @@ use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::Prepare;
 use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKind};
 
-use super::backend::{Backend, CallError, error_code, parsed, result_kind};
-use super::pool::Who;
-use super::prepared::{Prepared, Told};
-use super::request::Request;
+use crate::frontend::cql::client::request::Request;
+use crate::frontend::cql::cluster::backend::{Backend, CallError, error_code, parsed, result_kind};
+use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::statements::prepared::{Prepared, Told};
 use crate::metrics::Path;
 
 /// How often a request is repeated, beyond once for each statement that it names, because a server does not keep what it was told to prepare:

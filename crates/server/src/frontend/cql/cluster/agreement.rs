@@ -15,11 +15,11 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::backend::Backend;
-use super::control::{ControlError, fetch};
-use super::rows::{Fetched, FetchedRow};
-use super::{FrontEnd, nodes};
 use crate::config::HostPort;
+use crate::frontend::cql::cluster::backend::Backend;
+use crate::frontend::cql::cluster::control::{ControlError, fetch};
+use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
+use crate::frontend::cql::{FrontEnd, cluster::nodes};
 
 /// How long a schema change waits until all nodes have it.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// Nodes that cannot be waited for.
 #[derive(Default)]
-pub(super) struct Away {
+pub(crate) struct Away {
     /// So the database says.
     down: HashSet<IpAddr>,
     /// They did not answer, and when that was.
@@ -45,12 +45,12 @@ pub(super) struct Away {
 
 impl Away {
     /// The database says that a node is down.
-    pub(super) fn went(&mut self, address: IpAddr) {
+    pub(crate) fn went(&mut self, address: IpAddr) {
         self.down.insert(address);
     }
 
     /// The database says that a node is there. Which of the silent ones it is does not matter: all may be asked again.
-    pub(super) fn came(&mut self, address: IpAddr) {
+    pub(crate) fn came(&mut self, address: IpAddr) {
         self.down.remove(&address);
         self.silent.clear();
     }
@@ -95,7 +95,7 @@ async fn answers(target: &HostPort, version: Version) -> bool {
 }
 
 /// Waits until all nodes that can be reached have the same schema.
-pub(super) async fn agree(
+pub(crate) async fn agree(
     front_end: &FrontEnd,
     backend: &Rc<Backend>,
     away: &mut Away,

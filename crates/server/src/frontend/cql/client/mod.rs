@@ -1,0 +1,10 @@
+//! Clients: their connections, what they ask, and the way of a request to an answer.
+
+pub(crate) mod budget;
+pub(crate) mod dispatch;
+pub(crate) mod outbox;
+pub(crate) mod relay;
+pub(crate) mod request;
+pub(crate) mod route;
+pub(crate) mod session;
+pub(crate) mod state;

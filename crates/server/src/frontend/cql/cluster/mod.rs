@@ -1,0 +1,11 @@
+//! The database: its nodes, the connections to them, its schema, and who logs in there.
+
+pub(crate) mod agreement;
+pub(crate) mod backend;
+pub(crate) mod control;
+pub(crate) mod login;
+pub(crate) mod nodes;
+pub(crate) mod permits;
+pub(crate) mod pool;
+pub(crate) mod rows;
+pub(crate) mod schema;
