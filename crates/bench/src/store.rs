@@ -18,7 +18,7 @@ pub const KEY: usize = 16;
 /// Bytes put between two looks at how far the device is behind.
 const LOOK_EVERY: usize = 128 << 10;
 /// Longest wait for the background work to end.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const NAP: Duration = Duration::from_millis(1);
 const NAMESPACE: &str = "bench";
 
@@ -160,8 +160,8 @@ pub fn fill(cache: &Cache, ns: &Namespace, ids: Range<u64>, value: usize) -> f64
 pub fn wait_until(cache: &Cache, what: &str, done: impl Fn(&Stats) -> bool) -> Result<(), BenchError> {
     let begin = Instant::now();
     while !done(&cache.stats()) {
-        if begin.elapsed() > PATIENCE {
-            return Err(BenchError::Void(format!("{what} did not end within {} s", PATIENCE.as_secs())));
+        if begin.elapsed() > TIMEOUT {
+            return Err(BenchError::Void(format!("{what} did not end within {} s", TIMEOUT.as_secs())));
         }
         thread::sleep(NAP);
     }

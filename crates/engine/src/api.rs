@@ -9,7 +9,7 @@ pub const NO_EXPIRY: u32 = 0;
 
 /// Keys that [`Namespace::expect`](crate::Namespace::expect) takes note of at once: what many more of them touch would push each other out
 /// of the processor's nearest cache.
-pub const EXPECTED: usize = 16;
+pub const PREFETCHED: usize = 16;
 
 /// Names of a closed set of reasons, for statistics and metrics labels.
 macro_rules! reasons {

@@ -11,11 +11,12 @@ use crate::sync::Mutex;
 use bytes::Bytes;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
+use crate::background::{Background, THREAD};
+use crate::backpressure::{Backpressure, Watch};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
 use crate::core::Core;
 use crate::disk::{self, AlignedBuf, DeviceId, DeviceSet, Disk};
-use crate::driver::{Driver, THREAD};
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
@@ -27,13 +28,12 @@ use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::pending::Ack;
 use crate::recovery::{self, Env, Opening};
-use crate::room::{Room, Watch};
 use crate::stats::Stats;
 
 /// How long the background thread waits for a device before it looks at the rest of its work again.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the end of a cache waits for a device, or a disk under the data directory, that does not answer at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a shard of the DRAM tier has at least, in bytes.
 const LEAST_DRAM: u64 = 4096;
 /// How often it looks whether the background thread is over.
@@ -42,12 +42,12 @@ const JOIN: Duration = Duration::from_millis(1);
 /// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next opening recovers.
 pub struct Cache {
     core: Arc<Core>,
-    shared: Arc<Shared>,
+    shared: Arc<BackgroundThread>,
     worker: Mutex<Option<JoinHandle<()>>>,
     watch: Mutex<Option<Watch>>,
     opening: Opening,
     /// How long its end waits for a device that does not answer.
-    patience: Duration,
+    timeout: Duration,
     /// What the DRAM tier was opened with; held while it is resized.
     dram_at_opening: Mutex<u64>,
     /// Held for as long as the cache is open.
@@ -56,7 +56,7 @@ pub struct Cache {
 
 /// What the background thread is told.
 #[derive(Default)]
-struct Shared {
+struct BackgroundThread {
     close: AtomicBool,
     abandon: AtomicBool,
     /// Nobody waits for the thread any more.
@@ -99,24 +99,24 @@ impl Cache {
         if !opened.opening.is_empty() {
             opened.opening.truncated = truncated;
         }
-        Self::start(opened, disk, lock, PATIENCE)
+        Self::start(opened, disk, lock, TIMEOUT)
     }
 
     fn start(
         opened: recovery::Opened,
         disk: Box<dyn Disk>,
         lock: DirLock,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, OpenError> {
-        let recovery::Opened { core, driver, opening } = opened;
-        let shared = Arc::new(Shared::default());
+        let recovery::Opened { core, background, opening } = opened;
+        let shared = Arc::new(BackgroundThread::default());
         let worker = {
             let (shared, core) = (shared.clone(), core.clone());
             thread::Builder::new()
                 .name(THREAD.into())
                 .spawn(move || {
                     core.streams.set_worker(thread::current());
-                    run(driver, disk, &shared);
+                    run(background, disk, &shared);
                 })
                 .map_err(|source| OpenError::Thread { source })?
         };
@@ -127,7 +127,7 @@ impl Cache {
             worker: Mutex::new(Some(worker)),
             watch: Mutex::new(None),
             opening,
-            patience,
+            timeout,
             dram_at_opening,
             _lock: lock,
         };
@@ -220,7 +220,7 @@ impl Cache {
             let now = self.shared.beats.load(Ordering::Relaxed);
             if now != beats {
                 (beats, since) = (now, Instant::now());
-            } else if since.elapsed() > self.patience {
+            } else if since.elapsed() > self.timeout {
                 tracing::error!(
                     "a device or disk does not answer: it is given up, the next start is as after a crash"
                 );
@@ -263,7 +263,7 @@ fn open_journal(config: &Config) -> Result<Arc<dyn Media>, MediaError> {
 }
 
 /// A driver that tells whoever waits when it steps no more, whatever ends it.
-struct Driven(Driver);
+struct Driven(Background);
 
 impl Drop for Driven {
     fn drop(&mut self) {
@@ -272,34 +272,34 @@ impl Drop for Driven {
 }
 
 /// The background thread.
-fn run(driver: Driver, mut disk: Box<dyn Disk>, shared: &Shared) {
-    let mut driven = Driven(driver);
-    let driver = &mut driven.0;
+fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThread) {
+    let mut driven = Driven(background);
+    let background = &mut driven.0;
     let (mut ios, mut done) = (Vec::new(), Vec::new());
     loop {
         let abandoned = shared.abandon.load(Ordering::Acquire);
         if shared.close.load(Ordering::Acquire) {
-            driver.start_close();
+            background.start_close();
         }
-        if !abandoned && !driver.is_closed() {
-            driver.step(&mut ios);
+        if !abandoned && !background.is_closed() {
+            background.step(&mut ios);
         }
         for io in ios.drain(..) {
             disk.submit(io);
         }
         let waiting = disk.in_flight() > 0;
         if waiting {
-            disk.wait_for(LOOK, &mut done);
-        } else if abandoned || driver.is_closed() {
+            disk.wait_for(POLL_INTERVAL, &mut done);
+        } else if abandoned || background.is_closed() {
             return;
-        } else if !driver.is_busy() {
-            thread::park_timeout(driver.nap());
+        } else if !background.is_busy() {
+            thread::park_timeout(background.nap());
         }
         if !waiting || !done.is_empty() {
             shared.beats.fetch_add(1, Ordering::Relaxed);
         }
         for d in done.drain(..) {
-            driver.complete(d);
+            background.complete(d);
         }
         if shared.given_up.load(Ordering::Acquire) {
             // The kernel may yet write into the buffers of what is in flight: they stay where they are.
@@ -385,10 +385,10 @@ impl Namespace {
         self.core.get(&self.ns, key)
     }
 
-    /// Says that these keys are looked up next, of which the first [`EXPECTED`](crate::EXPECTED) are taken note of: what is in
+    /// Says that these keys are looked up next, of which the first [`PREFETCHED`](crate::EXPECTED) are taken note of: what is in
     /// DRAM is asked of memory for all of them at once. It changes nothing; looking up several keys takes less time for it.
-    pub fn expect<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        self.core.expect(&self.ns, keys);
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.core.prefetch(&self.ns, keys);
     }
 
     /// Looks a key up; reads from flash on this thread if need be (one `pread`, no hand-off). A miss when too many such
@@ -434,19 +434,19 @@ impl Namespace {
     /// vain, is carried out all the same: when its journal entry is lost, Mutable namespaces would be cold after a crash until
     /// the next checkpoint.
     #[must_use]
-    pub fn room(&self) -> Option<Room> {
-        self.core.room()
+    pub fn backpressure(&self) -> Option<Backpressure> {
+        self.core.backpressure()
     }
 
-    /// As [`Namespace::room`], before a put that is not to cost another object its way to flash: also while the write queue is full, for as
+    /// As [`Namespace::backpressure`], before a put that is not to cost another object its way to flash: also while the write queue is full, for as
     /// long as the device goes on, and for a second where it does not. A put that does not wait is stored all the same; what leaves the
     /// DRAM tier for it may be dropped, and counted.
     #[must_use]
-    pub fn put_room(&self) -> Option<Room> {
-        self.core.put_room()
+    pub fn put_backpressure(&self) -> Option<Backpressure> {
+        self.core.put_backpressure()
     }
 
-    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future. See [`Namespace::room`].
+    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future. See [`Namespace::backpressure`].
     pub fn submit_put(&self, key: &[u8], value: &[u8], options: PutOptions) -> Ack<PutOutcome> {
         self.core.put(&self.ns, key, value, &options)
     }
@@ -703,11 +703,11 @@ mod tests {
     }
 
     /// Polls a task when it is woken, and at no other time, until it is ready.
-    fn ends(mut room: Room) -> bool {
+    fn ends(mut backpressure: Backpressure) -> bool {
         let (wake, woken) = std::sync::mpsc::channel();
         let waker = Arc::new(Woken(wake)).into();
         let mut context = std::task::Context::from_waker(&waker);
-        while std::pin::Pin::new(&mut room).poll(&mut context).is_pending() {
+        while std::pin::Pin::new(&mut backpressure).poll(&mut context).is_pending() {
             if woken.recv_timeout(Duration::from_secs(20)).is_err() {
                 return false;
             }
@@ -730,16 +730,16 @@ mod tests {
             let lock = DirLock::acquire(dir.path()).expect("free");
             let cache = Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
             let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
-            let room = (0..2_000u32).find_map(|n| {
-                let room = if full_journal { ns.room() } else { ns.put_room() };
-                if room.is_none() {
+            let backpressure = (0..2_000u32).find_map(|n| {
+                let backpressure = if full_journal { ns.backpressure() } else { ns.put_backpressure() };
+                if backpressure.is_none() {
                     let len = if full_journal { 1 } else { 10_000 };
                     let _ = ns.submit_put(&n.to_le_bytes(), &vec![7; len], PutOptions::default());
                 }
-                room
+                backpressure
             });
             // Nobody waits for a thread that is known to be dead.
-            assert!(room.is_none_or(ends), "a task waits for ever (journal: {full_journal})");
+            assert!(backpressure.is_none_or(ends), "a task waits for ever (journal: {full_journal})");
             ended.store(true, Ordering::SeqCst);
         }
     }
@@ -754,9 +754,9 @@ mod tests {
             let env = env(&machine, Arc::new(ManualClock::at(1_000_000)));
             let opened = recovery::open(&config, env, &mut disk).expect("opens");
             let lock = DirLock::acquire(dir.path()).expect("free");
-            let patience = Duration::from_millis(20);
+            let timeout = Duration::from_millis(20);
             let cache =
-                Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, patience).expect("starts");
+                Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, timeout).expect("starts");
             let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
             for n in 0..2000u32 {
                 let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
@@ -768,7 +768,7 @@ mod tests {
             let state = crate::media::MetaStore::read(&machine.meta(), recovery::STATE)
                 .expect("read")
                 .expect("there");
-            let state = crate::format::state::State::decode(&state).expect("whole");
+            let state = crate::format::state::StateFile::decode(&state).expect("whole");
             assert!(!state.clean, "what is not written is not clean");
         }
     }

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
 
-use crate::api::{DropReason, EXPECTED, Lookup, MissReason, NO_EXPIRY, Tier};
+use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PREFETCHED, Tier};
+use crate::backpressure::Rooms;
 use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::disk::DeviceSet;
-use crate::dram::{DramTier, Entry, EntryState};
+use crate::dram::{DramEntry, DramTier, EntryState};
 use crate::format::journal::ENTRY;
 use crate::format::key_hash;
 use crate::format::record::{self, Meta};
-use crate::format::state::State;
+use crate::format::state::StateFile;
 use crate::index::{Location, MAX_SEGMENTS, SizeClass};
 use crate::journal::Journal;
 use crate::media::MetaStore;
@@ -26,7 +27,6 @@ use crate::namespace::NamespaceState;
 use crate::pending::Waiters;
 use crate::read;
 use crate::recovery::STATE;
-use crate::room::Rooms;
 use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
 use crate::shard::{Shard, ShardSlot};
 use crate::stats::{EngineCounters, Stats};
@@ -100,7 +100,7 @@ pub struct Core {
     /// Offsets of the two checkpoint areas on device 0, and their length.
     pub(crate) areas: [u64; 3],
     /// The state file's content; held while it is replaced.
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<StateFile>,
     pub(crate) meta: Arc<dyn MetaStore>,
 }
 
@@ -164,10 +164,10 @@ impl Core {
         read::lookup(self, ns, key, hash)
     }
 
-    /// Asks for what finding the first [`EXPECTED`] of these keys in DRAM will look at, so that memory is waited for once a step for all
+    /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that memory is waited for once a step for all
     /// of them, not three times for each: their places in the tables, then the nodes found there, then the objects.
-    pub(crate) fn expect<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
-        let mut hashes = [0; EXPECTED];
+    pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut hashes = [0; PREFETCHED];
         let mut len = 0;
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(ns.id, key);
@@ -191,14 +191,14 @@ impl Core {
     }
 
     /// Puts an entry into the DRAM tier and sees to those it evicts.
-    pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: Entry) {
+    pub(crate) fn insert_dram(&self, shard: &mut Shard, entry: DramEntry) {
         let mut victims = std::mem::take(&mut shard.victims);
         shard.dram.insert(entry, &mut victims);
         self.evict_all(shard, victims);
     }
 
     /// The same where the DRAM tier has nothing of that hash.
-    pub(crate) fn insert_dram_absent(&self, shard: &mut Shard, entry: Entry) {
+    pub(crate) fn insert_dram_absent(&self, shard: &mut Shard, entry: DramEntry) {
         let mut victims = std::mem::take(&mut shard.victims);
         shard.dram.insert_absent(entry, &mut victims);
         self.evict_all(shard, victims);
@@ -223,7 +223,7 @@ impl Core {
         }
     }
 
-    fn evict_all(&self, shard: &mut Shard, mut victims: Vec<Entry>) {
+    fn evict_all(&self, shard: &mut Shard, mut victims: Vec<DramEntry>) {
         let full = !victims.is_empty();
         for victim in victims.drain(..) {
             self.evict(shard, &victim);
@@ -237,7 +237,7 @@ impl Core {
     }
 
     /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.
-    fn evict(&self, shard: &mut Shard, entry: &Entry) {
+    fn evict(&self, shard: &mut Shard, entry: &DramEntry) {
         if let EntryState::Clean(at) = entry.state
             && at != NOWHERE
             && shard.is_copied(entry.hash, at)
@@ -259,7 +259,7 @@ impl Core {
     }
 
     /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
-    pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &Entry, forced: bool) -> bool {
+    pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &DramEntry, forced: bool) -> bool {
         match self.write_out(shard, entry, if forced { Admission::Forced } else { Admission::Asked }) {
             Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
             // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
@@ -272,7 +272,7 @@ impl Core {
     pub(crate) fn write_out(
         &self,
         shard: &mut Shard,
-        entry: &Entry,
+        entry: &DramEntry,
         admission: Admission,
     ) -> Result<Location, DropReason> {
         let (key, value) = entry.data.split_at(entry.key_len as usize);
@@ -344,11 +344,11 @@ impl Core {
     }
 
     /// Changes the state file; the change holds only if it became durable.
-    pub(crate) fn update_state(&self, change: impl FnOnce(&mut State)) -> io::Result<()> {
+    pub(crate) fn update_state(&self, change: impl FnOnce(&mut StateFile)) -> io::Result<()> {
         self.replace_state(&mut self.state.lock(), change)
     }
 
-    fn replace_state(&self, state: &mut State, change: impl FnOnce(&mut State)) -> io::Result<()> {
+    fn replace_state(&self, state: &mut StateFile, change: impl FnOnce(&mut StateFile)) -> io::Result<()> {
         let mut new = state.clone();
         change(&mut new);
         self.meta.replace(STATE, &new.encode())?;
@@ -356,7 +356,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the clean marker. Whoever removes something from now on takes it back first ([`Core::spoil`]).
+    /// Writes the clean marker. Whoever removes something from now on takes it back first ([`Core::clear_clean_marker`]).
     pub(crate) fn mark_clean(&self, checkpoint: u64) -> io::Result<()> {
         self.marked.store(true, Ordering::SeqCst);
         for slot in &self.shards {
@@ -377,7 +377,7 @@ impl Core {
     }
 
     /// Takes the clean marker back before a change after the clean stop is acknowledged.
-    pub(crate) fn spoil(&self) {
+    pub(crate) fn clear_clean_marker(&self) {
         if !self.marked.load(Ordering::SeqCst) {
             return;
         }
@@ -386,7 +386,7 @@ impl Core {
         if self.spoiled.swap(true, Ordering::SeqCst) {
             return;
         }
-        reached!(Spoiled);
+        coverage_mark!(Spoiled);
         let limit = self.versions.peek() + version::BLOCK;
         if self.replace_state(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err() {
             self.journal.poison_now();
@@ -439,7 +439,7 @@ impl Core {
 }
 
 /// What is stored with an entry.
-pub fn meta_of(entry: &Entry) -> Meta {
+pub fn meta_of(entry: &DramEntry) -> Meta {
     Meta {
         ns: entry.ns,
         version: entry.version,

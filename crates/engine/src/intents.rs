@@ -58,11 +58,11 @@ pub struct Unsettled {
 /// A table of intents in a memory-mapped file.
 pub struct IntentTable {
     media: Box<dyn Media>,
-    state: Mutex<State>,
+    state: Mutex<IntentState>,
 }
 
 #[derive(Default)]
-struct State {
+struct IntentState {
     free: Vec<u32>,
     /// Intents under way that found no slot.
     missed: usize,
@@ -132,7 +132,7 @@ impl IntentTable {
                 word => intents.push((IntentId(Some(slot)), word)),
             }
         }
-        let table = IntentTable { media, state: Mutex::new(State { free, missed: 0 }) };
+        let table = IntentTable { media, state: Mutex::new(IntentState { free, missed: 0 }) };
         (table, Unsettled { intents, doubt: None })
     }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::{io, iter, thread};
 
-use crate::format::journal::{self as format, Entry, Event};
+use crate::format::journal::{self as format, Event, JournalEntry};
 use crate::media::Media;
 use crate::recovery::threads_for;
 use crate::sync::Mutex;
@@ -57,7 +57,7 @@ pub struct Scan {
     /// Puts and removes of single objects, as each thread found them, by the lowest bits of their hashes.
     kills: Vec<[Vec<Kill>; PARTS]>,
     /// All other entries.
-    pub others: Vec<Entry>,
+    pub others: Vec<JournalEntry>,
     /// One past the highest position found; at least the position asked for.
     pub head: u64,
     /// The lowest position found; `u64::MAX` without entries.
@@ -86,14 +86,14 @@ impl Scan {
 }
 
 /// What one thread found.
-struct Part {
+struct ScanPart {
     kills: [Vec<Kill>; PARTS],
-    others: Vec<Entry>,
+    others: Vec<JournalEntry>,
     head: u64,
     lowest: u64,
 }
 
-impl Part {
+impl ScanPart {
     fn scan(media: &dyn Media, seed: u64, capacity: u64, needed: u64, slots: Range<u64>) -> io::Result<Self> {
         let mut part =
             Self { kills: [const { Vec::new() }; PARTS], others: Vec::new(), head: 0, lowest: u64::MAX };
@@ -106,7 +106,7 @@ impl Part {
             for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
                 let claimed = format::claimed_lap(raw).map(|lap| u64::from(lap) * capacity + slot + i);
                 let Some(position) = claimed.filter(|position| *position >= needed) else { continue };
-                let Some(entry) = Entry::decode(raw, seed) else { continue };
+                let Some(entry) = JournalEntry::decode(raw, seed) else { continue };
                 part.head = part.head.max(position + 1);
                 part.lowest = part.lowest.min(position);
                 match entry.event {
@@ -199,7 +199,7 @@ impl Journal {
         let threads = threads_for(capacity as usize) as u64;
         let part = |n: u64| {
             let slots = n * capacity / threads..(n + 1) * capacity / threads;
-            Part::scan(media, seed, capacity, needed, slots)
+            ScanPart::scan(media, seed, capacity, needed, slots)
         };
         let parts = thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || part(n))).collect();
@@ -224,14 +224,14 @@ impl Journal {
     pub fn append(&self, event: Event, version: u64) {
         let position = self.head.fetch_add(1, Ordering::SeqCst);
         if position >= self.tail.load(Ordering::Acquire) + self.capacity {
-            reached!(JournalFull);
+            coverage_mark!(JournalFull);
             return self.poison(position + 1);
         }
         if position > 0 && position.is_multiple_of(self.capacity) {
-            reached!(JournalLap);
+            coverage_mark!(JournalLap);
         }
         let lap = (position / self.capacity) as u32;
-        let bytes = Entry { event, version, lap }.encode(self.seed);
+        let bytes = JournalEntry { event, version, lap }.encode(self.seed);
         let at = format::HEADER + position % self.capacity * format::ENTRY;
         if self.media.store(at, &bytes).is_err() {
             self.poison(position + 1);
@@ -302,7 +302,7 @@ impl Journal {
     /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced and read back.
     pub fn truncate(&self, position: u64) {
         if self.tail.fetch_max(position, Ordering::AcqRel) < position {
-            reached!(JournalTruncated);
+            coverage_mark!(JournalTruncated);
         }
         self.bare.store(false, Ordering::Release);
         let _flushing = self.flushing.lock();
@@ -321,7 +321,7 @@ impl Journal {
         let lifted =
             *poison == Some(below) && self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok();
         if lifted {
-            reached!(PoisonLifted);
+            coverage_mark!(PoisonLifted);
             *poison = None;
         }
     }

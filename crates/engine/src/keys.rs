@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use crate::core::Core;
 use crate::disk::AlignedBuf;
 use crate::dram::{self, EntryState};
-use crate::format::footer::Entry;
+use crate::format::footer::FooterEntry;
 use crate::format::record::{self, Meta, Record};
 use crate::format::{UNIT, key_hash};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
-use crate::recovery::{Reader, meta_of};
+use crate::recovery::{SegmentReader, meta_of};
 use crate::segment::SegmentState;
 
 /// Passes over a cache that is being written to so fast that each overtakes the one before.
@@ -74,7 +74,7 @@ pub struct Listing<T> {
     lenient: bool,
     found: VecDeque<T>,
     /// What is still to be visited in this pass.
-    parts: VecDeque<Part>,
+    parts: VecDeque<ListingPart>,
     passes: u32,
     /// Segments reclaimed when this pass began.
     reclaimed: u64,
@@ -84,7 +84,7 @@ pub struct Listing<T> {
 }
 
 #[derive(Debug)]
-enum Part {
+enum ListingPart {
     /// Objects in DRAM whose number in the shard is below this.
     Dram { shard: usize, below: usize },
     /// Segments whose footer is not written yet.
@@ -96,7 +96,7 @@ enum Part {
     /// A sealed segment.
     Segment(u32),
     /// Records lying in a sealed segment.
-    Records { segment: u32, generation: u64, entries: Vec<Entry>, at: usize },
+    Records { segment: u32, generation: u64, entries: Vec<FooterEntry>, at: usize },
 }
 
 impl<T> std::fmt::Debug for Listing<T> {
@@ -167,9 +167,9 @@ impl<T> Listing<T> {
         let unsealed =
             [SegmentState::Open, SegmentState::Sealing].into_iter().flat_map(|state| table.in_state(state));
         self.moves_to = unsealed.map(|s| table.generation(s)).fold(core.versions.peek(), u64::min);
-        let segments = (0..table.len()).filter(|&s| table.generation(s) >= from).map(Part::Segment);
-        let dram = (0..core.shards.len()).map(|shard| Part::Dram { shard, below: usize::MAX });
-        self.parts = dram.chain([Part::Unsealed]).chain(segments).collect();
+        let segments = (0..table.len()).filter(|&s| table.generation(s) >= from).map(ListingPart::Segment);
+        let dram = (0..core.shards.len()).map(|shard| ListingPart::Dram { shard, below: usize::MAX });
+        self.parts = dram.chain([ListingPart::Unsealed]).chain(segments).collect();
     }
 
     /// Whether what this pass did not see cannot have been there all the time.
@@ -179,17 +179,19 @@ impl<T> Listing<T> {
             && core.table.in_state(SegmentState::Reclaiming).next().is_none()
     }
 
-    fn visit(&mut self, part: Part) -> Result<(), KeysError> {
+    fn visit(&mut self, part: ListingPart) -> Result<(), KeysError> {
         if self.core.loading.load(Ordering::Acquire) || self.core.unread.load(Ordering::Acquire) {
             return Err(KeysError::Loading);
         }
         match part {
-            Part::Dram { shard, below } => self.visit_dram(shard, below),
-            Part::Unsealed => self.visit_unsealed(),
-            Part::Open { segment, generation, from } => return self.visit_open(segment, generation, from),
-            Part::Late(segment) => return self.visit_late(segment),
-            Part::Segment(segment) => return self.visit_segment(segment),
-            Part::Records { segment, generation, entries, at } => {
+            ListingPart::Dram { shard, below } => self.visit_dram(shard, below),
+            ListingPart::Unsealed => self.visit_unsealed(),
+            ListingPart::Open { segment, generation, from } => {
+                return self.visit_open(segment, generation, from);
+            }
+            ListingPart::Late(segment) => return self.visit_late(segment),
+            ListingPart::Segment(segment) => return self.visit_segment(segment),
+            ListingPart::Records { segment, generation, entries, at } => {
                 return self.visit_records(segment, generation, entries, at);
             }
         }
@@ -209,7 +211,7 @@ impl<T> Listing<T> {
             if on_flash && self.passes == 1 {
                 continue;
             }
-            let &dram::Entry { version, expiry, group, epoch_slot, ns, .. } = entry;
+            let &dram::DramEntry { version, expiry, group, epoch_slot, ns, .. } = entry;
             if core.dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
                 let value = &entry.data[entry.key_len as usize..];
                 let partition = epoch_slot;
@@ -218,7 +220,7 @@ impl<T> Listing<T> {
             }
         }
         if start > 0 {
-            self.parts.push_front(Part::Dram { shard: number, below: start });
+            self.parts.push_front(ListingPart::Dram { shard: number, below: start });
         }
     }
 
@@ -228,7 +230,7 @@ impl<T> Listing<T> {
         let unsealed = [SegmentState::Open, SegmentState::Sealing];
         for segment in unsealed.into_iter().flat_map(|state| table.in_state(state)) {
             let generation = table.generation(segment);
-            self.parts.push_front(Part::Open { segment, generation, from: 0 });
+            self.parts.push_front(ListingPart::Open { segment, generation, from: 0 });
         }
     }
 
@@ -237,11 +239,11 @@ impl<T> Listing<T> {
     fn visit_open(&mut self, segment: u32, generation: u64, from: usize) -> Result<(), KeysError> {
         let Some(entries) = self.core.streams.entries(segment, generation, from, STEP) else {
             // Sealed meanwhile: its footer is on its way.
-            self.parts.push_back(Part::Late(segment));
+            self.parts.push_back(ListingPart::Late(segment));
             return Ok(());
         };
         if !entries.is_empty() {
-            self.parts.push_front(Part::Open { segment, generation, from: from + entries.len() });
+            self.parts.push_front(ListingPart::Open { segment, generation, from: from + entries.len() });
         }
         let ns = self.ns.id;
         for entry in entries.iter().filter(|entry| entry.ns.get() == ns) {
@@ -318,8 +320,9 @@ impl<T> Listing<T> {
         }
         let namespaces = core.namespaces.read().len();
         let generation = core.table.generation(segment);
-        let footer =
-            Reader::new(&core, namespaces).footer(segment).filter(|exact| exact.generation == generation);
+        let footer = SegmentReader::new(&core, namespaces)
+            .footer(segment)
+            .filter(|exact| exact.generation == generation);
         let Some(footer) = footer else {
             // Its records are served all the same, one by one: the index finds them.
             return self.visit_slots_of(segment);
@@ -332,7 +335,7 @@ impl<T> Listing<T> {
                 && core.shard(entry.hash.get()).lock().is_at(entry.hash.get(), at)
         });
         entries.sort_unstable_by_key(|entry| entry.offset.get());
-        self.parts.push_front(Part::Records { segment, generation, entries, at: 0 });
+        self.parts.push_front(ListingPart::Records { segment, generation, entries, at: 0 });
         Ok(())
     }
 
@@ -341,12 +344,12 @@ impl<T> Listing<T> {
         &mut self,
         segment: u32,
         generation: u64,
-        entries: Vec<Entry>,
+        entries: Vec<FooterEntry>,
         at: usize,
     ) -> Result<(), KeysError> {
         let Some(first) = entries.get(at) else { return Ok(()) };
         let start = first.offset.get();
-        let fits = |e: &Entry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
+        let fits = |e: &FooterEntry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
         let n = entries[at..].partition_point(fits);
         let last = &entries[at + n - 1];
         let len = last.offset.get() + last.len.get() - start;
@@ -365,7 +368,7 @@ impl<T> Listing<T> {
             let listed = Listed { key: found.key, value: found.value, version, expiry, group, partition };
             self.found.push_back((self.take)(&listed));
         }
-        self.parts.push_front(Part::Records { segment, generation, entries, at: at + n });
+        self.parts.push_front(ListingPart::Records { segment, generation, entries, at: at + n });
         Ok(())
     }
 

@@ -8,9 +8,11 @@
 //! ([`disk`]), small durable areas ([`media`]) and clocks ([`clock`]). Formats are in [`format`](mod@format).
 
 #[macro_use]
-mod reached;
+mod coverage;
 
 mod api;
+mod background;
+mod backpressure;
 mod budget;
 mod cache;
 pub mod clock;
@@ -18,7 +20,6 @@ mod config;
 mod core;
 pub mod disk;
 pub mod dram;
-mod driver;
 mod error;
 pub mod format;
 mod geometry;
@@ -34,7 +35,6 @@ mod pending;
 mod prefetch;
 mod read;
 mod recovery;
-mod room;
 mod segment;
 mod shard;
 mod stats;
@@ -48,9 +48,10 @@ mod sim;
 mod testing;
 
 pub use api::{
-    DropReason, EXPECTED, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PutOptions, PutOutcome,
+    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions, PutOutcome,
     RefuseReason, Tier,
 };
+pub use backpressure::Backpressure;
 pub use cache::{Cache, Namespace};
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 pub use disk::{DeviceConfig, DeviceId, IoEngine, Truncated};
@@ -61,5 +62,4 @@ pub use modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use pending::{Ack, Pending};
 pub use read::FlashRead;
 pub use recovery::{Opening, Origin, Outlook, look};
-pub use room::Room;
 pub use stats::{EngineTotals, NamespaceStats, Stats};

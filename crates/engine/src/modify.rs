@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, Tier};
 use crate::core::{Core, join, meta_of};
 use crate::disk::{AlignedBuf, DeviceId};
-use crate::dram::{Entry, EntryState};
+use crate::dram::{DramEntry, EntryState};
 use crate::index::{Location, Slot};
 use crate::mutate::Put;
 use crate::namespace::NamespaceState;
@@ -188,7 +188,7 @@ impl Core {
         ns: &NamespaceState,
         key: &[u8],
         hash: u64,
-        found: Result<(Entry, Tier), MissReason>,
+        found: Result<(DramEntry, Tier), MissReason>,
         change: F,
     ) -> Modify<F, T>
     where
@@ -234,7 +234,7 @@ impl Core {
             (Change::Value(value), Some(old)) => {
                 let options = PutOptions { expiry: old.expiry, group: old.group, token: 0 };
                 let new = self.prepare(ns, hash, key, &value, &options);
-                new.map(|new| Entry { epoch_slot: old.epoch_slot, ..new })
+                new.map(|new| DramEntry { epoch_slot: old.epoch_slot, ..new })
             }
             (Change::Touch(expiry), Some(old)) => self.touched(&old, expiry),
         };
@@ -293,7 +293,7 @@ impl Search {
                 return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
             drop(shard);
-            reached!(ModifyOvertaken);
+            coverage_mark!(ModifyOvertaken);
             self.seen = seen;
             self.tries += 1;
             if self.tries > MAX_TRIES {
@@ -309,8 +309,8 @@ impl Search {
     }
 
     /// An object on flash that the DRAM tier did not take.
-    fn entry(&self, hit: &Hit) -> Entry {
-        Entry {
+    fn entry(&self, hit: &Hit) -> DramEntry {
+        DramEntry {
             hash: self.hash,
             version: hit.version,
             data: join(&self.key, &hit.value),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::api::{DropReason, PutOptions, PutOutcome, RefuseReason};
 use crate::config::Durability;
 use crate::core::{Admission, Core, join};
-use crate::dram::{Entry, EntryState};
+use crate::dram::{DramEntry, EntryState};
 use crate::format::journal::Event;
 use crate::format::record;
 use crate::index::Location;
@@ -58,11 +58,11 @@ impl Core {
         key: &[u8],
         value: &[u8],
         options: &PutOptions,
-    ) -> Result<Entry, RefuseReason> {
+    ) -> Result<DramEntry, RefuseReason> {
         if let Some(reason) = self.refusal(key, value, options.expiry) {
             return Err(reason);
         }
-        Ok(Entry {
+        Ok(DramEntry {
             hash,
             version: 0,
             data: join(key, value),
@@ -76,11 +76,11 @@ impl Core {
     }
 
     /// An object with another expiry, to be put.
-    pub(crate) fn touched(&self, old: &Entry, expiry: u32) -> Result<Entry, RefuseReason> {
+    pub(crate) fn touched(&self, old: &DramEntry, expiry: u32) -> Result<DramEntry, RefuseReason> {
         if self.is_expired(expiry) {
             return Err(RefuseReason::Expired);
         }
-        Ok(Entry { expiry, state: EntryState::Dirty, ..old.clone() })
+        Ok(DramEntry { expiry, state: EntryState::Dirty, ..old.clone() })
     }
 
     /// The version of a put; none once the cache is closed.
@@ -114,7 +114,7 @@ impl Core {
         ns: &NamespaceState,
         hash: u64,
         key: &[u8],
-        prepared: Result<Entry, RefuseReason>,
+        prepared: Result<DramEntry, RefuseReason>,
         version: u64,
     ) -> Put {
         let journal = || self.journal.append(Event::Kill { hash, ns: ns.id }, version);
@@ -123,14 +123,14 @@ impl Core {
         }
         shard.clear_older(hash, version);
         let put = prepared.and_then(|entry| {
-            let entry = Entry { version, ..entry };
+            let entry = DramEntry { version, ..entry };
             shard.sketch.add(hash);
             if ns.options.durability == Durability::WriteBack {
                 self.insert_dram(shard, entry);
                 return Ok(Put::Stored(version));
             }
             let (at, ticket) = self.write_through(shard, ns, &entry)?;
-            self.insert_dram(shard, Entry { state: EntryState::Clean(at), ..entry });
+            self.insert_dram(shard, DramEntry { state: EntryState::Clean(at), ..entry });
             Ok(Put::Written(version, ticket))
         });
         put.unwrap_or_else(|reason| {
@@ -148,7 +148,7 @@ impl Core {
         &self,
         shard: &mut Shard,
         ns: &NamespaceState,
-        entry: &Entry,
+        entry: &DramEntry,
     ) -> Result<(Location, Ticket), RefuseReason> {
         let synced = ns.options.durability == Durability::Synced;
         let put = Some((entry.hash, entry.version));
@@ -234,7 +234,7 @@ impl Core {
         let mut shard = self.shard(hash).lock();
         let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version).cloned();
         if entry.is_some() || at.is_some_and(|at| shard.is_at(hash, at)) {
-            let (key, version) = (entry.as_ref().map_or(&[][..], Entry::key), self.take_version());
+            let (key, version) = (entry.as_ref().map_or(&[][..], DramEntry::key), self.take_version());
             self.remove_locked(&mut shard, ns, hash, key, version);
         }
     }
@@ -257,7 +257,7 @@ impl Core {
 
     /// Counts a removal.
     pub(crate) fn removed(&self, ns: &NamespaceState) {
-        self.spoil();
+        self.clear_clean_marker();
         ns.counters.removes.inc();
     }
 
@@ -349,7 +349,7 @@ impl Core {
             Event::Kill { .. } | Event::Open { .. } => unreachable!("not a kill of many objects"),
         }
         drop(guard);
-        self.spoil();
+        self.clear_clean_marker();
         ns.counters.kills.inc();
         version
     }

@@ -17,11 +17,11 @@ use crate::core::Core;
 use crate::index::Location;
 
 /// How long a device may take for a write that somebody waits for, in milliseconds.
-pub const PATIENCE: u64 = 5_000;
+pub const TIMEOUT: u64 = 5_000;
 /// Operations that may wait at once.
 const MAX_WAITERS: usize = 1 << 16;
 /// How often a blocked caller looks at the clock itself, should the background thread be stuck.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Outcome of an operation in its submitted form.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl<T> Pending<T> {
             if let Some(outcome) = state.outcome {
                 return self.take(outcome);
             }
-            if completion.changed.wait_for(&mut state, LOOK).timed_out()
+            if completion.changed.wait_for(&mut state, POLL_INTERVAL).timed_out()
                 && self.core.clock.millis() >= self.ticket.deadline
             {
                 drop(state);
@@ -140,12 +140,12 @@ pub struct Ticket {
 
 #[derive(Debug, Default)]
 struct Completion {
-    state: Mutex<State>,
+    state: Mutex<PendingState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PendingState {
     outcome: Option<Result<(), RefuseReason>>,
     waker: Option<Waker>,
 }
@@ -204,7 +204,7 @@ impl Waiters {
             return None;
         }
         known.next += 1;
-        let (id, deadline, completion) = (known.next, now + PATIENCE, Arc::new(Completion::default()));
+        let (id, deadline, completion) = (known.next, now + TIMEOUT, Arc::new(Completion::default()));
         let waiter = Waiter { ns, put, at: None, synced, deadline, completion: completion.clone() };
         known.by_id.insert(id, waiter);
         if put.is_none() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::api::{Hit, Lookup, MissReason, Tier};
 use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceId};
-use crate::dram::{Entry, EntryState};
+use crate::dram::{DramEntry, EntryState};
 use crate::format::record::{self, Record};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
@@ -218,7 +218,7 @@ impl FlashRead {
     }
 
     fn follow(mut self) -> Lookup {
-        reached!(ReadFollowed);
+        coverage_mark!(ReadFollowed);
         if self.followed >= MAX_FOLLOWED {
             return self.end(MissReason::Moved);
         }
@@ -276,12 +276,12 @@ impl FlashRead {
         let here = shard.is_at(self.hash, at) && self.core.table.generation(at.segment) == self.generation;
         if self.mapped && !here {
             // The slot may have been cleared because it was stale when we saw it, and the map may be gone since.
-            reached!(ReadUnknown);
+            coverage_mark!(ReadUnknown);
             return Verdict::Unknown;
         }
         let bytes = found.key.len() + found.value.len();
         if here && shard.dram.wants_copy(self.hash, bytes) && shard.dram.peek_hash(self.hash).is_none() {
-            let entry = Entry {
+            let entry = DramEntry {
                 hash: self.hash,
                 version: found.meta.version,
                 data: shard.join(found.key, found.value),
@@ -300,7 +300,7 @@ impl FlashRead {
             self.core.insert_dram_absent(&mut shard, entry);
         }
         if !here {
-            reached!(ReadRaced);
+            coverage_mark!(ReadRaced);
         }
         Verdict::Current
     }

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use crate::sync::{Mutex, MutexGuard};
 
 use crate::core::join;
-use crate::dram::{DramTier, Entry, FrequencySketch};
+use crate::dram::{DramEntry, DramTier, FrequencySketch};
 use crate::index::{Index, IndexWriter, Location};
 use crate::prefetch::prefetch_bytes;
 use crate::recovery::KillMap;
@@ -30,7 +30,7 @@ pub struct Shard {
     /// Whether changes still add to `kills`: until the last index line is loaded.
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
-    pub victims: Vec<Entry>,
+    pub victims: Vec<DramEntry>,
     /// Memory of an object that was evicted.
     spare: Option<BytesMut>,
     table: Arc<SegmentTable>,
@@ -80,7 +80,7 @@ impl ShardSlot {
 
 impl Shard {
     /// Asks for what copying an object to flash will look at.
-    pub fn prefetch_copy(&self, entry: &Entry) {
+    pub fn prefetch_copy(&self, entry: &DramEntry) {
         self.index.prefetch(entry.hash);
         self.dram.prefetch(entry.hash);
         self.sketch.prefetch(entry.hash);

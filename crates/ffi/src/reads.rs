@@ -321,9 +321,9 @@ mod tests {
     }
 
     fn await_answer(reads: &Reads) {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let timeout = Instant::now() + Duration::from_secs(60);
         while reads.is_silent(&[of(0, 512)]) {
-            assert!(Instant::now() < patience, "the kernel never ended the read");
+            assert!(Instant::now() < timeout, "the kernel never ended the read");
             std::thread::yield_now();
         }
     }

@@ -7,7 +7,7 @@ use afterglow_engine::format::checkpoint::{self, Header, NamespaceKills, Segment
 use afterglow_engine::format::footer::{self, SegmentId};
 use afterglow_engine::format::journal::{self, Event};
 use afterglow_engine::format::record::{self, Meta};
-use afterglow_engine::format::state::{NamespaceRecord, State};
+use afterglow_engine::format::state::{NamespaceRecord, StateFile};
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::{Durability, NamespaceOptions};
 
@@ -91,7 +91,7 @@ fn footer_seeds() -> Vec<Vec<u8>> {
     let id = SegmentId { uuid: UUID, segment: SEGMENT, generation: 9 };
     let entry = |n: u32| {
         let meta = Meta { ns: 1, version: u64::from(n), expiry: n, group: n, epoch_slot: n };
-        footer::Entry::new(u64::from(n) << 40, &meta, 64 * (n + 1), 60)
+        footer::FooterEntry::new(u64::from(n) << 40, &meta, 64 * (n + 1), 60)
     };
     let seed = |n| {
         let entries: Vec<_> = (0..n).map(entry).collect();
@@ -213,8 +213,8 @@ fn journal_entry(data: &[u8]) {
     if seal && bytes.len() == journal::ENTRY as usize {
         seal::journal_entry(&mut bytes, SEED);
     }
-    let Some(entry) = journal::Entry::decode(&bytes, SEED) else { return };
-    assert_eq!(journal::Entry::decode(&entry.encode(SEED), SEED), Some(entry));
+    let Some(entry) = journal::JournalEntry::decode(&bytes, SEED) else { return };
+    assert_eq!(journal::JournalEntry::decode(&entry.encode(SEED), SEED), Some(entry));
 }
 
 fn journal_entry_seeds() -> Vec<Vec<u8>> {
@@ -225,7 +225,7 @@ fn journal_entry_seeds() -> Vec<Vec<u8>> {
         Event::Clear { ns: 1 },
         Event::Open { segment: 4 },
     ];
-    let seed = |event| both(&journal::Entry { event, version: 5, lap: 6 }.encode(SEED));
+    let seed = |event| both(&journal::JournalEntry { event, version: 5, lap: 6 }.encode(SEED));
     events.into_iter().flat_map(seed).collect()
 }
 
@@ -234,15 +234,15 @@ fn state(data: &[u8]) {
     if seal {
         seal::state(&mut bytes);
     }
-    let Ok(state) = State::decode(&bytes) else { return };
-    assert_eq!(State::decode(&state.encode()), Ok(state));
+    let Ok(state) = StateFile::decode(&bytes) else { return };
+    assert_eq!(StateFile::decode(&state.encode()), Ok(state));
 }
 
 fn state_seeds() -> Vec<Vec<u8>> {
     let options = NamespaceOptions { durability: Durability::Synced, ..NamespaceOptions::default() };
     let ns = |id: u16| NamespaceRecord { id, name: format!("namespace-{id}"), options, kill: 7 };
     let seed = |n| {
-        let state = State {
+        let state = StateFile {
             clean: n == 0,
             uuid: UUID,
             generation: 3,

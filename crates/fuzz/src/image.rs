@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use afterglow_engine::format::checkpoint::{BLOCK_LINES, Header, stride};
-use afterglow_engine::format::state::State;
+use afterglow_engine::format::state::StateFile;
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::format::{BLOCK, footer, journal, record};
 use afterglow_engine::media::boot_id;
@@ -36,7 +36,7 @@ pub struct Image {
     /// Structures, by file.
     regions: Vec<(usize, Range<usize>)>,
     block: Superblock,
-    state: State,
+    state: StateFile,
 }
 
 /// What an input made of the image.
@@ -128,7 +128,7 @@ impl Image {
         let Found::Ours(block) = Superblock::decode(&files[FLASH]) else {
             panic!("an image without superblock")
         };
-        let state = State::decode(&files[STATE]).expect("an image with a state file");
+        let state = StateFile::decode(&files[STATE]).expect("an image with a state file");
         let mut image = Self { files, regions: Vec::new(), block, state };
         image.regions = image.find_regions();
         image

@@ -23,7 +23,7 @@ pub struct RunResult {
     /// When the measured phase began, seconds since 1970.
     pub started_unix: u64,
     /// The load.
-    pub load: Load,
+    pub load: LoadShape,
     /// Throughput of each window of the warm-up, operations a second.
     pub warmup: Warmup,
     /// Seconds measured.
@@ -58,7 +58,7 @@ pub struct RunResult {
 
 /// The load of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Load {
+pub struct LoadShape {
     /// The table.
     pub table: TableSpec,
     /// Which records are asked for.

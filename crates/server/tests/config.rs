@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use afterglow::config::{Inputs, Loaded, Place, Size, load};
+use afterglow::config::{Inputs, Loaded, SettingPlace, Size, load};
 
 const FRONT_END: &str = "cql = \"127.0.0.1:9043\"\nbackend = \"127.0.0.1:9042\"\n";
 
@@ -91,7 +91,7 @@ fn flag_beats_environment_beats_file_beats_default() {
     assert_eq!(loaded.config.flash_size, Size::gib(20));
     assert_eq!(loaded.place("flash-size").to_string(), "AFTERGLOW_FLASH_SIZE");
     assert_eq!(loaded.place("io").to_string(), "a.toml:5:6");
-    assert_eq!(loaded.place("restart-grace"), &Place::Default);
+    assert_eq!(loaded.place("restart-grace"), &SettingPlace::Default);
 }
 
 #[test]

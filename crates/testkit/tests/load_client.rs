@@ -10,7 +10,7 @@ use afterglow_loadgen::{
         run::{RunOptions, Verify, Warm, run},
         table::TableSpec,
     },
-    result::{Load, RunResult},
+    result::{LoadShape, RunResult},
     ycsb::Distribution,
 };
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
@@ -55,7 +55,7 @@ fn options(backend: &FakeBackend, version: Version) -> RunOptions {
     RunOptions {
         label: "test".into(),
         scenario: "test".into(),
-        load: Load {
+        load: LoadShape {
             table: table(),
             distribution: Distribution::Sequential,
             hot_set: 0.2,

@@ -7,7 +7,7 @@ use afterglow_loadgen::{
         run::{self, Progress, RunOptions, Verify, Warm},
         table::TableSpec,
     },
-    result::{Load, RunResult},
+    result::{LoadShape, RunResult},
     ycsb::{Distribution, HOT_SET},
 };
 
@@ -140,7 +140,7 @@ pub fn run(options: Options) -> Outcome {
     let settings = RunOptions {
         label: output.label,
         scenario: output.scenario,
-        load: Load {
+        load: LoadShape {
             table,
             distribution: shape.distribution,
             hot_set: shape.hot_set,

@@ -99,7 +99,8 @@ pub fn group<'a>(results: &'a [RunResult], baseline: Option<&str>) -> Result<Vec
 /// What in the load makes two runs incomparable. The seed may differ.
 fn difference(a: &RunResult, b: &RunResult) -> Option<&'static str> {
     let (a, b) = (&a.load, &b.load);
-    let shape = |l: &afterglow_loadgen::result::Load| (l.table.records, l.table.fields, l.table.field_size);
+    let shape =
+        |l: &afterglow_loadgen::result::LoadShape| (l.table.records, l.table.fields, l.table.field_size);
     let differences = [
         (shape(a) != shape(b), "another table"),
         (a.distribution != b.distribution, "another distribution"),
@@ -266,7 +267,7 @@ pub(crate) mod tests {
     use afterglow_loadgen::{
         cql::table::TableSpec,
         latency::Summary,
-        result::{ClientCpu, Errors, Load, Second, ServerCpu, Warmup},
+        result::{ClientCpu, Errors, LoadShape, Second, ServerCpu, Warmup},
         ycsb::Distribution,
     };
 
@@ -286,7 +287,7 @@ pub(crate) mod tests {
             scenario: "flat out".to_owned(),
             command: "run-cql <&>".to_owned(),
             started_unix,
-            load: Load {
+            load: LoadShape {
                 table: TableSpec {
                     keyspace: "k".into(),
                     table: "t".into(),

@@ -38,7 +38,7 @@ use afterglow_loadgen::{
         run::{self, RunOptions, Verify, Warm},
         table::TableSpec,
     },
-    result::{Load, RunResult, VOID_ABOVE},
+    result::{LoadShape, RunResult, VOID_ABOVE},
     ycsb::{Distribution, HOT_SET},
 };
 
@@ -215,7 +215,7 @@ impl Bench<'_> {
         let options = RunOptions {
             label: String::new(),
             scenario: String::new(),
-            load: Load {
+            load: LoadShape {
                 table: shape.table.clone(),
                 distribution: shape.distribution,
                 hot_set: HOT_SET,

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::{BenchError, pin::Pinned};
 
 /// How long it may take to end in order.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One running server; ended in order by [`stop`](Self::stop), killed when dropped.
 pub struct Server {
@@ -58,13 +58,13 @@ impl Server {
         let started = Instant::now();
         kill_process(Pid::from_child(&self.child), Signal::TERM)
             .map_err(|e| BenchError::io("end the server")(e.into()))?;
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < TIMEOUT {
             if self.child.try_wait().map_err(BenchError::io("wait for the server"))?.is_some() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(5));
         }
-        Err(BenchError::Void(format!("the server did not end within {} s", PATIENCE.as_secs())))
+        Err(BenchError::Void(format!("the server did not end within {} s", TIMEOUT.as_secs())))
     }
 }
 

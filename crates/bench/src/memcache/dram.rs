@@ -12,7 +12,7 @@ use super::{
     row::{self, CPU, Contender, FORMS, Form, Gets},
     servers::Server,
 };
-use afterglow_loadgen::memcache::{Kind, Load, Objects};
+use afterglow_loadgen::memcache::{Load, Objects, RequestKind};
 
 /// Objects of a size when there is memory for all: fewer of larger ones.
 const MOST: u64 = 1_000_000;
@@ -103,7 +103,8 @@ fn sets(bench: &mut Bench<'_>, servers: &[Server], value: usize, from: u64) -> R
             let (objects, connections, answering) = (&objects, bench.options.connections, &answering);
             Contender::new(&server.name, move |n| {
                 let ids = from + n * a_run..from + (n + 1) * a_run;
-                let load = Load { connections, outstanding: 16, kind: Kind::Set, ids, rate: None, seed: n };
+                let load =
+                    Load { connections, outstanding: 16, kind: RequestKind::Set, ids, rate: None, seed: n };
                 let (before, answered) = (server.cpu()?, server.answering_cpu()?);
                 let mut run = row::under_load(server, objects, load, std::time::Duration::from_secs(120))?;
                 let each = |cpu: u64| cpu as f64 / 1000.0 / run.operations.max(1) as f64;

@@ -14,7 +14,7 @@ use super::{
     servers::{Extstore, Memcached, Server},
 };
 use afterglow_loadgen::{
-    memcache::{Client, Kind, Load, Objects},
+    memcache::{Client, Load, Objects, RequestKind},
     metrics,
 };
 
@@ -58,8 +58,14 @@ pub fn fill(
         ids.end - ids.start,
         objects.value_len()
     ));
-    let load =
-        Load { connections: bench.options.connections, outstanding: 16, kind: Kind::Set, ids, rate, seed: 0 };
+    let load = Load {
+        connections: bench.options.connections,
+        outstanding: 16,
+        kind: RequestKind::Set,
+        ids,
+        rate,
+        seed: 0,
+    };
     under_load(server, objects, load, FOREVER)
 }
 
@@ -204,7 +210,7 @@ fn extstore(
     let load = Load {
         connections: bench.options.connections,
         outstanding: 1,
-        kind: Kind::Get { keys: 1 },
+        kind: RequestKind::Get { keys: 1 },
         ids: 0..count,
         rate: None,
         seed: 99,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::comparison::{median, thousands};
 use afterglow_loadgen::{
-    memcache::{Client, Kind, Load, Objects, Outcome},
+    memcache::{Client, Load, Objects, Outcome, RequestKind},
     metrics,
 };
 
@@ -80,7 +80,7 @@ impl Gets {
         let load = Load {
             connections: self.connections,
             outstanding: self.form.outstanding,
-            kind: Kind::Get { keys: self.form.keys },
+            kind: RequestKind::Get { keys: self.form.keys },
             ids: self.ids,
             rate: None,
             seed: self.form.seed(seed),
@@ -98,7 +98,7 @@ pub fn under_load(
 ) -> Result<Run, BenchError> {
     let failed = |e| BenchError::Void(format!("{}: {e}", server.name));
     let _pinned = Pinned::to(1).map_err(BenchError::io("keep the load on a core of its own"))?;
-    let warm = matches!(load.kind, Kind::Get { .. });
+    let warm = matches!(load.kind, RequestKind::Get { .. });
     let mut client = Client::connect(&server.address, objects, load).map_err(failed)?;
     if warm {
         client.run(length.mul_f64(WARM)).map_err(failed)?;

@@ -16,10 +16,10 @@ use super::super::{BenchError, pin::Pinned, progress};
 use afterglow_loadgen::{cpu, metrics, port::free_port, rng::Rng};
 
 /// How long a server may take to start, to stop, and to write what it holds to flash.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 const NAP: Duration = Duration::from_millis(5);
 /// Between two looks at a server's metrics: they cost it CPU that is measured.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to read a server's metrics, of two seconds each.
 const TRIES: u32 = 15;
 /// Connections a server must take: the largest of a sweep and some.
@@ -141,7 +141,7 @@ impl Server {
         let begin = Instant::now();
         while TcpStream::connect(&self.address).is_err() {
             let ended = self.child.try_wait().ok().flatten();
-            if ended.is_some() || begin.elapsed() > PATIENCE {
+            if ended.is_some() || begin.elapsed() > TIMEOUT {
                 let said = fs::read_to_string(log).unwrap_or_default();
                 return Err(BenchError::Void(format!("{} did not start: {said}", self.name)));
             }
@@ -198,13 +198,10 @@ impl Server {
             if done(&page) {
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
-                return Err(BenchError::Void(format!(
-                    "{} did not end {what} within {PATIENCE:?}",
-                    self.name
-                )));
+            if begin.elapsed() > TIMEOUT {
+                return Err(BenchError::Void(format!("{} did not end {what} within {TIMEOUT:?}", self.name)));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -245,7 +242,7 @@ impl Server {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begin = Instant::now();
         while self.child.try_wait().map_err(BenchError::io("wait for a server"))?.is_none() {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 return Err(BenchError::Void(format!("{} did not stop", self.name)));
             }
             thread::sleep(NAP);

@@ -23,7 +23,7 @@ use super::{
     servers::Server,
 };
 use afterglow_loadgen::{
-    memcache::{Client, Kind, Load, Objects},
+    memcache::{Client, Load, Objects, RequestKind},
     metrics,
     rng::Rng,
 };
@@ -161,7 +161,7 @@ fn beside_reads(
     let reads = Load {
         connections: options.connections,
         outstanding: 16,
-        kind: Kind::Get { keys: 1 },
+        kind: RequestKind::Get { keys: 1 },
         ids,
         rate: Some(READING * flat_out.per_second),
         seed: 0,
@@ -175,7 +175,7 @@ fn beside_reads(
         let load = Load {
             connections: 16,
             outstanding: 64,
-            kind: Kind::Set,
+            kind: RequestKind::Set,
             ids: from..from + many,
             rate: Some(sets),
             seed,

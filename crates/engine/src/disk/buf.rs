@@ -20,9 +20,9 @@ const KEPT_COUNT: usize = 64;
 
 /// What a thread keeps, by size. Freed with the thread.
 #[derive(Default)]
-struct Kept([Vec<AlignedBuf>; KEPT_SIZES]);
+struct BufferPool([Vec<AlignedBuf>; KEPT_SIZES]);
 
-impl Drop for Kept {
+impl Drop for BufferPool {
     fn drop(&mut self) {
         for buf in self.0.iter_mut().flat_map(std::mem::take) {
             let buf = std::mem::ManuallyDrop::new(buf);
@@ -72,7 +72,7 @@ unsafe fn free(ptr: NonNull<u8>, capacity: usize) {
 }
 
 thread_local! {
-    static KEPT: RefCell<Kept> = RefCell::default();
+    static KEPT: RefCell<BufferPool> = RefCell::default();
 }
 
 /// A heap buffer aligned to [`BUF_ALIGN`], its capacity a multiple of it.

@@ -232,8 +232,8 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
     let kind = kind_of(config)?;
     if kind == Kind::Missing {
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let room = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
-        refuse_too_large(config, 0, &room)?;
+        let backpressure = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
+        refuse_too_large(config, 0, &backpressure)?;
         let may = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::access(parent, may).map_err(|e| fail("create")(e.into()))?;
         return Ok(config.size);
@@ -261,8 +261,12 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
 }
 
 /// Refuses a file for which its file system has no room, `taken` bytes of it being there already.
-fn refuse_too_large(config: &DeviceConfig, taken: u64, room: &rustix::fs::StatVfs) -> Result<(), OpenError> {
-    if config.size.saturating_sub(taken) > room.f_bfree.saturating_mul(room.f_frsize) {
+fn refuse_too_large(
+    config: &DeviceConfig,
+    taken: u64,
+    backpressure: &rustix::fs::StatVfs,
+) -> Result<(), OpenError> {
+    if config.size.saturating_sub(taken) > backpressure.f_bfree.saturating_mul(backpressure.f_frsize) {
         return Err(OpenError::NoSpace { path: config.path.clone(), needed: config.size });
     }
     Ok(())
@@ -513,16 +517,16 @@ pub(super) fn advance(
     alignment: u32,
     stuck: io::ErrorKind,
 ) -> io::Result<usize> {
-    let reached = from + n;
-    if reached >= total {
+    let coverage_mark = from + n;
+    if coverage_mark >= total {
         return Ok(total);
     }
     let step = alignment as usize;
-    let whole = reached / step * step;
+    let whole = coverage_mark / step * step;
     if whole <= from {
         return Err(io::Error::new(
             stuck,
-            format!("the device stopped {reached} bytes into a transfer of {total}"),
+            format!("the device stopped {coverage_mark} bytes into a transfer of {total}"),
         ));
     }
     Ok(whole)

@@ -18,13 +18,13 @@ const THREADS: usize = 4;
 /// A queue served by a few threads that sleep while there is nothing to do.
 pub struct PreadDisk {
     files: Arc<Files>,
-    shared: Arc<Shared>,
+    shared: Arc<PreadShared>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
 }
 
 /// What the driving thread and the I/O threads share.
-struct Shared {
+struct PreadShared {
     queue: Mutex<Queue>,
     /// Signalled for every request, and for all when the queue closes.
     work: Condvar,
@@ -41,7 +41,7 @@ struct Queue {
 impl PreadDisk {
     /// Starts the threads.
     pub(super) fn new(files: Arc<Files>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PreadShared {
             queue: Mutex::new(Queue { waiting: VecDeque::new(), open: true }),
             work: Condvar::new(),
             done: Mutex::new(Vec::new()),
@@ -109,7 +109,7 @@ impl Drop for PreadDisk {
 }
 
 /// Body of an I/O thread.
-fn serve(files: &Files, shared: &Shared) {
+fn serve(files: &Files, shared: &PreadShared) {
     while let Some(io) = next(shared) {
         let id = io.id;
         let result = carry_out(files, io);
@@ -119,7 +119,7 @@ fn serve(files: &Files, shared: &Shared) {
 }
 
 /// The next request, or `None` once the queue is closed and empty.
-fn next(shared: &Shared) -> Option<Io> {
+fn next(shared: &PreadShared) -> Option<Io> {
     let mut queue = shared.queue.lock();
     loop {
         if let Some(io) = queue.waiting.pop_front() {

@@ -207,9 +207,9 @@ fn settle(io: &mut Active, result: i32, files: &Files) -> Step {
     };
     let alignment = files.infos()[usize::from(io.device.0)].alignment;
     match advance(io.progress, result as usize, total, alignment, stuck) {
-        Ok(reached) if reached == total => Step::Finished(Ok(())),
-        Ok(reached) => {
-            io.progress = reached;
+        Ok(coverage_mark) if coverage_mark == total => Step::Finished(Ok(())),
+        Ok(coverage_mark) => {
+            io.progress = coverage_mark;
             Step::Again
         }
         Err(e) => Step::Finished(Err(e)),

@@ -4,7 +4,7 @@
 //! whatever sizes they had before. The table grows and shrinks by one bucket at a time (linear hashing, Litwin 1980): no
 //! put ever pays for rehashing everything.
 
-use super::Entry;
+use super::DramEntry;
 use crate::prefetch::prefetch;
 
 /// No node.
@@ -39,7 +39,7 @@ struct Links {
 const UNLINKED: Links = Links { older: NIL, newer: NIL };
 
 pub(super) struct Node {
-    pub(super) entry: Entry,
+    pub(super) entry: DramEntry,
     /// Next node of the same bucket.
     chain: u32,
     /// Links in small or main, and in dirty.
@@ -78,7 +78,7 @@ pub(super) struct Arena {
 }
 
 /// Bytes an entry takes of the budget.
-pub(super) fn cost(entry: &Entry) -> usize {
+pub(super) fn cost(entry: &DramEntry) -> usize {
     entry.data.len() + ENTRY_OVERHEAD
 }
 
@@ -144,7 +144,7 @@ impl Arena {
     }
 
     /// Adds an entry, whose hash must not be there yet, as the newest of `queue`.
-    pub(super) fn insert(&mut self, entry: Entry, queue: Queue) -> u32 {
+    pub(super) fn insert(&mut self, entry: DramEntry, queue: Queue) -> u32 {
         let at = self.len as u32;
         let bucket = self.bucket(entry.hash);
         let (chain, dirty) = (self.buckets[bucket], entry.is_dirty());
@@ -167,7 +167,7 @@ impl Arena {
     }
 
     /// Takes an entry out. Afterwards another node may have its index.
-    pub(super) fn remove(&mut self, at: u32) -> Entry {
+    pub(super) fn remove(&mut self, at: u32) -> DramEntry {
         self.unlink(at, self.node(at).queue);
         if self.node(at).dirty {
             self.unlink(at, Queue::Dirty);
@@ -188,7 +188,7 @@ impl Arena {
     }
 
     /// Replaces the entry of a node by another of the same hash, which keeps its place in the queues; returns the old one.
-    pub(super) fn replace(&mut self, at: u32, entry: Entry) -> Entry {
+    pub(super) fn replace(&mut self, at: u32, entry: DramEntry) -> DramEntry {
         let (queue, was_dirty, is_dirty) = (self.node(at).queue, self.node(at).dirty, entry.is_dirty());
         let (new_cost, old_cost) = (cost(&entry), cost(&self.node(at).entry));
         for queue in [Some(queue), was_dirty.then_some(Queue::Dirty)].into_iter().flatten() {

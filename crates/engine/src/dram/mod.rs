@@ -32,7 +32,7 @@ pub enum EntryState {
 
 /// An object in DRAM with everything that travels with it through the tiers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DramEntry {
     /// Keyed 64-bit hash of namespace and key.
     pub hash: u64,
     /// Version of the put that brought it.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub state: EntryState,
 }
 
-impl Entry {
+impl DramEntry {
     /// The key.
     ///
     /// # Panics

@@ -16,10 +16,10 @@ fn hash(key: u64) -> u64 {
     (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-fn entry(key: u64, version: u64, value_len: usize, state: EntryState) -> Entry {
+fn entry(key: u64, version: u64, value_len: usize, state: EntryState) -> DramEntry {
     let mut data = key.to_le_bytes().to_vec();
     data.resize(8 + value_len, version as u8);
-    Entry {
+    DramEntry {
         hash: hash(key),
         version,
         data: data.into(),
@@ -32,11 +32,11 @@ fn entry(key: u64, version: u64, value_len: usize, state: EntryState) -> Entry {
     }
 }
 
-fn dirty(key: u64, version: u64, value_len: usize) -> Entry {
+fn dirty(key: u64, version: u64, value_len: usize) -> DramEntry {
     entry(key, version, value_len, EntryState::Dirty)
 }
 
-fn get(tier: &mut DramTier, key: u64) -> Option<Entry> {
+fn get(tier: &mut DramTier, key: u64) -> Option<DramEntry> {
     tier.get(hash(key), 3, &key.to_le_bytes()).cloned()
 }
 
@@ -70,8 +70,8 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
 #[test]
 fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are_used() {
     let mut tier = DramTier::new(budget(100_000));
-    let room = 300;
-    assert_eq!(copies_taken(&mut tier, 0..room, 0), room as usize, "there is room for all");
+    let backpressure = 300;
+    assert_eq!(copies_taken(&mut tier, 0..backpressure, 0), backpressure as usize, "there is room for all");
     copies_taken(&mut tier, 10_000..20_000, 0);
     let few = copies_taken(&mut tier, 20_000..30_000, 0);
     assert!((1000..2000).contains(&few), "{few} copies taken that nobody asks for again");
@@ -256,7 +256,7 @@ proptest! {
     fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..700)) {
         let at = Location { segment: 9, offset_units: 9 };
         let mut tier = DramTier::new(budget(200_000));
-        let mut model: HashMap<u64, Entry> = HashMap::new();
+        let mut model: HashMap<u64, DramEntry> = HashMap::new();
         let mut version = 0;
         for op in ops {
             let mut victims = Vec::new();
@@ -293,14 +293,14 @@ proptest! {
             prop_assert_eq!(tier.len(), model.len());
             prop_assert!(tier.bytes() <= tier.budget());
         }
-        let mut listed: Vec<Entry> = tier.iter().cloned().collect();
+        let mut listed: Vec<DramEntry> = tier.iter().cloned().collect();
         listed.sort_by_key(|entry| entry.version);
-        let mut expected: Vec<Entry> = model.values().cloned().collect();
+        let mut expected: Vec<DramEntry> = model.values().cloned().collect();
         expected.sort_by_key(|entry| entry.version);
         prop_assert_eq!(&listed, &expected);
         let dirty: usize = expected.iter().filter(|entry| entry.is_dirty()).map(|entry| entry.data.len() + ENTRY_OVERHEAD).sum();
         prop_assert_eq!(tier.dirty_bytes(), dirty);
         prop_assert_eq!(tier.dirty_by(u64::MAX).count(), tier.dirty_len());
-        prop_assert!(tier.dirty_by(u64::MAX).all(Entry::is_dirty));
+        prop_assert!(tier.dirty_by(u64::MAX).all(DramEntry::is_dirty));
     }
 }

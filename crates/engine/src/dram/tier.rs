@@ -25,7 +25,7 @@
 use super::arena::{ARENA_SLACK, Arena, ENTRY_OVERHEAD, NIL, Queue, cost};
 use super::copies::Copies;
 use super::ghost::Ghost;
-use super::{Entry, EntryState};
+use super::{DramEntry, EntryState};
 use crate::index::Location;
 use crate::prefetch::prefetch_bytes;
 
@@ -65,7 +65,7 @@ impl DramTier {
     }
 
     /// The object of a key, its use counted.
-    pub fn get(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<&Entry> {
+    pub fn get(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<&DramEntry> {
         let at = self.find(hash, ns, key)?;
         let node = self.arena.node_mut(at);
         node.freq = (node.freq + 1).min(MAX_FREQ);
@@ -74,20 +74,20 @@ impl DramTier {
 
     /// The object of a key, without counting the use.
     #[must_use]
-    pub fn peek(&self, hash: u64, ns: u16, key: &[u8]) -> Option<&Entry> {
+    pub fn peek(&self, hash: u64, ns: u16, key: &[u8]) -> Option<&DramEntry> {
         Some(&self.arena.node(self.find(hash, ns, key)?).entry)
     }
 
     /// Whatever object has this hash.
     #[must_use]
-    pub fn peek_hash(&self, hash: u64) -> Option<&Entry> {
+    pub fn peek_hash(&self, hash: u64) -> Option<&DramEntry> {
         Some(&self.arena.node(self.arena.find(hash)?).entry)
     }
 
     /// Adds an object, in place of the one of the same hash, which is returned (normally its older version; one in 2^64 times
     /// another key's object, which then is lost as if it had never been put). Objects evicted to make room are appended to
     /// `victims`, oldest first; among them this one when it alone is beyond the budget.
-    pub fn insert(&mut self, entry: Entry, victims: &mut Vec<Entry>) -> Option<Entry> {
+    pub fn insert(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) -> Option<DramEntry> {
         debug_assert!(entry.key_len as usize <= entry.data.len());
         let Some(at) = self.arena.find(entry.hash) else {
             self.insert_absent(entry, victims);
@@ -107,7 +107,7 @@ impl DramTier {
     }
 
     /// Adds an object where none of the same hash is, which the caller has seen just now.
-    pub fn insert_absent(&mut self, entry: Entry, victims: &mut Vec<Entry>) {
+    pub fn insert_absent(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) {
         debug_assert!(self.arena.find(entry.hash).is_none());
         if !self.can_hold(&entry) {
             victims.push(entry);
@@ -119,7 +119,7 @@ impl DramTier {
         self.arena.insert(entry, queue);
     }
 
-    fn can_hold(&self, entry: &Entry) -> bool {
+    fn can_hold(&self, entry: &DramEntry) -> bool {
         cost(entry) + self.fixed_bytes() <= self.budget
     }
 
@@ -167,14 +167,14 @@ impl DramTier {
     }
 
     /// Takes an object out.
-    pub fn remove(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<Entry> {
+    pub fn remove(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<DramEntry> {
         let at = self.find(hash, ns, key)?;
         Some(self.arena.remove(at))
     }
 
     /// The dirty objects that became so by `ms` of the time told by [`Self::set_now`], oldest first, for the background copy. Each has
     /// waited that long, however often and lately it was updated meanwhile.
-    pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = &Entry> {
+    pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = &DramEntry> {
         let mut at = self.arena.ends(Queue::Dirty).oldest;
         std::iter::from_fn(move || {
             let found = (at != NIL && u64::from(self.arena.dirty_since(at)) * TICK <= ms).then_some(at)?;
@@ -242,7 +242,7 @@ impl DramTier {
     }
 
     /// Changes the budget; objects that no longer fit are appended to `victims`.
-    pub fn set_budget(&mut self, budget: usize, victims: &mut Vec<Entry>) {
+    pub fn set_budget(&mut self, budget: usize, victims: &mut Vec<DramEntry>) {
         // The adapted share stays.
         let share = self.small_target as u128 * budget as u128 / self.budget.max(1) as u128;
         self.small_target = share as usize;
@@ -263,17 +263,17 @@ impl DramTier {
     }
 
     /// All objects, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = &DramEntry> {
         (0..self.len() as u32).map(|at| &self.arena.node(at).entry)
     }
 
     /// Some of all objects, by number. Removing one gives its number to the last.
-    pub fn range(&self, numbers: std::ops::Range<usize>) -> impl Iterator<Item = &Entry> {
+    pub fn range(&self, numbers: std::ops::Range<usize>) -> impl Iterator<Item = &DramEntry> {
         numbers.map(|at| &self.arena.node(at as u32).entry)
     }
 
     /// Drops every object `keep` says no to. Visits all of them.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&DramEntry) -> bool) {
         // Backwards: removing one moves the last, already visited one into its place.
         for at in (0..self.len() as u32).rev() {
             if !keep(&self.arena.node(at).entry) {
@@ -314,7 +314,7 @@ impl DramTier {
     }
 
     /// Evicts until `more` bytes fit or nothing is left.
-    fn make_room(&mut self, more: usize, victims: &mut Vec<Entry>) {
+    fn make_room(&mut self, more: usize, victims: &mut Vec<DramEntry>) {
         while self.bytes() + more > self.budget && !self.is_empty() {
             victims.push(self.evict());
         }
@@ -329,7 +329,7 @@ impl DramTier {
     }
 
     /// Takes out the next victim; the tier is not empty.
-    fn evict(&mut self) -> Entry {
+    fn evict(&mut self) -> DramEntry {
         loop {
             let queue = self.next_queue();
             let at = self.arena.ends(queue).oldest;

@@ -25,7 +25,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::state::Reader;
+use super::state::FieldReader;
 use super::{BLOCK, FORMAT_VERSION, checksum, mix, round_up};
 
 /// Most lines in a block.
@@ -329,7 +329,7 @@ impl Tables {
     /// The tables in `bytes`, for `segments` segments. The caller has compared their checksum.
     #[must_use]
     pub fn decode(bytes: &[u8], segments: u32) -> Option<Self> {
-        let mut r = Reader::new(bytes);
+        let mut r = FieldReader::new(bytes);
         let mut tables = Self::default();
         for _ in 0..segments {
             tables.segments.push(SegmentEntry {

@@ -45,7 +45,7 @@ const TRAILER_MAGIC: [u8; 8] = *b"aglowFTR";
 /// One record, as its segment's footer tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Entry {
+pub struct FooterEntry {
     /// Keyed 64-bit hash of namespace and key.
     pub hash: U64,
     /// Version of the put.
@@ -66,7 +66,7 @@ pub struct Entry {
     pub reserved: U16,
 }
 
-impl Entry {
+impl FooterEntry {
     /// The entry of a record of `len` bytes at `offset` of its segment.
     #[must_use]
     pub fn new(hash: u64, meta: &Meta, offset: u32, len: u32) -> Self {
@@ -108,7 +108,7 @@ struct Mark {
     checksum: U64,
 }
 
-const _: () = assert!(size_of::<Entry>() == ENTRY as usize);
+const _: () = assert!(size_of::<FooterEntry>() == ENTRY as usize);
 const _: () = assert!(size_of::<Mark>() == HEADER as usize && HEADER == TRAILER);
 
 /// Names a segment's incarnation.
@@ -123,7 +123,7 @@ pub struct SegmentId {
 }
 
 impl Mark {
-    fn new(magic: [u8; 8], id: &SegmentId, entries: &[Entry]) -> Self {
+    fn new(magic: [u8; 8], id: &SegmentId, entries: &[FooterEntry]) -> Self {
         let mut mark = Self {
             magic,
             format: FORMAT_VERSION.into(),
@@ -170,7 +170,7 @@ pub fn decode_header(bytes: &[u8], uuid: &[u8; 16], segment: u32) -> Option<u64>
 }
 
 /// Writes a footer of exactly [`footer_len`] bytes.
-pub fn encode_footer(out: &mut [u8], id: &SegmentId, entries: &[Entry]) {
+pub fn encode_footer(out: &mut [u8], id: &SegmentId, entries: &[FooterEntry]) {
     assert_eq!(out.len(), footer_len(entries.len()) as usize);
     let bytes = entries.as_bytes();
     out[..bytes.len()].copy_from_slice(bytes);
@@ -194,7 +194,7 @@ pub fn decode_footer<'a>(
     uuid: &[u8; 16],
     segment: u32,
     segment_size: u32,
-) -> Option<(u64, &'a [Entry])> {
+) -> Option<(u64, &'a [FooterEntry])> {
     let trailer = bytes.len().checked_sub(TRAILER as usize)?;
     let mark = Mark::parse(&bytes[trailer..], TRAILER_MAGIC, uuid, segment)?;
     let len = (mark.entries.get() as usize).checked_mul(ENTRY as usize)?;
@@ -202,7 +202,7 @@ pub fn decode_footer<'a>(
     if checksum(mark.generation.get(), entries) != mark.entries_checksum.get() {
         return None;
     }
-    let entries = <[Entry]>::ref_from_bytes(entries).ok()?;
+    let entries = <[FooterEntry]>::ref_from_bytes(entries).ok()?;
     let possible = entries.iter().all(|entry| entry.is_possible(segment_size));
     possible.then_some((mark.generation.get(), entries))
 }
@@ -215,8 +215,8 @@ mod tests {
 
     const SIZE: u32 = 1 << 16;
 
-    fn entry(n: u64) -> Entry {
-        Entry {
+    fn entry(n: u64) -> FooterEntry {
+        FooterEntry {
             hash: (n * 7).into(),
             version: n.into(),
             offset: (HEADER + n as u32 * 64).into(),
@@ -253,7 +253,7 @@ mod tests {
             len in prop_oneof![Just(31), Just(32), Just(SIZE / 4), Just(SIZE / 4 + 1), any::<u32>()],
         ) {
             let id = SegmentId { uuid: [9; 16], segment: 5, generation: 77 };
-            let entries = [entry(1), Entry { offset: offset.into(), len: len.into(), ..entry(2) }];
+            let entries = [entry(1), FooterEntry { offset: offset.into(), len: len.into(), ..entry(2) }];
             let mut out = vec![0; footer_len(2) as usize];
             encode_footer(&mut out, &id, &entries);
             let end = u64::from(offset) + u64::from(len);

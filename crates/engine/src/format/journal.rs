@@ -104,7 +104,7 @@ const _: () = assert!(size_of::<RawEntry>() == ENTRY as usize);
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// What happened.
     pub event: Event,
     /// Version of what happened.
@@ -113,7 +113,7 @@ pub struct Entry {
     pub lap: u32,
 }
 
-impl Entry {
+impl JournalEntry {
     /// The bytes of the entry.
     #[must_use]
     pub fn encode(&self, seed: u64) -> [u8; ENTRY as usize] {
@@ -210,16 +210,16 @@ mod tests {
         fn an_entry_reads_back_and_every_flipped_bit_is_noticed(
             event in event(), version: u64, lap: u32, seed: u64, bit in 0usize..256,
         ) {
-            let entry = Entry { event, version, lap };
+            let entry = JournalEntry { event, version, lap };
             let mut bytes = entry.encode(seed);
-            prop_assert_eq!(Entry::decode(&bytes, seed), Some(entry));
+            prop_assert_eq!(JournalEntry::decode(&bytes, seed), Some(entry));
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(Entry::decode(&bytes, seed), None);
+            prop_assert_eq!(JournalEntry::decode(&bytes, seed), None);
         }
     }
 
     #[test]
     fn a_hole_is_no_entry() {
-        assert_eq!(Entry::decode(&[0; 32], 0), None);
+        assert_eq!(JournalEntry::decode(&[0; 32], 0), None);
     }
 }

@@ -32,7 +32,7 @@ pub struct NamespaceRecord {
 
 /// The state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct StateFile {
     /// The cache was closed properly and nothing has happened since.
     pub clean: bool,
     /// The cache.
@@ -89,7 +89,7 @@ fn unpack(bits: u16) -> NamespaceOptions {
     }
 }
 
-impl State {
+impl StateFile {
     /// The bytes of the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -128,7 +128,7 @@ impl State {
     /// # Errors
     /// [`StateError`] when it is of another format or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
-        let mut r = Reader::new(bytes);
+        let mut r = FieldReader::new(bytes);
         // Nothing but zeros, or too little of it, is what a file system may leave of ours after power loss.
         let torn = MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0);
         if r.array().is_none_or(|magic| magic != MAGIC) {
@@ -145,7 +145,7 @@ impl State {
         Self::decode_body(&mut r).ok_or(StateError::Damaged)
     }
 
-    fn decode_body(r: &mut Reader<'_>) -> Option<Self> {
+    fn decode_body(r: &mut FieldReader<'_>) -> Option<Self> {
         let mut state = Self {
             clean: r.u32()? & 1 != 0,
             uuid: r.array()?,
@@ -173,9 +173,9 @@ impl State {
 }
 
 /// Reads little-endian integers off the front of a slice; `None` at its end.
-pub struct Reader<'a>(&'a [u8]);
+pub struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Reads from the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -223,15 +223,15 @@ mod tests {
             flip: prop::sample::Index,
         ) {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
-            let state = State {
+            let state = StateFile {
                 clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
                 checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7 }],
             };
             let mut bytes = state.encode();
-            prop_assert_eq!(State::decode(&bytes), Ok(state));
+            prop_assert_eq!(StateFile::decode(&bytes), Ok(state));
             let bit = flip.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(State::decode(&bytes).is_err());
+            prop_assert!(StateFile::decode(&bytes).is_err());
         }
 
         #[test]
@@ -240,14 +240,14 @@ mod tests {
         ) {
             let mut bytes = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes(), &[7; 100]].concat();
             bytes.truncate(keep);
-            prop_assert_eq!(State::decode(&bytes), Err(StateError::Damaged));
-            prop_assert_eq!(State::decode(&vec![0; zeros]), Err(StateError::Damaged));
-            prop_assert_eq!(State::decode(other.as_bytes()), Err(StateError::Foreign));
+            prop_assert_eq!(StateFile::decode(&bytes), Err(StateError::Damaged));
+            prop_assert_eq!(StateFile::decode(&vec![0; zeros]), Err(StateError::Damaged));
+            prop_assert_eq!(StateFile::decode(other.as_bytes()), Err(StateError::Foreign));
         }
 
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(State::decode(&bytes).is_err());
+            prop_assert!(StateFile::decode(&bytes).is_err());
         }
     }
 }

@@ -173,8 +173,8 @@ impl IndexWriter {
         }
         let new = Slot::new(hash, location, class, 0);
         let lines = table.lines_of(hash);
-        let room = || table.make_room(&lines, MOVES - 1, self.captured);
-        if let Some(place) = table.free_place(lines).or_else(room) {
+        let backpressure = || table.make_room(&lines, MOVES - 1, self.captured);
+        if let Some(place) = table.free_place(lines).or_else(backpressure) {
             table.set(place, Some(new));
             return Inserted::default();
         }
@@ -230,7 +230,7 @@ impl IndexWriter {
         for slot in words.into_iter().filter_map(Slot::from_word) {
             let lines = table.pair(line, slot.tag());
             if table.find_in(lines, slot.tag()).is_some() {
-                reached!(LineKept);
+                coverage_mark!(LineKept);
                 done.kept += 1;
                 continue;
             }
@@ -239,7 +239,7 @@ impl IndexWriter {
                 table.set(place, Some(slot));
                 done.loaded += 1;
             } else {
-                reached!(LineDropped);
+                coverage_mark!(LineDropped);
                 done.dropped += 1;
             }
         }

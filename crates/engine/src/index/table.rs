@@ -22,7 +22,7 @@ const _: () = assert!(size_of::<Line>() == super::LINE_BYTES);
 
 /// A slot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlotPosition {
     line: usize,
     at: usize,
 }
@@ -71,16 +71,16 @@ impl Table {
         self.lines_of(hash).into_iter().for_each(|line| prefetch(&self.lines[line]));
     }
 
-    fn load(&self, place: Place) -> Option<Slot> {
+    fn load(&self, place: SlotPosition) -> Option<Slot> {
         Slot::from_word(self.lines[place.line].0[place.at].load(Ordering::Acquire))
     }
 
-    fn places(line: usize) -> impl Iterator<Item = Place> {
-        (0..SLOTS_PER_LINE).map(move |at| Place { line, at })
+    fn places(line: usize) -> impl Iterator<Item = SlotPosition> {
+        (0..SLOTS_PER_LINE).map(move |at| SlotPosition { line, at })
     }
 
     /// The slot of this tag in the two lines, in one pass.
-    pub(super) fn find_in(&self, lines: [usize; 2], tag: u16) -> Option<(Place, Slot)> {
+    pub(super) fn find_in(&self, lines: [usize; 2], tag: u16) -> Option<(SlotPosition, Slot)> {
         lines.into_iter().flat_map(Self::places).find_map(|place| {
             let slot = self.load(place).filter(|slot| slot.tag() == tag)?;
             Some((place, slot))
@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// The slot of a hash; looks again when a move may have hidden it.
-    pub(super) fn find(&self, hash: u64) -> Option<(Place, Slot)> {
+    pub(super) fn find(&self, hash: u64) -> Option<(SlotPosition, Slot)> {
         let (lines, tag) = (self.lines_of(hash), tag_of(hash));
         let mut moves = self.moves.load(Ordering::Acquire);
         for _ in 0..LOOKUP_RETRIES {
@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// Counts a lookup, unless the slot has changed since it was seen.
-    pub(super) fn bump(&self, place: Place, seen: Slot) {
+    pub(super) fn bump(&self, place: SlotPosition, seen: Slot) {
         if seen.freq() < 3 {
             let word = &self.lines[place.line].0[place.at];
             let bumped = seen.with_freq(seen.freq() + 1).word();
@@ -115,7 +115,7 @@ impl Table {
     }
 
     /// Writer only: stores a slot, or empties it.
-    pub(super) fn set(&self, place: Place, slot: Option<Slot>) {
+    pub(super) fn set(&self, place: SlotPosition, slot: Option<Slot>) {
         let word = &self.lines[place.line].0[place.at];
         let was = word.swap(slot.map_or(0, Slot::word), Ordering::Release);
         let len = self.len() + usize::from(slot.is_some()) - usize::from(was != 0);
@@ -123,12 +123,12 @@ impl Table {
     }
 
     /// A free slot in a line.
-    pub(super) fn free_in(&self, line: usize) -> Option<Place> {
+    pub(super) fn free_in(&self, line: usize) -> Option<SlotPosition> {
         Self::places(line).find(|&place| self.load(place).is_none())
     }
 
     /// A free slot in the emptier of the two lines.
-    pub(super) fn free_place(&self, lines: [usize; 2]) -> Option<Place> {
+    pub(super) fn free_place(&self, lines: [usize; 2]) -> Option<SlotPosition> {
         let free = lines.map(|line| Self::places(line).filter(|&place| self.load(place).is_none()).count());
         let line = lines[usize::from(free[1] > free[0])];
         self.free_in(line)
@@ -137,9 +137,9 @@ impl Table {
     /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If none of those has room and
     /// `depth` allows, room is made there first: in the end `depth + 1` slots have moved, after looking at 8 times more lines
     /// per step of depth. No slot moves from line `captured` or a later one to an earlier one.
-    pub(super) fn make_room(&self, lines: &[usize], depth: usize, captured: usize) -> Option<Place> {
+    pub(super) fn make_room(&self, lines: &[usize], depth: usize, captured: usize) -> Option<SlotPosition> {
         let places = || lines.iter().flat_map(|&line| Self::places(line));
-        let other = |from: Place| {
+        let other = |from: SlotPosition| {
             let to = self.pair(from.line, self.load(from)?.tag())[1];
             (from.line < captured || to >= captured).then_some(to)
         };
@@ -155,8 +155,8 @@ impl Table {
     }
 
     /// Writer only: copy, count, clear; see the head of this file.
-    pub(super) fn move_slot(&self, from: Place, to: Place) {
-        reached!(Displaced);
+    pub(super) fn move_slot(&self, from: SlotPosition, to: SlotPosition) {
+        coverage_mark!(Displaced);
         let slot = self.load(from);
         self.set(to, slot);
         self.moves.fetch_add(1, Ordering::Release);
@@ -165,10 +165,10 @@ impl Table {
 
     /// Writer only: the least used slot of two full lines, found as a clock would by going round from `hand` and taking one
     /// off every slot passed, until one has nothing left.
-    pub(super) fn clock(&self, lines: [usize; 2], hand: usize) -> (Place, Slot) {
+    pub(super) fn clock(&self, lines: [usize; 2], hand: usize) -> (SlotPosition, Slot) {
         let places = |n: usize| {
             let n = (hand + n) % (2 * SLOTS_PER_LINE);
-            Place { line: lines[n / SLOTS_PER_LINE], at: n % SLOTS_PER_LINE }
+            SlotPosition { line: lines[n / SLOTS_PER_LINE], at: n % SLOTS_PER_LINE }
         };
         for n in 0.. {
             let place = places(n);

@@ -113,7 +113,7 @@ impl Media for SimMedia {
                 Ok(())
             }
             Moment::Alive => {
-                reached!(MediaError);
+                coverage_mark!(MediaError);
                 area.store(offset, &bytes[..prefix]);
                 Err(eio())
             }
@@ -179,7 +179,7 @@ impl SimMetaStore {
         }
         match moment {
             Moment::Alive if fails => {
-                reached!(MetaError);
+                coverage_mark!(MetaError);
                 Err(eio())
             }
             Moment::Alive => Ok(()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceSet};
-use crate::format::footer::{self, Entry};
+use crate::format::footer::{self, FooterEntry};
 use crate::format::record::{self, Meta};
 use crate::format::{BLOCK, UNIT, key_hash};
 use crate::index::Location;
@@ -14,7 +14,7 @@ use crate::segment::SegmentTable;
 const READ: u32 = 1 << 20;
 
 /// Names the cache whose segments are read.
-pub struct Reader<'a> {
+pub struct SegmentReader<'a> {
     /// Where to read.
     pub set: &'a Arc<dyn DeviceSet>,
     /// Where segments lie.
@@ -37,12 +37,12 @@ pub struct Exact {
     /// Its generation.
     pub generation: u64,
     /// Its records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FooterEntry>,
     /// It had no footer: one has to be written.
     pub torn: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SegmentReader<'a> {
     /// For the segments of an open cache.
     pub fn new(core: &'a Core, namespaces: usize) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
     pub fn exact(&self, segment: u32, generation: u64) -> Exact {
         match self.footer(segment) {
             Some(exact) if exact.generation == generation => {
-                reached!(ExactFooter);
+                coverage_mark!(ExactFooter);
                 exact
             }
             _ => self.scan(segment, generation),
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
                 data[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
             }
         }
-        reached!(ExactScan);
+        coverage_mark!(ExactScan);
         let mut entries = Vec::new();
         let mut at = footer::HEADER;
         while at + record::HEADER as u32 <= size {
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
             let padded = record::padded_len(found.key.len(), found.value.len());
             let (meta, len) = (found.meta, record::len(found.key.len(), found.value.len()) as u32);
             let hash = key_hash(self.hash_seed, meta.ns, found.key);
-            entries.push(Entry::new(hash, &meta, at, len));
+            entries.push(FooterEntry::new(hash, &meta, at, len));
             at += padded;
         }
         Exact { segment, generation, entries, torn: true }
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
 }
 
 /// What is stored with a record, by its entry.
-pub fn meta_of(entry: &Entry) -> Meta {
+pub fn meta_of(entry: &FooterEntry) -> Meta {
     Meta {
         ns: entry.ns.get(),
         version: entry.version.get(),

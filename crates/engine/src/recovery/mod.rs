@@ -17,7 +17,7 @@
 //!    cannot, they only concern records of segments that were open then.
 //! 2. The cache serves: whatever lookups find is compared with the kill versions until loading is over.
 //! 3. Segments opened since the floor, or open at it, are *exact*: their footers (or, for those that were open when the
-//!    process died, their data) tell hash and version of every record. The driver reads them first ([`crate::driver`]) and
+//!    process died, their data) tell hash and version of every record. The driver reads them first ([`crate::background`]) and
 //!    enters just the live ones in the index.
 //! 4. Then it loads index lines, leaving out slots into exact segments, and when all are there sweeps those that 1 contradicts.
 
@@ -27,7 +27,7 @@ mod look;
 mod open;
 mod opening;
 
-pub use exact::{Reader, enter, meta_of};
+pub use exact::{SegmentReader, enter, meta_of};
 pub use kills::{KillMap, threads_for};
 pub use look::{Outlook, look};
 pub use open::{Env, Opened, STATE, open, refuse_others};

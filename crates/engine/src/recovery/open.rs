@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use crate::sync::{Mutex, RwLock};
 
-use super::exact::{self, Reader};
+use super::exact::{self, SegmentReader};
 use super::{LoadPlan, Opening, Origin, kills};
+use crate::background::{Background, Checkpoints};
+use crate::backpressure::Rooms;
 use crate::budget::WriteBudget;
 use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 use crate::core::Core;
 use crate::disk::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
-use crate::driver::{Checkpoints, Driver};
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
-use crate::format::state::{NO_CHECKPOINT, NamespaceRecord, State, StateError};
+use crate::format::state::{NO_CHECKPOINT, NamespaceRecord, StateError, StateFile};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::geometry;
@@ -26,8 +27,7 @@ use crate::journal::{Journal, Scan};
 use crate::media::{Media, MetaStore};
 use crate::namespace::NamespaceState;
 use crate::pending::Waiters;
-use crate::room::Rooms;
-use crate::segment::{Place, SegmentTable, Streams, StreamsConfig};
+use crate::segment::{SegmentLocation, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
 use crate::version::{self, Versions};
@@ -65,7 +65,7 @@ pub struct Opened {
     /// Operations.
     pub core: Arc<Core>,
     /// Background work.
-    pub driver: Driver,
+    pub background: Background,
     /// What was found and kept. The caller knows what happened to the devices.
     pub opening: Opening,
 }
@@ -81,7 +81,7 @@ enum End {
 
 /// What was found and what may be believed of it.
 struct Past {
-    state: State,
+    state: StateFile,
     blocks: Vec<Superblock>,
     end: End,
     /// Why an empty cache took the place of the one that was there.
@@ -123,10 +123,10 @@ struct Carried {
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
     let past = doubt_time(find(config, &env, disk)?, env.clock.unix());
     match past.end {
-        End::New => reached!(OpenedNew),
-        End::Clean => reached!(OpenedClean),
-        End::Process => reached!(OpenedProcess),
-        End::Machine => reached!(OpenedMachine),
+        End::New => coverage_mark!(OpenedNew),
+        End::Clean => coverage_mark!(OpenedClean),
+        End::Process => coverage_mark!(OpenedProcess),
+        End::Machine => coverage_mark!(OpenedMachine),
     }
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
@@ -143,8 +143,8 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     opening.segments = u64::from(core.table.len() - core.table.free_count());
     let checkpoints = Checkpoints::new(core.areas, last);
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
-    let driver = Driver::new(core.clone(), plan, config, checkpoints);
-    Ok(Opened { core, driver, opening })
+    let background = Background::new(core.clone(), plan, config, checkpoints);
+    Ok(Opened { core, background, opening })
 }
 
 /// What is to be told of it, before segments are looked at.
@@ -216,10 +216,10 @@ fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found, OpenError>
     }
 }
 
-fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<State>, OpenError> {
+fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>, OpenError> {
     let path = config.data_dir.join(STATE);
     let bytes = meta.read(STATE).map_err(OpenError::io(format!("reading {}", path.display())))?;
-    match bytes.as_deref().map(State::decode) {
+    match bytes.as_deref().map(StateFile::decode) {
         None => Ok(None),
         Some(Ok(state)) => Ok(Some(state)),
         Some(Err(StateError::OtherFormat(found))) => {
@@ -276,7 +276,7 @@ fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenErr
 }
 
 /// Decides how the last life ended and whether journal and checkpoint fit together.
-fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
+fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
     let checkpoint = newest_checkpoint(env, &state, &blocks[0]);
     let needed = checkpoint.as_ref().filter(|c| c.0.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.0.journal_position);
@@ -309,7 +309,7 @@ fn judge(env: &Env, state: State, blocks: Vec<Superblock>) -> Past {
 /// Whether a journal that was begun in doubt still has everything since it was, and was begun beside just this checkpoint, or beside none:
 /// it began with the removals that the one before had told of Immutable namespaces. Where another checkpoint can be read only, or
 /// the journal has gone round since, a removed object could come back.
-fn goes_on_from(scan: &Scan, state: &State, beside: Option<&Header>, capacity: u64) -> bool {
+fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacity: u64) -> bool {
     let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);
     let same = beside.map_or(NO_CHECKPOINT, |header| header.sequence) == state.checkpoint;
     // The oldest entries may be missing where a crash has torn some.
@@ -317,7 +317,7 @@ fn goes_on_from(scan: &Scan, state: &State, beside: Option<&Header>, capacity: u
     earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
 }
 
-fn newest_checkpoint(env: &Env, state: &State, block: &Superblock) -> Option<(Header, u32, Tables)> {
+fn newest_checkpoint(env: &Env, state: &StateFile, block: &Superblock) -> Option<(Header, u32, Tables)> {
     let mut headers: Vec<(Header, u32)> = Vec::new();
     for which in [0, 1] {
         let Ok(bytes) = env.set.read_at(DeviceId(0), block.area_at(which), BLOCK) else { continue };
@@ -365,7 +365,7 @@ fn create(
             return Err(OpenError::Io { what: format!("writing the superblock of {path}"), source: lost });
         }
     }
-    let state = State {
+    let state = StateFile {
         clean: false,
         uuid,
         generation: 0,
@@ -419,8 +419,8 @@ fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
     let entries: Vec<_> =
         kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
     // Entries of the old journal must stay until the new one is named: beyond its head is what was never written.
-    let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
-    if entries.len() as u64 <= room {
+    let backpressure = Journal::capacity(&*env.journal).saturating_sub(scan.head);
+    if entries.len() as u64 <= backpressure {
         return Carried { entries, head: scan.head };
     }
     for ns in entries.iter().filter_map(|(event, _)| event.namespace()) {
@@ -447,7 +447,7 @@ fn begin_life(
     warm: &[bool],
     carried: &Carried,
     checkpoint_lasts: bool,
-) -> Result<(State, Journal, Versions), OpenError> {
+) -> Result<(StateFile, Journal, Versions), OpenError> {
     let mut state = past.state.clone();
     let doubt = past.end != End::New && past.end != End::Clean && !past.journal_ok;
     let kill = state.version_limit + if doubt { DOUBT } else { 0 };
@@ -493,24 +493,25 @@ fn begin_life(
 }
 
 /// Writes what is carried over into the journal that is about to be named by the state file.
-fn write_carried(carried: &Carried, media: Arc<dyn Media>, state: &State) -> Result<(), OpenError> {
+fn write_carried(carried: &Carried, media: Arc<dyn Media>, state: &StateFile) -> Result<(), OpenError> {
     if carried.entries.is_empty() {
         return Ok(());
     }
     let journal = Journal::resume(media, &state.uuid, state.journal_epoch, carried.head, carried.head);
     for &(event, version) in &carried.entries {
-        reached!(CarriedOver);
+        coverage_mark!(CarriedOver);
         journal.append(event, version);
     }
     let lost = if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
     lost.and_then(|()| journal.sync()).map_err(OpenError::io("writing the journal"))
 }
 
-fn places(blocks: &[Superblock]) -> Vec<Place> {
+fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
     let mut places = Vec::new();
     for block in blocks {
         let device = DeviceId(block.device as u16);
-        let place = |n| Place { device, offset: block.first_segment() + n * u64::from(block.segment_size) };
+        let place =
+            |n| SegmentLocation { device, offset: block.first_segment() + n * u64::from(block.segment_size) };
         places.extend((0..u64::from(block.segments)).map(place));
     }
     places
@@ -521,7 +522,7 @@ fn build(
     env: Env,
     past: &Past,
     memory: &geometry::Memory,
-    state: State,
+    state: StateFile,
     journal: Journal,
     versions: Versions,
 ) -> Arc<Core> {
@@ -620,7 +621,7 @@ fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
         plan.checkpoint = Some((header, area));
     }
     if !past.journal_ok {
-        reached!(OpenedDoubtful);
+        coverage_mark!(OpenedDoubtful);
     }
     for entry in &scan.others {
         let Event::Open { segment } = entry.event else { continue };
@@ -655,8 +656,8 @@ fn plan_exact(core: &Core, plan: &mut LoadPlan) {
 
 /// Every footer there is.
 fn rebuild_from_footers(core: &Core, warm: &[bool]) {
-    reached!(OpenedFromFooters);
-    let reader = Reader::new(core, warm.len());
+    coverage_mark!(OpenedFromFooters);
+    let reader = SegmentReader::new(core, warm.len());
     let mut found: Vec<_> = (0..core.table.len()).filter_map(|s| reader.footer(s)).collect();
     found.sort_unstable_by_key(|exact| exact.generation);
     for exact in &found {

@@ -3,7 +3,7 @@
 mod state;
 mod stream;
 
-pub use state::{Place, SegmentState, SegmentTable};
+pub use state::{SegmentLocation, SegmentState, SegmentTable};
 pub use stream::{AppendError, Object, StreamId, Streams, StreamsConfig, WriteJob};
 
 #[cfg(all(test, not(any(loom, shuttle))))]

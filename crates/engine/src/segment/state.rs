@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 use crate::disk::DeviceId;
 use crate::format::UNIT;
 use crate::format::checkpoint::SegmentEntry;
-use crate::format::footer::Entry;
+use crate::format::footer::FooterEntry;
 
 /// What a segment is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl SegmentState {
 
 /// Where a logical segment lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SegmentLocation {
     /// Its device.
     pub device: DeviceId,
     /// Its first byte there.
@@ -60,7 +60,7 @@ pub struct Place {
 
 #[derive(Debug)]
 struct Segment {
-    place: Place,
+    place: SegmentLocation,
     state: AtomicU8,
     generation: AtomicU64,
     min_version: AtomicU64,
@@ -87,7 +87,7 @@ pub struct SegmentTable {
 
 impl SegmentTable {
     /// A table of free segments of `size` bytes at `places`.
-    pub fn new(places: Vec<Place>, size: u32) -> Self {
+    pub fn new(places: Vec<SegmentLocation>, size: u32) -> Self {
         let segment = |place| Segment {
             place,
             state: AtomicU8::new(SegmentState::Free as u8),
@@ -134,7 +134,7 @@ impl SegmentTable {
     }
 
     /// Where it lies.
-    pub fn place(&self, segment: u32) -> Place {
+    pub fn place(&self, segment: u32) -> SegmentLocation {
         self.at(segment).place
     }
 
@@ -340,9 +340,9 @@ impl SegmentTable {
     }
 
     /// Recovery: a segment holds just these records; with none it is free.
-    pub fn restore_exact(&self, segment: u32, generation: u64, records: &[Entry]) {
-        let expiry = |e: &Entry| if e.expiry.get() == 0 { u32::MAX } else { e.expiry.get() };
-        let padded = |e: &Entry| e.len.get().next_multiple_of(UNIT);
+    pub fn restore_exact(&self, segment: u32, generation: u64, records: &[FooterEntry]) {
+        let expiry = |e: &FooterEntry| if e.expiry.get() == 0 { u32::MAX } else { e.expiry.get() };
+        let padded = |e: &FooterEntry| e.len.get().next_multiple_of(UNIT);
         let entry = SegmentEntry {
             generation,
             min_version: records.iter().map(|e| e.version.get()).min().unwrap_or(u64::MAX),
@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     fn table() -> SegmentTable {
-        let place = |n: u64| Place { device: DeviceId(0), offset: n * 65536 };
+        let place = |n: u64| SegmentLocation { device: DeviceId(0), offset: n * 65536 };
         let table = SegmentTable::new((0..3).map(place).collect(), 65536);
         table.finish_restore();
         table

@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 
 use super::state::{SegmentState, SegmentTable};
 use crate::disk::AlignedBuf;
-use crate::format::footer::{self, Entry, SegmentId};
+use crate::format::footer::{self, FooterEntry, SegmentId};
 use crate::format::journal::Event;
 use crate::format::record::{self, Meta};
 use crate::format::{BLOCK, round_up};
@@ -91,7 +91,7 @@ pub struct WriteJob {
 struct OpenSegment {
     id: u32,
     generation: u64,
-    entries: Vec<Entry>,
+    entries: Vec<FooterEntry>,
     chunk: AlignedBuf,
     chunk_start: u32,
     fill: u32,
@@ -198,7 +198,7 @@ impl Streams {
         open.chunk[open.fill as usize..][len as usize..padded as usize].fill(0);
         open.fill += padded;
         open.awaited.extend(awaited);
-        open.entries.push(Entry::new(object.hash, meta, at, len));
+        open.entries.push(FooterEntry::new(object.hash, meta, at, len));
         self.table.record_added(open.id, meta.version, meta.expiry, padded);
         self.totals.record_bytes.add(u64::from(padded));
         if stream == StreamId::Reinserted {
@@ -256,15 +256,15 @@ impl Streams {
     fn check_queue(&self) -> Result<(), AppendError> {
         let full = self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding;
         if full {
-            reached!(QueueFull);
+            coverage_mark!(QueueFull);
         }
         if full { Err(AppendError::QueueFull) } else { Ok(()) }
     }
 
     fn chunk_for(&self, start: u32, padded: u32) -> AlignedBuf {
-        let room = self.table.segment_size() - start;
+        let backpressure = self.table.segment_size() - start;
         let wanted = self.chunk_size.max(round_up(padded.into(), BLOCK.into()) as u32);
-        let len = wanted.min(room) as usize;
+        let len = wanted.min(backpressure) as usize;
         let spare = if wanted == self.chunk_size { self.spare.lock().pop() } else { None };
         let Some(mut chunk) = spare else { return AlignedBuf::zeroed(len) };
         chunk.set_len(len);
@@ -363,7 +363,7 @@ impl Streams {
     }
 
     /// Queues a footer for a segment that recovery found without one.
-    pub fn enqueue_footer(&self, segment: u32, generation: u64, entries: &[Entry]) {
+    pub fn enqueue_footer(&self, segment: u32, generation: u64, entries: &[FooterEntry]) {
         let len = footer::footer_len(entries.len());
         let mut data = AlignedBuf::zeroed(len as usize);
         footer::encode_footer(&mut data, &SegmentId { uuid: self.uuid, segment, generation }, entries);
@@ -404,8 +404,8 @@ impl Streams {
     /// Closes the open chunk, and seals its segment when nothing would fit behind.
     fn close_or_seal(&self, open: &mut Option<OpenSegment>) {
         let Some(o) = open else { return };
-        let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
-        if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
+        let backpressure = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+        if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > backpressure {
             self.seal(open);
         } else {
             self.close_chunk(o, 0);
@@ -436,7 +436,7 @@ impl Streams {
         for stream in &self.open {
             let mut open = stream.lock();
             if open.as_ref().is_some_and(|o| self.table.journal_position(o.id) < position) {
-                reached!(SealedForJournal);
+                coverage_mark!(SealedForJournal);
                 self.seal(&mut open);
             }
         }
@@ -465,7 +465,13 @@ impl Streams {
     }
 
     /// Some records of an open segment, from that number on; `None` when no stream holds it.
-    pub fn entries(&self, segment: u32, generation: u64, from: usize, most: usize) -> Option<Vec<Entry>> {
+    pub fn entries(
+        &self,
+        segment: u32,
+        generation: u64,
+        from: usize,
+        most: usize,
+    ) -> Option<Vec<FooterEntry>> {
         self.open.iter().find_map(|stream| {
             let open = stream.lock();
             let open = open.as_ref().filter(|o| o.id == segment && o.generation == generation)?;

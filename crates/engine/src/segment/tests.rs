@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{AppendError, Object, Place, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig};
+use super::{
+    AppendError, Object, SegmentLocation, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig,
+};
 use crate::config::Config;
 use crate::disk::{DeviceId, DeviceInfo};
 use crate::format::record::{self, Meta};
@@ -32,7 +34,7 @@ impl Bench {
     }
 
     fn with_segments(dir: &TempDir, name: &str, size: u32) -> Self {
-        let place = |n: u64| Place { device: DeviceId(0), offset: n * u64::from(size) };
+        let place = |n: u64| SegmentLocation { device: DeviceId(0), offset: n * u64::from(size) };
         let table = Arc::new(SegmentTable::new((0..32).map(place).collect(), size));
         table.finish_restore();
         let media = Arc::new(MmapMedia::create(&dir.path().join(name), 1 << 20).expect("made"));
@@ -143,8 +145,8 @@ fn four_gib_of_1_kib_values_fit_4_7_gib_of_flash_and_the_index_of_256_mib() {
     }
     // Reclaim begins with the segment that leaves no more than this free.
     let full = block.segments - geometry::free_target(block.segments) - 1;
-    let room = records * u64::from(full);
-    assert!(room >= objects, "{room} records fit {full} segments of {records}");
+    let backpressure = records * u64::from(full);
+    assert!(backpressure >= objects, "{backpressure} records fit {full} segments of {records}");
 
     let memory = geometry::memory(&config, flash, block.segment_size).expect("divided");
     let slots = memory.lines as u64 * 8 * u64::from(config.shards);

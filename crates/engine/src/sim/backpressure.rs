@@ -13,8 +13,8 @@ fn dropped(life: &Life) -> u64 {
 /// Awaits room as a front end does, on a device that takes `ms` for a turn; how long that was.
 fn await_room(world: &mut World, life: &mut Life, ms: u64) -> u64 {
     let mut waited = 0;
-    while let Some(mut room) = life.namespaces[NS].put_room() {
-        while !is_ready(&mut room) {
+    while let Some(mut backpressure) = life.namespaces[NS].put_backpressure() {
+        while !is_ready(&mut backpressure) {
             world.clock.pass(ms);
             world.turn(life);
             waited += ms;
@@ -64,7 +64,7 @@ fn who_waits_for_the_write_queue_has_patience_from_the_last_chunk_on() {
     let mut longest = 0;
     for seed in 0..8 {
         let (mut world, mut life) = world(seed);
-        let mut room = fill_queue(&life);
+        let mut backpressure = fill_queue(&life);
         let waiting = |life: &Life| life.core.stats().chunks_waiting;
         for n in 0..20_000u32 {
             if dropped(&life) > 0 {
@@ -74,7 +74,7 @@ fn who_waits_for_the_write_queue_has_patience_from_the_last_chunk_on() {
         }
         let mut waited = 0;
         while life.core.streams.is_nearly_full() {
-            assert!(!is_ready(&mut room), "seed {seed}: the device goes on after {waited} ms");
+            assert!(!is_ready(&mut backpressure), "seed {seed}: the device goes on after {waited} ms");
             let before = waiting(&life);
             world.clock.pass(600);
             waited += 600;
@@ -82,7 +82,7 @@ fn who_waits_for_the_write_queue_has_patience_from_the_last_chunk_on() {
                 world.turn(&mut life);
             }
         }
-        assert!(is_ready(&mut room), "seed {seed}");
+        assert!(is_ready(&mut backpressure), "seed {seed}");
         longest = longest.max(waited);
     }
     assert!(longest > 1_000, "nobody waited longer than for a device that does not answer: {longest} ms");

@@ -166,7 +166,7 @@ impl Run {
             };
             let kept = kind == Crash::Process || options.immutable || options.durability == 2;
             // Once the clean stop is over nothing is on its way: what a read that outlived it has brought into memory stays there.
-            let moved = kind == Crash::Process && !life.driver.is_closed() && run.is_moving(life, key);
+            let moved = kind == Crash::Process && !life.background.is_closed() && run.is_moving(life, key);
             !options.clean_stop && kept && (at.is_some_and(safe) || moved)
         })
     }
@@ -338,11 +338,11 @@ impl Run {
             && stats.journal_used <= stats.journal_capacity / 4 * 3;
         // With segments out of use there may be no room for anything until they are given back.
         let retired = table.in_state(SegmentState::Retired).next().is_some();
-        let room = retired
+        let backpressure = retired
             || (stats.segments_free > u64::from(core.free_target)
                 || table.in_state(SegmentState::Sealed).all(|s| table.is_pending(s)));
         let saved = retired || stats.unsaved_bytes == 0;
-        quiet && room && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
+        quiet && backpressure && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
     }
 
     /// Checks the accounts of a life.

@@ -90,7 +90,7 @@ fn a_clean_stop_whose_writes_fail_at_first_keeps_everything_all_the_same() {
     let objects = keys("object", 30);
     put_all(&life, &objects, &[7; 500]);
     world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
-    life.driver.start_close();
+    life.background.start_close();
     until_a_segment_is_retired(&mut world, &mut life);
     assert!(world.close(&mut life));
     let life = crash(&mut world, life, Crash::Machine);

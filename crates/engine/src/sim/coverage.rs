@@ -152,7 +152,7 @@ impl Coverage {
     }
 
     /// Paths reached.
-    pub fn reached(&self) -> impl Iterator<Item = &'static str> {
+    pub fn coverage_mark(&self) -> impl Iterator<Item = &'static str> {
         LABELS.iter().zip(&self.0).filter(|(_, n)| **n > 0).map(|(label, _)| *label)
     }
 

@@ -59,7 +59,7 @@ impl Run {
     pub(super) fn watch_copies(&mut self, life: &Life) {
         let now = self.world.clock.millis();
         let passed = now - std::mem::replace(&mut self.lateness.at, now);
-        if self.closing || self.stained || self.world.machine.is_down() || life.driver.is_closed() {
+        if self.closing || self.stained || self.world.machine.is_down() || life.background.is_closed() {
             return;
         }
         if self.can_copy(life) {
@@ -77,7 +77,7 @@ impl Run {
         faults.write_error + faults.no_space == 0.0
             && !self.world.machine.any_away()
             && !self.world.machine.is_held_up()
-            && !life.driver.is_pausing()
+            && !life.background.is_pausing()
             && !core.streams.is_ahead()
             && core.table.free_count() > 0
     }

@@ -150,13 +150,13 @@ fn an_object_on_its_way_from_dram_to_flash_is_found() {
 fn a_demotion_does_not_bring_back_what_is_removed_meanwhile() {
     explore(3, || {
         let user = with_old();
-        let driver = {
+        let background = {
             let user = user.clone();
             thread::spawn(move || user.demote())
         };
         user.ns.remove(KEY);
         assert_eq!(user.get(), None);
-        driver.join().expect("it was written or gone");
+        background.join().expect("it was written or gone");
         assert_eq!(user.get(), None, "written after its removal");
     });
 }
@@ -176,7 +176,7 @@ fn a_reclaim_does_not_bring_back_what_is_removed_meanwhile() {
         while user.core.table.free_count() > user.core.free_target {
             user.core.table.take_free().expect("one is free");
         }
-        let driver = {
+        let background = {
             let user = user.clone();
             thread::spawn(move || {
                 for _ in 0..TURNS {
@@ -189,7 +189,7 @@ fn a_reclaim_does_not_bring_back_what_is_removed_meanwhile() {
         };
         assert!(user.ns.remove(KEY) > 0);
         assert_eq!(user.get(), None);
-        driver.join().expect("background work goes on");
+        background.join().expect("background work goes on");
         assert_eq!(user.get(), None, "what the reclaim has read came back");
         assert_eq!(user.core.totals.segments_reclaimed.get(), 1, "no test: {:?}", user.core.stats());
         let again = user.core.totals.reinserted_bytes.get() > 0;

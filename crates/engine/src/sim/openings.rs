@@ -179,8 +179,8 @@ fn a_last_checkpoint_that_fails_once_is_tried_again() {
         pass(&mut world, &mut life, 100);
         let before = life.core.stats().totals.checkpoint_failures;
         world.machine.set_faults(SimFaults { sync_error: 1.0, ..SimFaults::none() });
-        life.driver.start_close();
-        while !life.driver.is_closed() {
+        life.background.start_close();
+        while !life.background.is_closed() {
             pass(&mut world, &mut life, 1);
             if life.core.stats().totals.checkpoint_failures >= before + failures {
                 world.machine.set_faults(SimFaults::none());

@@ -33,7 +33,7 @@ impl Object {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct OracleState {
     since: u64,
     version: u64,
     object: Option<Object>,
@@ -43,7 +43,7 @@ struct State {
 /// The states of the keys of a namespace.
 #[derive(Debug, Default)]
 struct Space {
-    keys: Vec<Vec<State>>,
+    keys: Vec<Vec<OracleState>>,
     immutable: bool,
     /// Removals before this moment may have been undone.
     doubted: u64,
@@ -75,7 +75,7 @@ impl Oracle {
         self.moment
     }
 
-    fn states(&self, key: Key) -> &Vec<State> {
+    fn states(&self, key: Key) -> &Vec<OracleState> {
         &self.spaces[usize::from(key.ns)].keys[key.n as usize]
     }
 
@@ -83,7 +83,7 @@ impl Oracle {
     pub fn set(&mut self, key: Key, version: u64, object: Option<Object>, certain: bool) -> u64 {
         let since = self.now();
         let states = &mut self.spaces[usize::from(key.ns)].keys[key.n as usize];
-        states.push(State { since, version, object, certain });
+        states.push(OracleState { since, version, object, certain });
         since
     }
 
@@ -119,7 +119,7 @@ impl Oracle {
             let first = states.iter().rposition(|s| s.certain).unwrap_or(0);
             let all_dead = states[first..].iter().all(|s| s.object.as_ref().is_none_or(&dead));
             if any && all_dead {
-                states.push(State { since, version, object: None, certain });
+                states.push(OracleState { since, version, object: None, certain });
             }
         }
     }
@@ -143,7 +143,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let Space { keys, immutable, doubted } = &mut self.spaces[usize::from(key.ns)];
         let states = &mut keys[key.n as usize];
-        let settled = |s: &State| match (*immutable, s.object) {
+        let settled = |s: &OracleState| match (*immutable, s.object) {
             (true, Some(_)) => false,
             (true, None) => s.certain && s.since > *doubted,
             (false, _) => s.certain,
@@ -195,6 +195,6 @@ impl Oracle {
     }
 }
 
-fn brief(states: &[State]) -> Vec<(u64, u64, Option<u32>, bool)> {
+fn brief(states: &[OracleState]) -> Vec<(u64, u64, Option<u32>, bool)> {
     states.iter().map(|s| (s.since, s.version, s.object.map(|o| o.len), s.certain)).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::scenarios::{NS, pass, put, world};
 use super::world::{Life, World};
-use crate::driver::CREDIT_SEGMENTS;
+use crate::background::CREDIT_SEGMENTS;
 use crate::stats::EngineTotals;
 
 /// Bytes of a segment of [`world`].

@@ -189,7 +189,7 @@ impl Run {
     pub(super) fn step(&mut self, mut life: Life, step: &Step) -> Life {
         self.outcome.steps += 1;
         self.world.reseed(step.salt);
-        if !step.salt.is_multiple_of(4) && life.namespaces[0].room().is_some() {
+        if !step.salt.is_multiple_of(4) && life.namespaces[0].backpressure().is_some() {
             reach(Path::JournalWaited);
             for _ in 0..5 {
                 self.world.clock.pass(10);
@@ -243,7 +243,7 @@ impl Run {
             What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
             What::StartClose => {
                 self.start_close(&life, true);
-                life.driver.start_close();
+                life.background.start_close();
             }
             What::Checkpoint => life.core.rooms.want(),
             What::HoldUp { io, after, turns } => {
@@ -283,7 +283,7 @@ impl Run {
         self.within_write_budget(life);
         self.take_acks(life);
         self.watch_copies(life);
-        if !self.world.machine.is_down() && !life.driver.is_closed() {
+        if !self.world.machine.is_down() && !life.background.is_closed() {
             // A step looks at the clock and remembers; a closed cache has nobody left to do so.
             self.time = self.time.max(self.wall);
         }
@@ -291,7 +291,7 @@ impl Run {
 
     fn say_reached(&self) {
         if self.trace {
-            Coverage::take().reached().for_each(|path| println!("      - {path}"));
+            Coverage::take().coverage_mark().for_each(|path| println!("      - {path}"));
         }
     }
 
@@ -339,7 +339,7 @@ impl Run {
                 let object = self.object(key, 8, Expiry::Never, 0, 0);
                 self.put(life, key, object);
             }
-            let waits = if life.namespaces[0].room().is_some() { 5 } else { 1 };
+            let waits = if life.namespaces[0].backpressure().is_some() { 5 } else { 1 };
             for _ in 0..waits {
                 self.world.clock.pass(100 / waits);
                 self.turn(life);

@@ -7,11 +7,11 @@ use super::plan::{Options, Setup, Size};
 use super::run::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::backpressure::Backpressure;
 use crate::config::Durability;
 use crate::disk::sim::{Crash, SimFaults};
 use crate::modify::{Change, Changed, Modified, Modify};
 use crate::pending::{Ack, Pending};
-use crate::room::Room;
 use crate::segment::SegmentState;
 use crate::version;
 
@@ -255,38 +255,42 @@ fn those_who_wait_at_the_same_time_share_a_write() {
 }
 
 /// Puts until a change would have to wait for room in the journal; without I/O in between.
-fn fill_journal(life: &Life) -> Room {
+fn fill_journal(life: &Life) -> Backpressure {
     for n in 0..1000u32 {
-        if let Some(room) = life.namespaces[NS].room() {
-            return room;
+        if let Some(backpressure) = life.namespaces[NS].backpressure() {
+            return backpressure;
         }
         put(life, format!("key-{}", n % 50).as_bytes(), b"value", 0);
     }
     panic!("the journal does not get full")
 }
 
-pub(super) fn is_ready(room: &mut Room) -> bool {
-    Pin::new(room).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+pub(super) fn is_ready(backpressure: &mut Backpressure) -> bool {
+    Pin::new(backpressure).poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 #[test]
 fn a_full_journal_makes_changes_wait_until_a_checkpoint_has_made_room() {
     let (mut world, mut life) = world(1);
-    let mut room = fill_journal(&life);
-    assert!(!is_ready(&mut room));
+    let mut backpressure = fill_journal(&life);
+    assert!(!is_ready(&mut backpressure));
     // The clock stands still: it is the checkpoint, made at once, that ends the wait.
     for _ in 0..500 {
         world.turn(&mut life);
-        if is_ready(&mut room) {
+        if is_ready(&mut backpressure) {
             let stats = life.core.stats();
             assert!(!stats.journal_poisoned && stats.totals.checkpoints == 1, "{stats:?}");
-            assert!(life.namespaces[NS].room().is_none());
+            assert!(life.namespaces[NS].backpressure().is_none());
             // A second time at once, although two checkpoints are a second apart otherwise.
-            let mut room = fill_journal(&life);
+            let mut backpressure = fill_journal(&life);
             for _ in 0..500 {
                 world.turn(&mut life);
             }
-            assert!(is_ready(&mut room) && !life.core.stats().journal_poisoned, "{:?}", life.core.stats());
+            assert!(
+                is_ready(&mut backpressure) && !life.core.stats().journal_poisoned,
+                "{:?}",
+                life.core.stats()
+            );
             return;
         }
     }
@@ -296,26 +300,26 @@ fn a_full_journal_makes_changes_wait_until_a_checkpoint_has_made_room() {
 #[test]
 fn nobody_waits_for_room_longer_than_50_ms_and_nobody_once_an_entry_was_lost() {
     let (mut world, mut life) = world(1);
-    let mut room = fill_journal(&life);
+    let mut backpressure = fill_journal(&life);
     world.turn_without_answers(&mut life);
     world.clock.pass(49);
-    assert!(!is_ready(&mut room) && life.namespaces[NS].room().is_some());
+    assert!(!is_ready(&mut backpressure) && life.namespaces[NS].backpressure().is_some());
     world.clock.pass(1);
-    assert!(is_ready(&mut room) && life.namespaces[NS].room().is_none());
+    assert!(is_ready(&mut backpressure) && life.namespaces[NS].backpressure().is_none());
     assert!(!life.core.journal.is_poisoned(), "there is some room for those who do not wait");
     for n in 0..500u32 {
         put(&life, format!("key-{}", n % 50).as_bytes(), b"new", 0);
     }
-    assert!(life.core.journal.is_poisoned() && life.namespaces[NS].room().is_none());
+    assert!(life.core.journal.is_poisoned() && life.namespaces[NS].backpressure().is_none());
     let life = crash(&mut world, life, Crash::Process);
     assert_eq!(get(&life, b"key-0"), None, "cold, because entries were lost");
 }
 
 /// Puts objects that leave DRAM until a put should wait for the write queue; without I/O in between.
-pub(super) fn fill_queue(life: &Life) -> Room {
+pub(super) fn fill_queue(life: &Life) -> Backpressure {
     for n in 0..20_000u32 {
-        if let Some(room) = life.namespaces[NS].put_room() {
-            return room;
+        if let Some(backpressure) = life.namespaces[NS].put_backpressure() {
+            return backpressure;
         }
         put(life, format!("object-{n}").as_bytes(), &[1; 2000], 0);
     }
@@ -325,22 +329,22 @@ pub(super) fn fill_queue(life: &Life) -> Room {
 #[test]
 fn puts_wait_for_the_write_queue_while_the_device_goes_on_and_a_second_where_it_does_not() {
     let (mut world, mut life) = world(1);
-    let mut room = fill_queue(&life);
-    assert!(!is_ready(&mut room) && life.namespaces[NS].room().is_none(), "only puts wait");
+    let mut backpressure = fill_queue(&life);
+    assert!(!is_ready(&mut backpressure) && life.namespaces[NS].backpressure().is_none(), "only puts wait");
     let dropped = |life: &Life| -> u64 { life.core.stats().namespaces[NS].dropped.iter().sum() };
     assert_eq!(dropped(&life), 0, "nothing was lost on the way");
     // The clock stands still: it is a chunk that is written that ends the wait.
     for _ in 0..500 {
         world.turn(&mut life);
     }
-    assert!(is_ready(&mut room) && life.namespaces[NS].put_room().is_none());
-    let mut room = fill_queue(&life);
+    assert!(is_ready(&mut backpressure) && life.namespaces[NS].put_backpressure().is_none());
+    let mut backpressure = fill_queue(&life);
     world.turn_without_answers(&mut life);
     world.clock.pass(999);
-    assert!(!is_ready(&mut room));
+    assert!(!is_ready(&mut backpressure));
     world.clock.pass(1);
     assert!(
-        is_ready(&mut room) && life.namespaces[NS].put_room().is_none(),
+        is_ready(&mut backpressure) && life.namespaces[NS].put_backpressure().is_none(),
         "nobody waits for a dead device"
     );
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach};
 use super::plan::{Options, Setup, Size};
+use crate::background::Background;
 use crate::cache::{Namespace, open_namespace};
 use crate::clock::ManualClock;
 use crate::config::Config;
 use crate::core::{Core, meta_of};
 use crate::disk::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
 use crate::disk::{DeviceId, Disk};
-use crate::driver::Driver;
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
 use crate::index::Slot;
@@ -35,7 +35,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 pub struct Life {
     pub core: Arc<Core>,
     pub namespaces: Vec<Namespace>,
-    pub driver: Driver,
+    pub background: Background,
     disk: SimDisk,
 }
 
@@ -198,11 +198,11 @@ impl World {
             entropy,
         };
         let mut disk = self.machine.disk();
-        let recovery::Opened { core, driver, .. } = recovery::open(&self.config, env, &mut disk)?;
+        let recovery::Opened { core, background, .. } = recovery::open(&self.config, env, &mut disk)?;
         let names = NAMES.iter().zip(&self.options);
         let namespaces =
             names.map(|(name, o)| open_namespace(&core, name, o.real())).collect::<Result<_, _>>()?;
-        Ok(Life { core, namespaces, driver, disk })
+        Ok(Life { core, namespaces, background, disk })
     }
 
     /// Whether anything but crashes and slowness goes wrong.
@@ -213,10 +213,10 @@ impl World {
     /// Lets the background work go on by one step, until the clean stop is over.
     pub fn turn(&mut self, life: &mut Life) {
         let mut ios = Vec::new();
-        if life.driver.is_closed() {
-            life.driver.abandon();
+        if life.background.is_closed() {
+            life.background.abandon();
         } else {
-            life.driver.step(&mut ios);
+            life.background.step(&mut ios);
         }
         for io in ios {
             life.disk.submit(io);
@@ -226,14 +226,14 @@ impl World {
         let at_least = if self.machine.is_held_up() { 0 } else { self.random.below(2) };
         life.disk.wait(at_least as usize, &mut done);
         for d in done {
-            life.driver.complete(d);
+            life.background.complete(d);
         }
     }
 
     /// Lets the background work go on by one step while no device answers.
     pub fn turn_without_answers(&mut self, life: &mut Life) {
         let mut ios = Vec::new();
-        life.driver.step(&mut ios);
+        life.background.step(&mut ios);
         for io in ios {
             life.disk.submit(io);
         }
@@ -252,10 +252,10 @@ impl World {
 
     /// Ends the clean stop. False when the machine died on the way.
     pub fn close(&mut self, life: &mut Life) -> bool {
-        life.driver.start_close();
+        life.background.start_close();
         for _ in 0..BOUND {
-            if life.driver.is_closed() {
-                life.driver.abandon();
+            if life.background.is_closed() {
+                life.background.abandon();
                 return !self.machine.is_down();
             }
             if self.machine.is_down() {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use afterglow_engine::format::FORMAT_VERSION;
-use afterglow_engine::format::state::State;
+use afterglow_engine::format::state::StateFile;
 use afterglow_engine::media::boot_id;
 use afterglow_engine::{Cache, OpenError};
 
@@ -32,9 +32,9 @@ fn unpack(which: &str) -> Dir {
     dir
 }
 
-fn change_state(dir: &Dir, change: impl FnOnce(&mut State)) {
+fn change_state(dir: &Dir, change: impl FnOnce(&mut StateFile)) {
     let path = dir.0.join("state");
-    let mut state = State::decode(&std::fs::read(&path).unwrap()).unwrap();
+    let mut state = StateFile::decode(&std::fs::read(&path).unwrap()).unwrap();
     change(&mut state);
     std::fs::write(path, state.encode()).unwrap();
 }

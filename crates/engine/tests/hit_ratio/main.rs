@@ -15,7 +15,7 @@ mod traces;
 
 use std::process::ExitCode;
 
-use afterglow_engine::dram::{DramTier, ENTRY_OVERHEAD, Entry, EntryState};
+use afterglow_engine::dram::{DramEntry, DramTier, ENTRY_OVERHEAD, EntryState};
 use afterglow_engine::index::Location;
 use bytes::Bytes;
 
@@ -110,8 +110,8 @@ fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
     Replayed { hits, taken }
 }
 
-fn entry(hash: u64, data: Bytes, state: EntryState) -> Entry {
-    Entry { hash, version: 1, data, key_len: 0, expiry: 0, group: 0, epoch_slot: 0, ns: 0, state }
+fn entry(hash: u64, data: Bytes, state: EntryState) -> DramEntry {
+    DramEntry { hash, version: 1, data, key_len: 0, expiry: 0, group: 0, epoch_slot: 0, ns: 0, state }
 }
 
 /// A bijection on 64 bits that spreads (the finalizer of SplitMix64).

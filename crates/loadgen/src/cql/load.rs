@@ -1,4 +1,4 @@
-//! Loads the table: every record once, pipelined, repeated where the server asks for patience.
+//! Loads the table: every record once, pipelined, repeated where the server asks for timeout.
 
 use std::{
     collections::VecDeque,

@@ -17,7 +17,7 @@ use crate::{
     cpu,
     flat::Flatness,
     metrics,
-    result::{ClientCpu, Errors, FORMAT, Load, RunResult, Second, ServerCpu, VOID_ABOVE, Warmup},
+    result::{ClientCpu, Errors, FORMAT, LoadShape, RunResult, Second, ServerCpu, VOID_ABOVE, Warmup},
     rng::Rng,
     values::{self, KEY_LEN},
     ycsb::KeyChooser,
@@ -31,7 +31,7 @@ pub struct RunOptions {
     /// Under which load, for the report.
     pub scenario: String,
     /// The load.
-    pub load: Load,
+    pub load: LoadShape,
     /// Addresses; connections go round them.
     pub hosts: Vec<String>,
     /// How to connect.

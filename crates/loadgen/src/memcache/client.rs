@@ -22,11 +22,11 @@ use crate::{cpu, latency::Latency, pace::Pacer, rng::Rng};
 /// Bytes read at once; what a connection's buffer has at least.
 const READ: usize = 64 << 10;
 /// Answers that do not come for so long are taken for lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Objects chosen at random, so many in one `get`.
     Get {
         /// Keys in one request.
@@ -44,7 +44,7 @@ pub struct Load {
     /// Requests outstanding on each.
     pub outstanding: usize,
     /// What they are.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// The objects; a load of sets ends with the last.
     pub ids: Range<u64>,
     /// Requests a second at equal distances, latency counted from when one was due; `None`: the next one when one has ended.
@@ -183,7 +183,7 @@ impl<'a> Client<'a> {
             let going = now < until;
             if !events.is_empty() {
                 heard = now;
-            } else if now - heard > PATIENCE.as_nanos() as u64 {
+            } else if now - heard > TIMEOUT.as_nanos() as u64 {
                 return Err(ClientError::Silent(owed));
             }
             for event in events.drain(..) {
@@ -211,7 +211,7 @@ impl<'a> Client<'a> {
     }
 
     fn is_exhausted(&self) -> bool {
-        self.load.kind == Kind::Set && self.next >= self.load.ids.end
+        self.load.kind == RequestKind::Set && self.next >= self.load.ids.end
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, pacer: &Pacer, now: u64) -> Result<(), ClientError> {
@@ -256,12 +256,12 @@ impl<'a> Client<'a> {
         let mut request = lane.spare.pop().unwrap_or_else(|| Request { ids: VecDeque::new(), begin: 0 });
         request.begin = begin;
         match self.load.kind {
-            Kind::Get { keys } => {
+            RequestKind::Get { keys } => {
                 let Range { start, end } = self.load.ids;
                 request.ids.extend((0..keys).map(|_| start + self.rng.below(end - start)));
                 wire::get(request.ids.make_contiguous(), &mut lane.out);
             }
-            Kind::Set => {
+            RequestKind::Set => {
                 wire::set(self.objects, self.next, &self.length, &mut lane.out);
                 self.next += 1;
             }

@@ -7,5 +7,5 @@ mod client;
 mod objects;
 pub mod wire;
 
-pub use client::{Client, ClientError, Kind, Load, Outcome};
+pub use client::{Client, ClientError, Load, Outcome, RequestKind};
 pub use objects::{KEY_LEN, Objects};

@@ -63,12 +63,12 @@ const HOT_REQUESTS: f64 = 0.8;
 /// A key chooser over `0..records`, made as YCSB's CoreWorkload makes it. Clones draw independently and share no state.
 #[derive(Clone, Debug)]
 pub struct KeyChooser {
-    kind: Kind,
+    kind: ChooserKind,
     records: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum ChooserKind {
     Uniform(Uniform),
     Scrambled(ScrambledZipfian),
     Zipfian(Zipfian),
@@ -83,20 +83,22 @@ impl KeyChooser {
     pub fn new(distribution: Distribution, records: u64) -> Self {
         let records = records.max(2);
         let kind = match distribution {
-            Distribution::Uniform => Kind::Uniform(Uniform::new(0, records - 1)),
+            Distribution::Uniform => ChooserKind::Uniform(Uniform::new(0, records - 1)),
             // CoreWorkload hands over `insertstart + insertcount` as the *inclusive* upper bound and rejects what is not there.
-            Distribution::Zipfian => Kind::Scrambled(ScrambledZipfian::new(0, records)),
-            Distribution::PlainZipfian => Kind::Zipfian(Zipfian::new(0, records - 1)),
-            Distribution::Latest => Kind::Latest(SkewedLatest::new(records - 1)),
-            Distribution::Hotspot => Kind::Hotspot(Hotspot::new(0, records - 1, HOT_SET, HOT_REQUESTS)),
-            Distribution::Sequential => Kind::Sequential(Sequential::new(0, records - 1)),
+            Distribution::Zipfian => ChooserKind::Scrambled(ScrambledZipfian::new(0, records)),
+            Distribution::PlainZipfian => ChooserKind::Zipfian(Zipfian::new(0, records - 1)),
+            Distribution::Latest => ChooserKind::Latest(SkewedLatest::new(records - 1)),
+            Distribution::Hotspot => {
+                ChooserKind::Hotspot(Hotspot::new(0, records - 1, HOT_SET, HOT_REQUESTS))
+            }
+            Distribution::Sequential => ChooserKind::Sequential(Sequential::new(0, records - 1)),
         };
         Self { kind, records }
     }
 
     /// Another hot set of `hotspot` than YCSB's default: so large a fraction of the records gets 80 % of the requests. Others stay as they are.
     pub fn with_hot_set(mut self, fraction: f64) -> Self {
-        if let Kind::Hotspot(hotspot) = &mut self.kind {
+        if let ChooserKind::Hotspot(hotspot) = &mut self.kind {
             *hotspot = Hotspot::new(0, self.records - 1, fraction, HOT_REQUESTS);
         }
         self
@@ -104,7 +106,7 @@ impl KeyChooser {
 
     /// Starts a sequential chooser at `first`, so that several threads do not walk in step; others stay as they are.
     pub fn starting_at(mut self, first: u64) -> Self {
-        if let Kind::Sequential(sequential) = &mut self.kind {
+        if let ChooserKind::Sequential(sequential) = &mut self.kind {
             *sequential = Sequential::starting_at(0, self.records - 1, first);
         }
         self
@@ -112,12 +114,12 @@ impl KeyChooser {
 
     fn draw(&mut self, rng: &mut Rng) -> u64 {
         match &mut self.kind {
-            Kind::Uniform(g) => g.next(rng),
-            Kind::Scrambled(g) => g.next(rng),
-            Kind::Zipfian(g) => g.next(rng),
-            Kind::Latest(g) => g.next(rng),
-            Kind::Hotspot(g) => g.next(rng),
-            Kind::Sequential(g) => g.next(rng),
+            ChooserKind::Uniform(g) => g.next(rng),
+            ChooserKind::Scrambled(g) => g.next(rng),
+            ChooserKind::Zipfian(g) => g.next(rng),
+            ChooserKind::Latest(g) => g.next(rng),
+            ChooserKind::Hotspot(g) => g.next(rng),
+            ChooserKind::Sequential(g) => g.next(rng),
         }
     }
 

@@ -18,25 +18,25 @@ use tokio::time::{Instant, Sleep, sleep};
 pub struct Limited {
     listener: TcpListener,
     places: Arc<Semaphore>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Limited {
-    /// So many connections at once; `patience` from one answer, or the beginning, to the next answer.
-    pub fn new(listener: TcpListener, connections: usize, patience: Duration) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(connections)), patience }
+    /// So many connections at once; `timeout` from one answer, or the beginning, to the next answer.
+    pub fn new(listener: TcpListener, connections: usize, timeout: Duration) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(connections)), timeout }
     }
 }
 
 impl Listener for Limited {
-    type Io = Connection;
+    type Io = AdminConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
         let place = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
         let (stream, peer) = Listener::accept(&mut self.listener).await;
-        let deadline = Box::pin(sleep(self.patience));
-        (Connection { stream, deadline, patience: self.patience, _place: place }, peer)
+        let deadline = Box::pin(sleep(self.timeout));
+        (AdminConnection { stream, deadline, timeout: self.timeout, _place: place }, peer)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -45,17 +45,17 @@ impl Listener for Limited {
 }
 
 /// A connection of the admin address.
-pub struct Connection {
+pub struct AdminConnection {
     stream: TcpStream,
     /// When it ends unless something of an answer is taken before. What the client sends does not put it off: a client could send the head
     /// of its request byte by byte for ever.
     deadline: Pin<Box<Sleep>>,
-    patience: Duration,
+    timeout: Duration,
     /// Given back when the connection ends.
     _place: OwnedSemaphorePermit,
 }
 
-impl Connection {
+impl AdminConnection {
     /// What `io` comes to, unless it waits beyond the deadline. Whoever polls is woken at the deadline too.
     fn in_time<T>(&mut self, io: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         match io {
@@ -66,16 +66,16 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::in_time`], for what a client takes: that puts the deadline off.
+    /// As [`AdminConnection::in_time`], for what a client takes: that puts the deadline off.
     fn taken(&mut self, io: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = io {
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+            self.deadline.as_mut().reset(Instant::now() + self.timeout);
         }
         self.in_time(io, cx)
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for AdminConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,7 +90,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for AdminConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = pin!(&mut self.stream).poll_write(cx, bytes);
         self.taken(written, cx)

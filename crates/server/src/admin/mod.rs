@@ -26,7 +26,7 @@ use crate::{
 /// Connections at once: some scrapers and probes, and no more memory and descriptors than that.
 const CONNECTIONS: usize = 64;
 /// A connection that has not taken a page for so long is closed. Longer than Prometheus waits between two scrapes, a minute unless told.
-const PATIENCE: Duration = Duration::from_secs(75);
+const TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -78,18 +78,18 @@ pub async fn serve(
     shown: Shown,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    serve_within(CONNECTIONS, PATIENCE, listener, shown, stop).await
+    serve_within(CONNECTIONS, TIMEOUT, listener, shown, stop).await
 }
 
 async fn serve_within(
     connections: usize,
-    patience: Duration,
+    timeout: Duration,
     listener: std::net::TcpListener,
     shown: Shown,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let listener = limited::Limited::new(listener, connections, patience);
+    let listener = limited::Limited::new(listener, connections, timeout);
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop).await
 }
 

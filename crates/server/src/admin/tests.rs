@@ -10,10 +10,10 @@ use crate::metrics::{MissReason, Path, Tier};
 
 /// Runs the pages on a port of the system's choice while `client` asks for them.
 fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
-    with_limits(CONNECTIONS, PATIENCE, shown, client);
+    with_limits(CONNECTIONS, TIMEOUT, shown, client);
 }
 
-fn with_limits(connections: usize, patience: Duration, shown: Shown, client: impl FnOnce(SocketAddr)) {
+fn with_limits(connections: usize, timeout: Duration, shown: Shown, client: impl FnOnce(SocketAddr)) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -22,7 +22,7 @@ fn with_limits(connections: usize, patience: Duration, shown: Shown, client: imp
         let stop = async {
             let _ = stopped.await;
         };
-        runtime.block_on(serve_within(connections, patience, listener, shown, stop)).unwrap();
+        runtime.block_on(serve_within(connections, timeout, listener, shown, stop)).unwrap();
     });
     client(address);
     stop.send(()).unwrap();

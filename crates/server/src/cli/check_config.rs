@@ -8,7 +8,7 @@ use afterglow_engine::Outlook;
 
 use super::{Failure, flag, inputs, print};
 use crate::{
-    config::{Config, Loaded, Place, TablePolicy, key::Group, keys::KEYS, load},
+    config::{Config, Loaded, SettingPlace, TablePolicy, key::Group, keys::KEYS, load},
     inspect,
     serve::{self, Checked},
 };
@@ -87,7 +87,7 @@ fn explain(loaded: &Loaded) -> String {
             false => key.toml(&values),
         };
         let _ = match loaded.place(key.name) {
-            Place::Default if values.is_empty() => writeln!(text, "{line}"),
+            SettingPlace::Default if values.is_empty() => writeln!(text, "{line}"),
             place => writeln!(text, "{line:<48} # {place}"),
         };
     }

@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, Command};
 use crate::{
     config::{
         Config,
-        key::{Key, Shape},
+        key::{SettingKey, Shape},
         keys::KEYS,
     },
     version,
@@ -154,7 +154,7 @@ fn config_file() -> Arg {
         .help("Read settings from this TOML file")
 }
 
-fn argument(key: &'static Key) -> Arg {
+fn argument(key: &'static SettingKey) -> Arg {
     let argument = Arg::new(key.name)
         .long(key.name)
         .value_name(key.value_name)
@@ -167,7 +167,7 @@ fn argument(key: &'static Key) -> Arg {
     }
 }
 
-fn help(key: &Key) -> String {
+fn help(key: &SettingKey) -> String {
     match (key.get)(&Config::default()).as_slice() {
         [] => key.help.to_string(),
         defaults => format!("{} [default: {}]", key.help, defaults.join(",")),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
 
 use super::{
     Config, Size, TablePolicy,
-    fault::{Fault, Place},
+    fault::{Fault, SettingPlace},
 };
 
 /// Less leaves no room for an index worth having.
@@ -14,12 +14,12 @@ const MIN_FLASH: Size = Size::mib(64);
 
 pub(super) fn check(
     config: &Config,
-    places: &BTreeMap<&'static str, Place>,
+    places: &BTreeMap<&'static str, SettingPlace>,
     faults: &mut Vec<Fault>,
     notes: &mut Vec<String>,
 ) {
     let mut wrong = |key: &str, message: String| {
-        let place = places.get(key).cloned().unwrap_or(Place::Default);
+        let place = places.get(key).cloned().unwrap_or(SettingPlace::Default);
         faults.push(Fault { place, message });
     };
     front_ends(config, &mut wrong);
@@ -178,7 +178,7 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
-fn flash_notes(config: &Config, places: &BTreeMap<&'static str, Place>, notes: &mut Vec<String>) {
+fn flash_notes(config: &Config, places: &BTreeMap<&'static str, SettingPlace>, notes: &mut Vec<String>) {
     if !config.flash.is_empty() && places.contains_key("flash-size") {
         notes.push("flash-size has no effect: flash says where to cache".into());
     }

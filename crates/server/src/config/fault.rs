@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, path::Path};
 
 /// Where a setting was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingPlace {
     /// Nowhere: it has its default.
     Default,
     /// In the file.
@@ -56,13 +56,13 @@ impl FilePlace {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Default => f.write_str("default"),
-            Place::File(at) => write!(f, "{}:{}:{}", at.file, at.line, at.column),
-            Place::Variable(name) => f.write_str(name),
-            Place::Flag(name) => write!(f, "--{name}"),
+            SettingPlace::Default => f.write_str("default"),
+            SettingPlace::File(at) => write!(f, "{}:{}:{}", at.file, at.line, at.column),
+            SettingPlace::Variable(name) => f.write_str(name),
+            SettingPlace::Flag(name) => write!(f, "--{name}"),
         }
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Where.
-    pub place: Place,
+    pub place: SettingPlace,
     /// What, and what to do about it.
     pub message: String,
 }
@@ -79,8 +79,8 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Default => f.write_str(&self.message),
-            Place::File(at) => {
+            SettingPlace::Default => f.write_str(&self.message),
+            SettingPlace::File(at) => {
                 let number = at.line.to_string();
                 let gutter = " ".repeat(number.len());
                 // Tabs are kept, so that the marks stand below what they mean whatever the width of a tab.
@@ -90,7 +90,9 @@ impl fmt::Display for Fault {
                 writeln!(f, " {number} | {}", at.text)?;
                 write!(f, " {gutter} | {indent}{}", "^".repeat(at.width))
             }
-            Place::Variable(_) | Place::Flag(_) => write!(f, "{}: {}", self.place, self.message),
+            SettingPlace::Variable(_) | SettingPlace::Flag(_) => {
+                write!(f, "{}: {}", self.place, self.message)
+            }
         }
     }
 }
@@ -123,7 +125,7 @@ mod tests {
         let at = content.find("\"ü").unwrap();
         let place = FilePlace::new(Path::new("a.toml"), content, at..at + 6);
         assert_eq!((place.line, place.column, place.width), (2, 7, 5));
-        let fault = Fault { place: Place::File(place), message: "no".into() };
+        let fault = Fault { place: SettingPlace::File(place), message: "no".into() };
         assert_eq!(fault.to_string(), "a.toml:2:7: no\n 2 | key\t= \"ü4G\"\n   |    \t  ^^^^^");
     }
 

@@ -5,22 +5,22 @@ use std::{ops::Range, path::Path};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    fault::{Fault, FilePlace, Place},
-    key::{Key, Shape},
+    fault::{Fault, FilePlace, SettingPlace},
+    key::{SettingKey, Shape},
     keys,
 };
 
 /// A value, where it stands, and where each member of a list stands.
 pub(super) struct FileValue {
-    pub key: &'static Key,
+    pub key: &'static SettingKey,
     pub values: Vec<String>,
-    pub places: Vec<Place>,
-    pub place: Place,
+    pub places: Vec<SettingPlace>,
+    pub place: SettingPlace,
 }
 
 /// Reads the whole file. What is wrong goes to `faults`; the rest is still returned, so that all errors are seen at once.
 pub(super) fn read(path: &Path, content: &str, faults: &mut Vec<Fault>) -> Vec<FileValue> {
-    let place = |range: Range<usize>| Place::File(FilePlace::new(path, content, range));
+    let place = |range: Range<usize>| SettingPlace::File(FilePlace::new(path, content, range));
     let (table, errors) = DeTable::parse_recoverable(content);
     if !errors.is_empty() {
         let fault = |e: &toml::de::Error| Fault {
@@ -64,7 +64,7 @@ fn unknown(name: &str, is_table: bool) -> String {
 
 /// The value as text, as a flag would have it; or the range that has the wrong type.
 fn texts(
-    key: &Key,
+    key: &SettingKey,
     value: &DeValue<'_>,
     range: &Range<usize>,
 ) -> Result<Vec<(Range<usize>, String)>, Range<usize>> {

@@ -53,7 +53,7 @@ pub struct Refused {
 }
 
 /// One setting.
-pub struct Key {
+pub struct SettingKey {
     /// As in the file and behind `--`: `flash-size`.
     pub name: &'static str,
     /// Where `--help` lists it.
@@ -74,7 +74,7 @@ pub struct Key {
     pub get: fn(&Config) -> Vec<String>,
 }
 
-impl Key {
+impl SettingKey {
     /// The environment variable: `AFTERGLOW_FLASH_SIZE`.
     pub fn variable(&self) -> String {
         format!("AFTERGLOW_{}", self.name.replace('-', "_").to_ascii_uppercase())

@@ -7,18 +7,18 @@ use std::{fmt::Display, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::
 use super::{
     Invalid, TableRule,
     address::parse_listen,
-    key::{Group, Key, Refused, Shape},
+    key::{Group, Refused, SettingKey, Shape},
 };
 
 /// The setting of that name.
-pub fn find(name: &str) -> Option<&'static Key> {
+pub fn find(name: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
 /// The name that was probably meant, when one is near.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-").to_ascii_lowercase();
-    let distance = |key: &Key| strsim::damerau_levenshtein(&name, key.name);
+    let distance = |key: &SettingKey| strsim::damerau_levenshtein(&name, key.name);
     let key = KEYS.iter().min_by_key(|key| distance(key))?;
     (distance(key) <= (key.name.len() / 3).max(1)).then_some(key.name)
 }
@@ -131,8 +131,8 @@ fn some(value: Option<impl Display>) -> Vec<String> {
 }
 
 /// Every setting, in the order `--help` lists them.
-pub static KEYS: &[Key] = &[
-    Key {
+pub static KEYS: &[SettingKey] = &[
+    SettingKey {
         name: "cql",
         group: Group::FrontEnds,
         shape: Shape::Text,
@@ -143,7 +143,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_listen(&mut c.cql, v),
         get: |c| some(c.cql),
     },
-    Key {
+    SettingKey {
         name: "backend",
         group: Group::FrontEnds,
         shape: Shape::List,
@@ -154,7 +154,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_list(&mut c.backend, v),
         get: |c| all(&c.backend),
     },
-    Key {
+    SettingKey {
         name: "backend-credentials",
         group: Group::FrontEnds,
         shape: Shape::Text,
@@ -171,7 +171,7 @@ pub static KEYS: &[Key] = &[
         },
         get: |c| some(c.backend_credentials.as_ref().map(|path| path.display())),
     },
-    Key {
+    SettingKey {
         name: "advertise",
         group: Group::FrontEnds,
         shape: Shape::Text,
@@ -186,7 +186,7 @@ pub static KEYS: &[Key] = &[
         },
         get: |c| some(c.advertise),
     },
-    Key {
+    SettingKey {
         name: "memcache",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -198,7 +198,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_listen(&mut c.memcache, v),
         get: |c| some(c.memcache),
     },
-    Key {
+    SettingKey {
         name: "memcache-unix",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -209,7 +209,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_optional_path(&mut c.memcache_unix, v),
         get: |c| paths(c.memcache_unix.as_ref()),
     },
-    Key {
+    SettingKey {
         name: "memcache-tls-cert",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -221,7 +221,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_optional_path(&mut c.memcache_tls_cert, v),
         get: |c| paths(c.memcache_tls_cert.as_ref()),
     },
-    Key {
+    SettingKey {
         name: "memcache-tls-key",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -232,7 +232,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_optional_path(&mut c.memcache_tls_key, v),
         get: |c| paths(c.memcache_tls_key.as_ref()),
     },
-    Key {
+    SettingKey {
         name: "memcache-auth-file",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -244,7 +244,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_optional_path(&mut c.memcache_auth_file, v),
         get: |c| paths(c.memcache_auth_file.as_ref()),
     },
-    Key {
+    SettingKey {
         name: "memcache-connections",
         group: Group::Memcache,
         shape: Shape::Number,
@@ -255,7 +255,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_connections(&mut c.memcache_connections, v),
         get: |c| one(c.memcache_connections),
     },
-    Key {
+    SettingKey {
         name: "memcache-idle-timeout",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -266,7 +266,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
         get: |c| one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string())),
     },
-    Key {
+    SettingKey {
         name: "memcache-item-size",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -278,7 +278,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.memcache_item_size, v),
         get: |c| one(c.memcache_item_size),
     },
-    Key {
+    SettingKey {
         name: "memcache-durability",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -290,7 +290,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.memcache_durability, v),
         get: |c| one(c.memcache_durability),
     },
-    Key {
+    SettingKey {
         name: "memcache-buffers",
         group: Group::Memcache,
         shape: Shape::Text,
@@ -302,7 +302,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_unless("auto", &mut c.memcache_buffers, &v[0]),
         get: |c| one(c.memcache_buffers.map_or_else(|| "auto".into(), |size| size.to_string())),
     },
-    Key {
+    SettingKey {
         name: "memcache-no-flush",
         group: Group::Memcache,
         shape: Shape::Switch,
@@ -313,7 +313,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_switch(&mut c.memcache_no_flush, v),
         get: |c| one(c.memcache_no_flush),
     },
-    Key {
+    SettingKey {
         name: "memcache-no-dump",
         group: Group::Memcache,
         shape: Shape::Switch,
@@ -324,7 +324,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_switch(&mut c.memcache_no_dump, v),
         get: |c| one(c.memcache_no_dump),
     },
-    Key {
+    SettingKey {
         name: "data-dir",
         group: Group::Cache,
         shape: Shape::Text,
@@ -335,7 +335,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_path(&mut c.data_dir, v),
         get: |c| one(c.data_dir.display()),
     },
-    Key {
+    SettingKey {
         name: "memory",
         group: Group::Cache,
         shape: Shape::Text,
@@ -346,7 +346,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.memory, v),
         get: |c| one(c.memory),
     },
-    Key {
+    SettingKey {
         name: "flash-size",
         group: Group::Cache,
         shape: Shape::Text,
@@ -357,7 +357,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.flash_size, v),
         get: |c| one(c.flash_size),
     },
-    Key {
+    SettingKey {
         name: "flash",
         group: Group::Cache,
         shape: Shape::List,
@@ -369,7 +369,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_list(&mut c.flash, v),
         get: |c| all(&c.flash),
     },
-    Key {
+    SettingKey {
         name: "write-budget",
         group: Group::Cache,
         shape: Shape::Text,
@@ -381,7 +381,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_unless("none", &mut c.write_budget, &v[0]),
         get: |c| one(c.write_budget.map_or_else(|| "none".into(), |size| size.to_string())),
     },
-    Key {
+    SettingKey {
         name: "discard-cache",
         group: Group::Cache,
         shape: Shape::Switch,
@@ -393,7 +393,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_switch(&mut c.discard_cache, v),
         get: |c| one(c.discard_cache),
     },
-    Key {
+    SettingKey {
         name: "io",
         group: Group::Cache,
         shape: Shape::Text,
@@ -404,7 +404,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.io, v),
         get: |c| one(c.io),
     },
-    Key {
+    SettingKey {
         name: "table-policy",
         group: Group::Policy,
         shape: Shape::List,
@@ -418,7 +418,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_list::<TableRule>(&mut c.table_policy.rules, v),
         get: |c| all(&c.table_policy.rules),
     },
-    Key {
+    SettingKey {
         name: "restart-grace",
         group: Group::Policy,
         shape: Shape::Text,
@@ -429,7 +429,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.restart_grace, v),
         get: |c| one(c.restart_grace),
     },
-    Key {
+    SettingKey {
         name: "unknown-outcome-hold",
         group: Group::Policy,
         shape: Shape::Text,
@@ -441,7 +441,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.unknown_outcome_hold, v),
         get: |c| one(c.unknown_outcome_hold),
     },
-    Key {
+    SettingKey {
         name: "reactors",
         group: Group::Process,
         shape: Shape::Number,
@@ -452,7 +452,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_reactors(&mut c.reactors, v),
         get: |c| one(c.reactors.map_or_else(|| "auto".into(), |n| n.to_string())),
     },
-    Key {
+    SettingKey {
         name: "admin",
         group: Group::Process,
         shape: Shape::Text,
@@ -463,7 +463,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_listen(&mut c.admin, v),
         get: |c| one(c.admin.map_or_else(|| "off".into(), |a| a.to_string())),
     },
-    Key {
+    SettingKey {
         name: "admin-allow-remote",
         group: Group::Process,
         shape: Shape::Switch,
@@ -474,7 +474,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put_switch(&mut c.admin_allow_remote, v),
         get: |c| one(c.admin_allow_remote),
     },
-    Key {
+    SettingKey {
         name: "drain-timeout",
         group: Group::Process,
         shape: Shape::Text,
@@ -485,7 +485,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.drain_timeout, v),
         get: |c| one(c.drain_timeout),
     },
-    Key {
+    SettingKey {
         name: "log-level",
         group: Group::Process,
         shape: Shape::Text,
@@ -496,7 +496,7 @@ pub static KEYS: &[Key] = &[
         set: |c, v| put(&mut c.log_level, v),
         get: |c| one(&c.log_level),
     },
-    Key {
+    SettingKey {
         name: "log-format",
         group: Group::Process,
         shape: Shape::Text,

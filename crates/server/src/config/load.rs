@@ -9,9 +9,9 @@ use std::{
 use super::{
     Config,
     check::check,
-    fault::{Fault, Faults, Place},
+    fault::{Fault, Faults, SettingPlace},
     file,
-    key::{Key, Shape},
+    key::{SettingKey, Shape},
     keys::{self, KEYS},
 };
 
@@ -36,13 +36,13 @@ pub struct Loaded {
     pub config: Config,
     /// What is allowed but perhaps not meant.
     pub notes: Vec<String>,
-    places: BTreeMap<&'static str, Place>,
+    places: BTreeMap<&'static str, SettingPlace>,
 }
 
 impl Loaded {
     /// Where a setting was written.
-    pub fn place(&self, name: &str) -> &Place {
-        self.places.get(name).unwrap_or(&Place::Default)
+    pub fn place(&self, name: &str) -> &SettingPlace {
+        self.places.get(name).unwrap_or(&SettingPlace::Default)
     }
 }
 
@@ -51,7 +51,7 @@ impl Loaded {
 /// # Errors
 /// All that is wrong at once, each with its place: a value that is wrong in the file is an error also where a flag overrides it.
 pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
-    let mut state = State { config: Config::default(), places: BTreeMap::new(), faults: Vec::new() };
+    let mut state = LoadState { config: Config::default(), places: BTreeMap::new(), faults: Vec::new() };
     let mut notes = Vec::new();
     if let Some((path, content)) = &inputs.file {
         for value in file::read(path, content, &mut state.faults) {
@@ -70,12 +70,12 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
             Shape::List => text.split(',').map(|member| member.trim().to_string()).collect(),
             _ => vec![text.clone()],
         };
-        state.set(key, &values, &[], Place::Variable(variable));
+        state.set(key, &values, &[], SettingPlace::Variable(variable));
     }
     notes.extend(inputs.environment.iter().filter_map(|(name, _)| unknown_variable(name)));
     for (name, values) in &inputs.flags {
         let key = keys::find(name).expect("flags are made from the table of keys");
-        state.set(key, values, &[], Place::Flag((*name).to_string()));
+        state.set(key, values, &[], SettingPlace::Flag((*name).to_string()));
     }
     if state.config.cql.is_none() && !state.config.has_memcache() && !state.places.contains_key("memcache") {
         state.config.memcache = Some(DEFAULT_MEMCACHE);
@@ -89,19 +89,19 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
     }
 }
 
-struct State {
+struct LoadState {
     config: Config,
-    places: BTreeMap<&'static str, Place>,
+    places: BTreeMap<&'static str, SettingPlace>,
     faults: Vec<Fault>,
 }
 
-impl State {
+impl LoadState {
     /// `members` are the places of a list's members, where they are known.
-    fn set(&mut self, key: &Key, values: &[String], members: &[Place], place: Place) {
+    fn set(&mut self, key: &SettingKey, values: &[String], members: &[SettingPlace], place: SettingPlace) {
         if let Err(refused) = (key.set)(&mut self.config, values) {
             let at = members.get(refused.index).unwrap_or(&place).clone();
             let message = match at {
-                Place::File(_) => format!("{}: {}", key.name, refused.why),
+                SettingPlace::File(_) => format!("{}: {}", key.name, refused.why),
                 _ => refused.why.to_string(),
             };
             self.faults.push(Fault { place: at, message });

@@ -23,7 +23,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 pub use address::{Advertise, HostPort, parse_listen};
 pub use duration::Span;
-pub use fault::{Fault, Faults, FilePlace, Place};
+pub use fault::{Fault, Faults, FilePlace, SettingPlace};
 pub use flash::FlashSpec;
 pub use load::{Inputs, Loaded, load};
 pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};

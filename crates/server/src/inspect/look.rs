@@ -21,7 +21,7 @@ use afterglow_engine::{
 };
 use uuid::Uuid;
 
-use super::report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};
+use super::report::{Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report};
 use super::utc::utc;
 
 /// Slots in a line of the index.
@@ -73,23 +73,23 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     })
 }
 
-fn read_state(path: &Path) -> (State, Option<state::State>) {
+fn read_state(path: &Path) -> (DirectoryState, Option<state::StateFile>) {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return (State::Missing, None),
-        Err(e) => return (State::Damaged { why: e.to_string() }, None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return (DirectoryState::Missing, None),
+        Err(e) => return (DirectoryState::Damaged { why: e.to_string() }, None),
     };
-    match state::State::decode(&bytes) {
-        Err(StateError::OtherFormat(format)) => (State::OtherFormat { format }, None),
-        Err(StateError::Foreign) => (State::Foreign, None),
-        Err(StateError::Damaged) => (State::Damaged { why: "it is not whole".into() }, None),
+    match state::StateFile::decode(&bytes) {
+        Err(StateError::OtherFormat(format)) => (DirectoryState::OtherFormat { format }, None),
+        Err(StateError::Foreign) => (DirectoryState::Foreign, None),
+        Err(StateError::Damaged) => (DirectoryState::Damaged { why: "it is not whole".into() }, None),
         Ok(raw) => {
             let namespace = |n: &state::NamespaceRecord| Namespace {
                 name: n.name.clone(),
                 mutable: n.options.mutability == Mutability::Mutable,
                 survives_crash: n.options.survives == Survives::Crash,
             };
-            let whole = State::Whole {
+            let whole = DirectoryState::Whole {
                 cache: Uuid::from_bytes(raw.uuid).to_string(),
                 clean: raw.clean,
                 openings: raw.generation,
@@ -170,7 +170,7 @@ struct Marks {
     sound_from: u64,
 }
 
-fn read_journal(path: &Path, state: &state::State) -> io::Result<(Journal, Marks)> {
+fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, Marks)> {
     let file = File::open(path)?;
     let capacity = file.metadata()?.len().saturating_sub(journal::HEADER) / journal::ENTRY;
     let mut header = [0; 40];
@@ -191,7 +191,7 @@ fn read_journal(path: &Path, state: &state::State) -> io::Result<(Journal, Marks
         let count = JOURNAL_STEP.min(capacity - slot);
         let bytes = &mut buffer[..(count * journal::ENTRY) as usize];
         file.read_exact_at(bytes, journal::HEADER + slot * journal::ENTRY)?;
-        let whole = |raw: &&[u8]| journal::Entry::decode(raw, seed).is_some();
+        let whole = |raw: &&[u8]| journal::JournalEntry::decode(raw, seed).is_some();
         entries += bytes.chunks_exact(journal::ENTRY as usize).filter(whole).count() as u64;
         slot += count;
     }
@@ -200,19 +200,19 @@ fn read_journal(path: &Path, state: &state::State) -> io::Result<(Journal, Marks
 
 /// As recovery will judge, as far as that can be seen without opening the cache.
 fn next_start(
-    state: &State,
-    raw: Option<&state::State>,
+    state: &DirectoryState,
+    raw: Option<&state::StateFile>,
     devices: &[(PathBuf, io::Result<Found>)],
     checkpoint: Option<&Header>,
     journal: Option<&(Journal, Marks)>,
 ) -> NextStart {
     let refused = |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
-    if matches!(state, State::OtherFormat { .. } | State::Foreign)
+    if matches!(state, DirectoryState::OtherFormat { .. } | DirectoryState::Foreign)
         || devices.iter().any(|(_, found)| refused(found))
     {
         return NextStart::Refused;
     }
-    let (State::Whole { this_boot, .. }, Some(raw)) = (state, raw) else {
+    let (DirectoryState::Whole { this_boot, .. }, Some(raw)) = (state, raw) else {
         return NextStart::New;
     };
     let others =
@@ -249,7 +249,7 @@ fn next_start(
 }
 
 /// The latest second that any of the files tells of.
-fn latest(state: &state::State, checkpoint: Option<&Header>, journal: Option<&(Journal, Marks)>) -> u64 {
+fn latest(state: &state::StateFile, checkpoint: Option<&Header>, journal: Option<&(Journal, Marks)>) -> u64 {
     let of_this_journal = checkpoint.filter(|header| header.journal_epoch == state.journal_epoch);
     let times = [journal.map_or(0, |(_, marks)| marks.time), of_this_journal.map_or(0, |header| header.time)];
     times.into_iter().fold(state.time, u64::max)
@@ -257,7 +257,7 @@ fn latest(state: &state::State, checkpoint: Option<&Header>, journal: Option<&(J
 
 /// Whether the journal tells every removal since the checkpoint, as far as its header says; without a checkpoint only the cache's first
 /// journal does.
-fn reaches_back(state: &state::State, checkpoint: Option<&Header>, marks: &Marks) -> bool {
+fn reaches_back(state: &state::StateFile, checkpoint: Option<&Header>, marks: &Marks) -> bool {
     let (epoch, needed) =
         checkpoint.map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
     epoch == state.journal_epoch && needed >= marks.sound_from

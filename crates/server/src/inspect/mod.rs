@@ -6,4 +6,4 @@ mod utc;
 
 pub use look::{holder, inspect};
 pub(crate) use report::size;
-pub use report::{Checkpoint, Device, DeviceState, Journal, Namespace, NextStart, Report, State};
+pub use report::{Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report};

@@ -12,7 +12,7 @@ pub struct Report {
     /// The process that has it open; what follows may then be a moment old or in motion.
     pub open_in_process: Option<u32>,
     /// The state file.
-    pub state: State,
+    pub state: DirectoryState,
     /// The devices, in the order they were named.
     pub devices: Vec<Device>,
     /// The newest whole checkpoint.
@@ -28,7 +28,7 @@ pub struct Report {
 /// The state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
-pub enum State {
+pub enum DirectoryState {
     /// There is none.
     Missing,
     /// It cannot be read, or is not what it should be.
@@ -202,7 +202,7 @@ impl fmt::Display for Report {
             writeln!(f, "in use          by process {pid}: what follows may be in motion")?;
         }
         writeln!(f, "state           {}", self.state)?;
-        if let State::Whole { namespaces, .. } = &self.state {
+        if let DirectoryState::Whole { namespaces, .. } = &self.state {
             for n in namespaces {
                 let kind = if n.mutable { "mutable" } else { "immutable" };
                 let survives =
@@ -244,14 +244,16 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for DirectoryState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            State::Missing => f.write_str("no cache here yet"),
-            State::Damaged { why } => write!(f, "damaged: {why}"),
-            State::Foreign => f.write_str("not Afterglow's, or damaged at its start"),
-            State::OtherFormat { format } => write!(f, "of format {format}, written by another version"),
-            State::Whole { cache, clean, openings, this_boot, time, time_utc, .. } => {
+            DirectoryState::Missing => f.write_str("no cache here yet"),
+            DirectoryState::Damaged { why } => write!(f, "damaged: {why}"),
+            DirectoryState::Foreign => f.write_str("not Afterglow's, or damaged at its start"),
+            DirectoryState::OtherFormat { format } => {
+                write!(f, "of format {format}, written by another version")
+            }
+            DirectoryState::Whole { cache, clean, openings, this_boot, time, time_utc, .. } => {
                 let end = if *clean { "closed properly" } else { "not closed" };
                 let boot = if *this_boot {
                     "since this machine was started"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Counter, Exposition, Family, FillOutcome, Histogram, Kind, Label, MissReason, PassReason, Path,
-    QuarantineReason, RequestKind, Tier, WriteScope,
+    QuarantineReason, RequestKind, Tier, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 
@@ -20,9 +20,9 @@ pub struct FrontEndMetrics {
     /// Reads that the cache had no part in.
     pub passes: Family<PassReason>,
     /// Writes by how much they may touch.
-    pub writes: Family<WriteScope>,
+    pub writes: Family<WriteScopeLabel>,
     /// Things dropped from the cache because of a write or a schema change.
-    pub invalidations: Family<WriteScope>,
+    pub invalidations: Family<WriteScopeLabel>,
     /// Reads of the database that were to fill the cache.
     pub fills: Family<FillOutcome>,
     /// Partitions put into quarantine.

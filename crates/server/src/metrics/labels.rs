@@ -128,7 +128,7 @@ label! {
 
 label! {
     /// How much a write may touch.
-    WriteScope = "scope" of "cql" {
+    WriteScopeLabel = "scope" of "cql" {
         /// Rows named by their full primary key.
         Row => "row",
         /// Whole partitions.

@@ -25,7 +25,7 @@ pub use frontend::FrontEndMetrics;
 pub use histogram::Histogram;
 pub use labels::{
     ConnectFailure, FillOutcome, Label, LeaseState, MissReason, PassReason, Path, QuarantineReason,
-    RequestKind, Tier, WriteScope,
+    RequestKind, Tier, WriteScopeLabel,
 };
 pub use memcache::MemcacheMetrics;
 

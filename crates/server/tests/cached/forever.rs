@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::node::{Setup, database, direct, wait_until};
 
 /// How long clients wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a run left. Reads of flash that are cut off keep their file, and its lock, as long as the process lives; a run that is killed takes
 /// its process with it.
@@ -49,7 +49,7 @@ impl Cold {
 
     fn try_read(&mut self, text: &str) -> bool {
         if self.client.is_none() {
-            let options = ConnectOptions { timeout: PATIENCE, ..ConnectOptions::default() };
+            let options = ConnectOptions { timeout: TIMEOUT, ..ConnectOptions::default() };
             self.client = Connection::open(&self.address.to_string(), &options).ok();
         }
         let read =
@@ -102,7 +102,7 @@ fn no_read_is_stale_across_faults_and_crashes() {
     setup.listen = node.address;
     let options = HistoryOptions {
         hosts: vec![node.address.to_string()],
-        connect: ConnectOptions { timeout: PATIENCE, ..ConnectOptions::default() },
+        connect: ConnectOptions { timeout: TIMEOUT, ..ConnectOptions::default() },
         keys: 12,
         readers: 4,
         writers: 2,

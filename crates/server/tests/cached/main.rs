@@ -3,9 +3,9 @@
 //! overtake the other.
 
 mod accounts;
+mod cache_permission;
 mod forever;
 mod holders;
-mod licence;
 mod node;
 mod orders;
 mod reads;

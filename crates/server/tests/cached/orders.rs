@@ -8,7 +8,7 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Encoder, Envelope, Header, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
 use afterglow_loadgen::cql::CqlError;
-use afterglow_testkit::fake_backend::{Faults, Kind};
+use afterglow_testkit::fake_backend::{Faults, StatementKind};
 
 use crate::node::{House, wait_until};
 
@@ -16,7 +16,7 @@ use crate::node::{House, wait_until};
 fn many_misses_at_once_make_one_read_of_the_database() {
     let house = House::new("ks.*=exclusive");
     house.node.client(Version::V4).put("hot", "1");
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     let (reads, ()) = house.reads(|| {
         thread::scope(|scope| {
             for _ in 0..16 {
@@ -37,7 +37,7 @@ fn a_fill_that_a_write_overtakes_is_not_installed() {
     let house = House::new("ks.*=exclusive");
     let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
     writer.put("a", "old");
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let read = scope.spawn(|| reader.value("a"));
         held.wait_for(1);
@@ -55,7 +55,7 @@ fn a_read_after_a_write_does_not_join_a_fill_from_before_it() {
     let house = House::new("ks.*=exclusive");
     let (mut writer, mut early) = (house.node.client(Version::V4), house.node.client(Version::V5));
     writer.put("a", "old");
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let first = scope.spawn(|| early.value("a"));
         held.wait_for(1);
@@ -75,11 +75,11 @@ fn a_read_that_joins_a_fill_planned_for_an_older_shape_of_the_table_gets_its_own
     let house = House::new("ks.*=exclusive");
     let (mut late, mut early) = (house.node.client(Version::V4), house.node.client(Version::V5));
     late.put("a", "1");
-    let schema = house.database.hold(Kind::Schema);
+    let schema = house.database.hold(StatementKind::Schema);
     house.past().query("ALTER TABLE ks.t ADD before_v text", Consistency::One).unwrap();
     // The cache has heard of it and the new schema is being read: plans are still made for the old one.
     schema.wait_for(1);
-    let reads = house.database.hold(Kind::Read);
+    let reads = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let first = scope.spawn(|| early.value("a"));
         reads.wait_for(1);
@@ -101,7 +101,7 @@ fn while_a_write_is_on_its_way_nothing_is_filled_and_nobody_waits() {
     let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
     writer.put("a", "old");
     assert_eq!(reader.value("a").as_deref(), Some("old"));
-    let held = house.database.hold(Kind::Write);
+    let held = house.database.hold(StatementKind::Write);
     thread::scope(|scope| {
         let write = scope.spawn(|| writer.put("a", "new"));
         held.wait_for(1);
@@ -122,7 +122,7 @@ fn while_text_that_is_not_understood_is_on_its_way_nothing_is_served_from_before
     let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
     writer.put("a", "old");
     assert_eq!(reader.value("a").as_deref(), Some("old"));
-    let held = house.database.hold(Kind::Write);
+    let held = house.database.hold(StatementKind::Write);
     thread::scope(|scope| {
         // In nobody's grammar but this database's.
         let text = "BEGIN LOGGED BATCH UPDATE ks.t SET v = 'new' WHERE k = 'a'; APPLY BATCH";
@@ -233,7 +233,7 @@ fn a_fill_that_is_late_is_given_up_and_joined_by_nobody() {
     let (mut writer, mut first, mut second) =
         (house.node.client(Version::V4), house.node.client(Version::V5), house.node.client(Version::V5));
     writer.put("a", "old");
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let early = scope.spawn(|| first.value("a"));
         wait_until("the first fill is given up", || late() == 1);
@@ -260,7 +260,7 @@ fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
     client.put("a", "1");
     // Every second connection-ending fault would hit the client's own read too, so the database goes away for fills only: its
     // connection is lost while the fill is on its way, and the client's request is sent on a new one.
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let read = scope.spawn(|| client.value("a"));
         held.wait_for(1);
@@ -325,7 +325,7 @@ fn a_request_is_executed_in_the_keyspace_that_it_was_planned_in() {
     let mut client = Pipelined::open(&house);
     client.ask(1, "USE ks");
     assert_eq!(client.receive().header.stream, 1);
-    let held = house.database.hold(Kind::Read);
+    let held = house.database.hold(StatementKind::Read);
     client.ask(2, "SELECT v FROM t WHERE k = 'a'");
     held.wait_for(1);
     // The fill is lost when the client has gone on, and its own request is passed instead.

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use afterglow::config::HostPort;
-use afterglow::frontend::cql::{Asked, CqlFrontEnd, CqlFrontEndConfig, Later, PassThrough, Request, Router};
+use afterglow::frontend::cql::{
+    CqlFrontEnd, CqlFrontEndConfig, Later, Operation, PassThrough, Request, Router,
+};
 use afterglow::metrics::{Metrics, Path};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::error::ErrorCode;
@@ -630,7 +632,7 @@ struct Faulty;
 
 impl Router for Faulty {
     fn route(&self, request: Request) -> Option<Later> {
-        let Asked::Query(_) = request.asked else { return PassThrough.route(request) };
+        let Operation::Query(_) = request.asked else { return PassThrough.route(request) };
         if request.body.windows(4).any(|bytes| bytes == b"oops") {
             panic!("a bug, on purpose");
         }

@@ -18,7 +18,7 @@ use afterglow_engine::{Cache, Config, Durability};
 use tempfile::TempDir;
 
 /// Only so that a fault ends a test instead of hanging it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A front end on one reactor, so that whoever hangs it hangs everybody.
 struct Opened {
@@ -32,7 +32,7 @@ struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert!(self.front_end.drain(PATIENCE), "a connection did not end");
+            assert!(self.front_end.drain(TIMEOUT), "a connection did not end");
             self.reactors.shutdown();
             self.cache.close();
         }
@@ -81,14 +81,14 @@ impl Opened {
     /// A connection to the TCP port.
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.front_end.address().unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
     /// A client of the Unix socket, which never speaks TLS.
     fn other(&self) -> Other {
         let stream = std::os::unix::net::UnixStream::connect(self.dir.path().join("socket")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Other(BufReader::new(stream))
     }
 }

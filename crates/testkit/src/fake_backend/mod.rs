@@ -23,7 +23,7 @@ pub use server::{FakeBackend, Frozen, Held};
 
 /// Statements whose answers can be kept back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StatementKind {
     /// SELECT from a table of users.
     Read,
     /// INSERT, UPDATE, DELETE and text batches of them, on tables of users.

@@ -18,7 +18,7 @@ use afterglow_cql::frame::Version;
 
 use self::session::Session;
 use super::{
-    Faults, Kind,
+    Faults, StatementKind,
     accounts::Accounts,
     exec::{self, Description},
     parse::Statement,
@@ -29,11 +29,11 @@ use super::{
 
 /// The running server. Dropping it closes all connections and joins its threads.
 pub struct FakeBackend {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ServerShared {
     identity: Identity,
     faults: Mutex<Faults>,
     store: Arc<Mutex<Store>>,
@@ -57,8 +57,8 @@ struct Shared {
 /// Answers kept back.
 #[derive(Default)]
 struct Holding {
-    kinds: Vec<Kind>,
-    waiting: Vec<Kind>,
+    kinds: Vec<StatementKind>,
+    waiting: Vec<StatementKind>,
     /// Nothing at all is answered.
     frozen: bool,
 }
@@ -74,7 +74,7 @@ impl Drop for Frozen<'_> {
 }
 
 /// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
-pub struct Held<'a>(&'a FakeBackend, Kind);
+pub struct Held<'a>(&'a FakeBackend, StatementKind);
 
 impl Held<'_> {
     /// Waits until so many answers are kept back at once.
@@ -143,7 +143,7 @@ impl FakeBackend {
             store.nodes.push(identity.clone());
             identity
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             identity,
             faults: Mutex::new(faults),
             store,
@@ -239,7 +239,7 @@ impl FakeBackend {
 
     /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
     /// answers one after the other, so what comes after such a statement waits too.
-    pub fn hold(&self, kind: Kind) -> Held<'_> {
+    pub fn hold(&self, kind: StatementKind) -> Held<'_> {
         lock(&self.shared.holding).kinds.push(kind);
         Held(self, kind)
     }
@@ -257,7 +257,7 @@ impl Drop for FakeBackend {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<ServerShared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// What an event did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum OperationKind {
     /// Set the key to `value` (`null`: deleted it).
     Write,
     /// Found `value` (`null`: no such key).
@@ -21,7 +21,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Read or write.
-    pub op: Kind,
+    pub op: OperationKind,
     /// The key, by number.
     pub key: u64,
     /// The value by its number, unique per key among writes; `None` is absence.
@@ -135,14 +135,14 @@ fn by_key(events: &[Event]) -> Result<Keys<'_>, HistoryError> {
     for event in events {
         let times = match (event.op, event.end) {
             (_, Some(end)) => end >= event.start,
-            (Kind::Write, None) => true,
-            (Kind::Read, None) => false,
+            (OperationKind::Write, None) => true,
+            (OperationKind::Read, None) => false,
         };
         if !times {
             return Err(HistoryError::Times { key: event.key, start: event.start });
         }
         let (writes, reads) = keys.entry(event.key).or_default();
-        if event.op == Kind::Write { writes.push(event) } else { reads.push(event) }
+        if event.op == OperationKind::Write { writes.push(event) } else { reads.push(event) }
     }
     Ok(keys)
 }
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     fn write(value: impl Into<Option<u64>>, start: u64, end: impl Into<Option<u64>>) -> Event {
-        Event { op: Kind::Write, key: 1, value: value.into(), start, end: end.into(), order: None }
+        Event { op: OperationKind::Write, key: 1, value: value.into(), start, end: end.into(), order: None }
     }
 
     fn stamped(value: u64, start: u64, end: impl Into<Option<u64>>, order: u64) -> Event {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn read(value: impl Into<Option<u64>>, start: u64, end: u64) -> Event {
-        Event { op: Kind::Read, key: 1, value: value.into(), start, end: Some(end), order: None }
+        Event { op: OperationKind::Read, key: 1, value: value.into(), start, end: Some(end), order: None }
     }
 
     fn faults(events: &[Event]) -> Vec<Fault> {

@@ -18,7 +18,7 @@ use afterglow_cql::{
     message::{Consistency, QueryParams, ValuesBuilder},
 };
 
-use super::checker::{Event, Kind};
+use super::checker::{Event, OperationKind};
 use afterglow_loadgen::{
     cql::{ConnectOptions, Connection, CqlError, Prepared, ServerError},
     rng::{Rng, mix},
@@ -83,7 +83,7 @@ impl HistoryOptions {
 const SWEEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// What all clients share.
-struct Shared {
+struct HistoryShared {
     options: HistoryOptions,
     origin: Instant,
     stopping: AtomicBool,
@@ -98,7 +98,7 @@ struct Shared {
 
 /// Clients at work.
 pub struct History {
-    shared: Arc<Shared>,
+    shared: Arc<HistoryShared>,
     /// What an earlier part left, see [`residue`](super::residue).
     carried: Vec<Event>,
     clients: Vec<JoinHandle<Vec<Event>>>,
@@ -117,7 +117,7 @@ impl History {
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
         let (readers, writers) = (options.readers, options.writers);
         let chooser = KeyChooser::new(Distribution::PlainZipfian, options.keys);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(HistoryShared {
             options,
             origin,
             stopping: AtomicBool::new(false),
@@ -131,7 +131,7 @@ impl History {
         let clients = (0..readers + writers)
             .map(|number| {
                 let (shared, chooser) = (shared.clone(), chooser.clone());
-                thread::spawn(move || Client::new(&shared, number, chooser).work(number < readers))
+                thread::spawn(move || HistoryClient::new(&shared, number, chooser).work(number < readers))
             })
             .collect();
         Self { shared, carried, clients }
@@ -171,7 +171,7 @@ impl History {
             events.extend(client.join().expect("a history client panicked"));
         }
         let chooser = KeyChooser::new(Distribution::Sequential, self.shared.options.keys);
-        let mut client = Client::new(&self.shared, usize::MAX, chooser);
+        let mut client = HistoryClient::new(&self.shared, usize::MAX, chooser);
         let give_up = Instant::now() + SWEEP_LIMIT;
         for key in 0..self.shared.options.keys {
             while let Err(error) = client.ready().and_then(|()| client.read(key)) {
@@ -195,8 +195,8 @@ struct Link {
     delete: Prepared,
 }
 
-struct Client<'a> {
-    shared: &'a Shared,
+struct HistoryClient<'a> {
+    shared: &'a HistoryShared,
     host: String,
     chooser: KeyChooser,
     rng: Rng,
@@ -204,8 +204,8 @@ struct Client<'a> {
     events: Vec<Event>,
 }
 
-impl<'a> Client<'a> {
-    fn new(shared: &'a Shared, number: usize, chooser: KeyChooser) -> Self {
+impl<'a> HistoryClient<'a> {
+    fn new(shared: &'a HistoryShared, number: usize, chooser: KeyChooser) -> Self {
         let hosts = &shared.options.hosts;
         let host = hosts[number % hosts.len()].clone();
         let rng = Rng::new(shared.options.seed ^ mix(number as u64));
@@ -274,7 +274,7 @@ impl<'a> Client<'a> {
             }
             _ => Some(GARBAGE),
         };
-        self.events.push(Event { op: Kind::Read, key, value, start, end, order: None });
+        self.events.push(Event { op: OperationKind::Read, key, value, start, end, order: None });
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl<'a> Client<'a> {
         let outcome = link.connection.execute(statement, &params);
         // Whatever the error says, taking the outcome for unknown accuses nobody wrongly.
         let end = outcome.is_ok().then(|| self.now());
-        self.events.push(Event { op: Kind::Write, key, value, start, end, order: Some(order) });
+        self.events.push(Event { op: OperationKind::Write, key, value, start, end, order: Some(order) });
         outcome.map(drop)
     }
 

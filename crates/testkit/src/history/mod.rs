@@ -5,7 +5,7 @@ mod client;
 
 use std::io::{self, BufRead, Write};
 
-pub use checker::{Event, Fault, HistoryError, Kind, Verdict, Violation, check, residue};
+pub use checker::{Event, Fault, HistoryError, OperationKind, Verdict, Violation, check, residue};
 pub use client::{History, HistoryOptions};
 
 /// Writes events as JSON, one a line.
@@ -40,7 +40,7 @@ mod tests {
         let text = "{\"op\":\"write\",\"key\":1,\"value\":5,\"start\":10,\"end\":null,\"order\":7}\n\n\
                     {\"op\":\"read\",\"key\":1,\"value\":null,\"start\":20,\"end\":30}\n";
         let events = read_events(text.as_bytes()).unwrap();
-        assert_eq!((events[0].op, events[0].order, events[1].value), (Kind::Write, Some(7), None));
+        assert_eq!((events[0].op, events[0].order, events[1].value), (OperationKind::Write, Some(7), None));
         let mut out = Vec::new();
         write_events(&events, &mut out).unwrap();
         assert_eq!(read_events(out.as_slice()).unwrap(), events);

@@ -19,7 +19,7 @@ use super::{
     clock::Lived,
     rows::{self, Rows},
 };
-use crate::history::{Event, Kind};
+use crate::history::{Event, OperationKind};
 use afterglow_loadgen::{
     cql::{ConnectOptions, Connection, CqlError, Prepared, ServerError},
     rng::{Rng, mix},
@@ -53,7 +53,7 @@ pub(super) struct LoadOptions {
 }
 
 /// What all clients share.
-pub(super) struct Shared {
+pub(super) struct LoadShared {
     options: LoadOptions,
     lived: Lived,
     origin: Instant,
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Clients at work. Stopped when dropped.
 pub(super) struct Load {
-    shared: Arc<Shared>,
+    shared: Arc<LoadShared>,
     clients: Vec<JoinHandle<()>>,
 }
 
@@ -93,7 +93,7 @@ impl Load {
             "p text, c int, v blob, PRIMARY KEY (p, c)",
         )?;
         let micros = micros();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LoadShared {
             lived: lived.clone(),
             origin: Instant::now(),
             stopping: AtomicBool::new(false),
@@ -113,13 +113,13 @@ impl Load {
         let (readers, writers) = (shared.options.readers, shared.options.writers);
         let clients = (0..readers + writers).map(|number| {
             let (shared, chooser) = (shared.clone(), chooser.clone());
-            thread::spawn(move || Client::new(&shared, number as u64).work(number < readers, chooser))
+            thread::spawn(move || LoadClient::new(&shared, number as u64).work(number < readers, chooser))
         });
         let clients = clients.collect();
         Ok(Load { shared, clients })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<LoadShared> {
         &self.shared
     }
 
@@ -140,7 +140,7 @@ impl Load {
     pub(super) fn for_all(
         &self,
         keys: &[u64],
-        each: impl Fn(&mut Client<'_>, u64) -> Result<(), CqlError> + Sync,
+        each: impl Fn(&mut LoadClient<'_>, u64) -> Result<(), CqlError> + Sync,
     ) {
         const SIDE_BY_SIDE: usize = 4;
         let next = AtomicUsize::new(0);
@@ -148,7 +148,7 @@ impl Load {
             for number in 0..SIDE_BY_SIDE.min(keys.len()) {
                 let (each, next) = (&each, &next);
                 scope.spawn(move || {
-                    let mut client = Client::new(&self.shared, 1_000 + number as u64);
+                    let mut client = LoadClient::new(&self.shared, 1_000 + number as u64);
                     while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut tries = 0;
                         while client.attempt(|client| each(client, *key)).is_err() && tries < 200 {
@@ -171,7 +171,7 @@ impl Drop for Load {
     }
 }
 
-impl Shared {
+impl LoadShared {
     /// From now on the server must answer, or need not.
     pub(super) fn expect(&self, up: bool) {
         let era = self.era.load(Ordering::SeqCst);
@@ -251,21 +251,21 @@ enum Write {
     Wipe,
 }
 
-pub(super) struct Client<'a> {
-    shared: &'a Shared,
+pub(super) struct LoadClient<'a> {
+    shared: &'a LoadShared,
     rng: Rng,
     link: Option<Link>,
     events: Vec<Event>,
 }
 
-impl<'a> Client<'a> {
-    fn new(shared: &'a Shared, number: u64) -> Self {
+impl<'a> LoadClient<'a> {
+    fn new(shared: &'a LoadShared, number: u64) -> Self {
         let rng = Rng::new(shared.options.seed ^ mix(number));
         Self { shared, rng, link: None, events: Vec::new() }
     }
 
     fn work(mut self, reads: bool, mut chooser: KeyChooser) {
-        let Shared { open, busy, stopping, options, answered, .. } = self.shared;
+        let LoadShared { open, busy, stopping, options, answered, .. } = self.shared;
         while !stopping.load(Ordering::Relaxed) {
             busy.fetch_add(1, Ordering::SeqCst);
             if !open.load(Ordering::SeqCst) {
@@ -297,7 +297,7 @@ impl<'a> Client<'a> {
     /// Does one operation, connecting first if need be; hands its events over, and complains if the server had to answer and did not.
     fn attempt(
         &mut self,
-        deed: impl FnOnce(&mut Client<'a>) -> Result<(), CqlError>,
+        deed: impl FnOnce(&mut LoadClient<'a>) -> Result<(), CqlError>,
     ) -> Result<(), CqlError> {
         let (era, lost) = (self.shared.era.load(Ordering::SeqCst), self.shared.lived.lost());
         let outcome = self.connect(era).and_then(|()| deed(self));
@@ -358,7 +358,7 @@ impl<'a> Client<'a> {
             }),
             _ => Some(GARBAGE),
         };
-        self.events.push(Event { op: Kind::Read, key, value, start, end, order: None });
+        self.events.push(Event { op: OperationKind::Read, key, value, start, end, order: None });
         Ok(value)
     }
 
@@ -386,7 +386,7 @@ impl<'a> Client<'a> {
     }
 
     fn write(&mut self, key: u64, write: Write) -> Result<(), CqlError> {
-        let Shared { options, begun, next_number, .. } = self.shared;
+        let LoadShared { options, begun, next_number, .. } = self.shared;
         let number = rows::number_of(
             next_number.fetch_add(1, Ordering::Relaxed),
             matches!(write, Write::InsertFor(_)),
@@ -437,14 +437,21 @@ impl<'a> Client<'a> {
         }
         let value = matches!(write, Write::Insert | Write::InsertFor(_)).then_some(number);
         let order = 2 * timestamp;
-        let event = |key| Event { op: Kind::Write, key, value, start, end, order: Some(order) };
+        let event = |key| Event { op: OperationKind::Write, key, value, start, end, order: Some(order) };
         self.events.extend(touched.map(event));
         if ttl > 0 {
             // Its end is like a deletion just after it, at a time known within a second or two.
             let second = 1_000_000_000;
             let (start, end) = (start + (ttl - 1) * second, end.map(|end| end + ttl * second + EXPIRY_SLACK));
             let value = None;
-            self.events.push(Event { op: Kind::Write, key, value, start, end, order: Some(order + 1) });
+            self.events.push(Event {
+                op: OperationKind::Write,
+                key,
+                value,
+                start,
+                end,
+                order: Some(order + 1),
+            });
         }
         outcome.map(drop)
     }
@@ -509,7 +516,7 @@ mod tests {
     fn a_write_without_an_acknowledgement_puts_its_partition_in_doubt() {
         let (server, load, _ticker) = stage();
         let shared = load.shared();
-        let mut client = Client::new(shared, 99);
+        let mut client = LoadClient::new(shared, 99);
         client.attempt(|client| client.insert(1)).unwrap();
         server.hang_up();
         client.attempt(|client| client.insert(9)).unwrap_err();

@@ -29,7 +29,7 @@ mod warmth;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
 pub use report::{KillReport, Round};
-pub use schedule::{Kind, Place};
+pub use schedule::{EndKind, Place};
 pub use warmth::Kept;
 
 use self::clock::Lived;
@@ -143,7 +143,7 @@ pub fn run(options: &KillOptions, mut progress: impl FnMut(&str)) -> Result<Kill
     for (place, mut kinds) in schedule::plan(options.rounds, &places, options.seed) {
         if options.backend.is_some() {
             // Only the in-memory database lets writes time out on demand.
-            kinds.iter_mut().filter(|kind| **kind == Kind::Doubt).for_each(|kind| *kind = Kind::Kill);
+            kinds.iter_mut().filter(|kind| **kind == EndKind::Doubt).for_each(|kind| *kind = EndKind::Kill);
         }
         let mut stage = round::Stage::begin(place, options, &lived, &mut rng)?;
         for kind in kinds {

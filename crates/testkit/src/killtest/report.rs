@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Kept, Kind, Place, warmth::allowed};
+use super::{EndKind, Kept, Place, warmth::allowed};
 use crate::history::Violation;
 
 /// What came out of a round.
@@ -16,7 +16,7 @@ pub struct Round {
     /// Where.
     pub place: Place,
     /// What.
-    pub kind: Kind,
+    pub kind: EndKind,
     /// Details for people.
     pub note: Vec<String>,
     /// Operations of the load answered.
@@ -56,7 +56,7 @@ pub struct Round {
 }
 
 impl Round {
-    pub(super) fn new(number: u32, place: Place, kind: Kind) -> Round {
+    pub(super) fn new(number: u32, place: Place, kind: EndKind) -> Round {
         Round {
             number,
             place,
@@ -247,7 +247,7 @@ impl KillReport {
             "kind        rounds      reads     writes  DRAM hits flash hits  stale  wrong  on flash: served of           %  \
              hottest         new missing, oldest, MiB   ready ms: median, p99\n",
         );
-        for kind in Kind::ALL {
+        for kind in EndKind::ALL {
             let sum = self.sum(|round| round.kind == kind);
             if sum.rounds > 0 {
                 row(kind.label(), &sum, &mut out);

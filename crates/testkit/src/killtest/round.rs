@@ -10,7 +10,7 @@ use std::{
 use afterglow_engine::format::superblock;
 
 use super::{
-    KillError, KillOptions, KillReport, Kind, Lie, Place, Round,
+    EndKind, KillError, KillOptions, KillReport, Lie, Place, Round,
     clock::Lived,
     counters,
     disk::Faults,
@@ -74,7 +74,7 @@ impl<'a> Stage<'a> {
     }
 
     /// One round.
-    pub(super) fn round(&mut self, kind: Kind, number: u32) -> Result<Round, KillError> {
+    pub(super) fn round(&mut self, kind: EndKind, number: u32) -> Result<Round, KillError> {
         let mut round = Round::new(number, self.place, kind);
         round.complaints.append(&mut self.said);
         let mut life = self.life.take().expect("the last round started it");
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         let mut counters = Seen::default();
         let mut once = Vec::new();
         self.live(kind, &mut life, &mut counters, &mut round)?;
-        if kind == Kind::Counters {
+        if kind == EndKind::Counters {
             once = self.leave_alone(number, &mut life, &mut counters, &mut round)?;
         }
         let stalled = self.lived.lost();
@@ -95,7 +95,7 @@ impl<'a> Stage<'a> {
         self.site.load.hold();
         self.judge(&mut round)?;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
-            let clean = kind == Kind::Clean;
+            let clean = kind == EndKind::Clean;
             let searched = sample.search(
                 &self.site.flash,
                 self.site.rows,
@@ -177,7 +177,7 @@ impl<'a> Stage<'a> {
     /// Lets the server live, and does in the middle of it what the kind says.
     fn live(
         &mut self,
-        kind: Kind,
+        kind: EndKind,
         life: &mut Life,
         counters: &mut Seen,
         round: &mut Round,
@@ -202,14 +202,14 @@ impl<'a> Stage<'a> {
 
     fn disturb(
         &mut self,
-        kind: Kind,
+        kind: EndKind,
         life: &mut Life,
         counters: &mut Seen,
         round: &mut Round,
     ) -> Result<(), KillError> {
         let some_time = self.moment(Duration::from_millis(300), Duration::from_millis(2500));
         match (kind, &self.site.medium) {
-            (Kind::Pause, _) => {
+            (EndKind::Pause, _) => {
                 for _ in 0..1 + self.rng.below(4) {
                     let time = self.moment(Duration::from_millis(50), Duration::from_millis(1500));
                     self.lived.freeze(true);
@@ -221,7 +221,7 @@ impl<'a> Stage<'a> {
                     self.pass(Duration::from_millis(100), life, counters)?;
                 }
             }
-            (Kind::Doubt, _) => {
+            (EndKind::Doubt, _) => {
                 if let Some(fake) = &self.site.fake {
                     let write_timeouts = 0.1;
                     fake.set_faults(fake_backend::Faults { write_timeouts, ..self.options.faults.clone() });
@@ -229,11 +229,11 @@ impl<'a> Stage<'a> {
                     fake.set_faults(self.options.faults.clone());
                 }
             }
-            (Kind::FullDisk, Medium::Disk(disk)) => {
+            (EndKind::FullDisk, Medium::Disk(disk)) => {
                 disk.fill()?;
                 round.note.push("disk full".to_owned());
             }
-            (Kind::Device, Medium::Device(device)) => {
+            (EndKind::Device, Medium::Device(device)) => {
                 let whole = self.site.flash_size;
                 let from = [0, self.rng.below(whole), whole / 2][self.rng.below(3) as usize] / 4096 * 4096;
                 // A device that has forgotten whose it is must be refused at the next start, and that ends a campaign.
@@ -243,7 +243,7 @@ impl<'a> Stage<'a> {
                 self.pass(some_time, life, counters)?;
                 device.heal()?;
             }
-            (Kind::IoErrors, Medium::Shim(shim)) => {
+            (EndKind::IoErrors, Medium::Shim(shim)) => {
                 let share = |rng: &mut Rng| -> f64 { [0.0, 0.05, 0.3, 1.0][rng.below(4) as usize] };
                 let (reads, writes, syncs) =
                     (share(&mut self.rng), share(&mut self.rng).max(0.3), share(&mut self.rng));
@@ -262,8 +262,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends the life as the kind says.
-    fn end_life(&mut self, kind: Kind, mut life: Life, round: &mut Round) -> Result<(), KillError> {
-        if kind == Kind::Checkpoint {
+    fn end_life(&mut self, kind: EndKind, mut life: Life, round: &mut Round) -> Result<(), KillError> {
+        if kind == EndKind::Checkpoint {
             round.note.push(self.wait_for_checkpoint(&mut life)?);
         }
         if let Some(status) = life.has_ended() {
@@ -271,8 +271,8 @@ impl<'a> Stage<'a> {
         }
         self.site.load.shared().expect(false);
         match kind {
-            Kind::Clean => return life.stop(STOP_LIMIT),
-            Kind::Stop => {
+            EndKind::Clean => return life.stop(STOP_LIMIT),
+            EndKind::Stop => {
                 let after = self.moment(Duration::ZERO, Duration::from_millis(400));
                 life.terminate();
                 std::thread::sleep(after);
@@ -336,7 +336,7 @@ impl<'a> Stage<'a> {
     }
 
     /// What happens between two lives.
-    fn between(&mut self, kind: Kind, copy: Option<PathBuf>, round: &mut Round) -> Result<(), KillError> {
+    fn between(&mut self, kind: EndKind, copy: Option<PathBuf>, round: &mut Round) -> Result<(), KillError> {
         if self.options.lie == Some(Lie::Emptied) {
             for name in ["state", "journal", "flash"] {
                 fs::remove_file(self.site.server.data_dir.join(name))?;
@@ -345,13 +345,13 @@ impl<'a> Stage<'a> {
         if let Some(copy) = copy {
             fs::copy(copy, self.site.server.data_dir.join("journal"))?;
         }
-        if kind == Kind::Memory {
+        if kind == EndKind::Memory {
             let choices = [32, 36, 40, 48, 64, 96];
             let memory = choices[self.rng.below(choices.len() as u64) as usize];
             self.site.server.memory = format!("{memory}MiB");
             round.note.push(format!("now {memory} MiB"));
         }
-        if kind == Kind::Recovery {
+        if kind == EndKind::Recovery {
             let mut moments = Vec::new();
             for _ in 0..1 + self.rng.below(4) {
                 let life = self.site.server.spawn()?;
@@ -366,12 +366,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts the server and sees that it answers reads.
-    fn start_again(&mut self, kind: Kind, round: &mut Round) -> Result<(), KillError> {
+    fn start_again(&mut self, kind: EndKind, round: &mut Round) -> Result<(), KillError> {
         let lost = self.lived.lost();
         let (life, ready) = self.site.start()?;
         self.life = Some(life);
         let ready = ready.saturating_sub(self.lived.lost() - lost);
-        if kind != Kind::Recovery {
+        if kind != EndKind::Recovery {
             // Who was killed a moment ago may hold the files for another moment: what is measured is the last start alone.
             round.ready_ms = Some(ready.as_millis() as u64);
         }
@@ -397,8 +397,8 @@ impl<'a> Stage<'a> {
     }
 
     /// What a kind leaves behind is taken away.
-    fn after(&mut self, kind: Kind) -> Result<(), KillError> {
-        if let (Kind::FullDisk, Medium::Disk(disk)) = (kind, &self.site.medium) {
+    fn after(&mut self, kind: EndKind) -> Result<(), KillError> {
+        if let (EndKind::FullDisk, Medium::Disk(disk)) = (kind, &self.site.medium) {
             disk.free()?;
         }
         Ok(())
@@ -409,7 +409,7 @@ impl<'a> Stage<'a> {
         self.site.load.hold();
         let keys: Vec<u64> = (0..self.site.rows.keys).collect();
         self.site.load.for_all(&keys, |client, key| client.read(key).map(drop));
-        let mut last = report.rounds.pop().unwrap_or_else(|| Round::new(0, self.place, Kind::Kill));
+        let mut last = report.rounds.pop().unwrap_or_else(|| Round::new(0, self.place, EndKind::Kill));
         self.judge(&mut last)?;
         last.complaints.append(&mut self.site.load.shared().take_complaints());
         report.rounds.push(last);

@@ -7,7 +7,7 @@ use afterglow_loadgen::rng::Rng;
 /// What happens in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum EndKind {
     /// kill -9 under load.
     Kill,
     /// kill -9 under load, then again and again at random moments of the start.
@@ -34,44 +34,44 @@ pub enum Kind {
     IoErrors,
 }
 
-impl Kind {
+impl EndKind {
     /// All of them.
-    pub const ALL: [Kind; 12] = [
-        Kind::Kill,
-        Kind::Recovery,
-        Kind::Stop,
-        Kind::Clean,
-        Kind::Checkpoint,
-        Kind::Memory,
-        Kind::Pause,
-        Kind::Doubt,
-        Kind::Counters,
-        Kind::FullDisk,
-        Kind::Device,
-        Kind::IoErrors,
+    pub const ALL: [EndKind; 12] = [
+        EndKind::Kill,
+        EndKind::Recovery,
+        EndKind::Stop,
+        EndKind::Clean,
+        EndKind::Checkpoint,
+        EndKind::Memory,
+        EndKind::Pause,
+        EndKind::Doubt,
+        EndKind::Counters,
+        EndKind::FullDisk,
+        EndKind::Device,
+        EndKind::IoErrors,
     ];
 
     /// Its name.
     pub fn label(self) -> &'static str {
         match self {
-            Kind::Kill => "kill",
-            Kind::Recovery => "recovery",
-            Kind::Stop => "stop",
-            Kind::Clean => "clean",
-            Kind::Checkpoint => "checkpoint",
-            Kind::Memory => "memory",
-            Kind::Pause => "pause",
-            Kind::Doubt => "doubt",
-            Kind::Counters => "counters",
-            Kind::FullDisk => "full-disk",
-            Kind::Device => "device",
-            Kind::IoErrors => "io-errors",
+            EndKind::Kill => "kill",
+            EndKind::Recovery => "recovery",
+            EndKind::Stop => "stop",
+            EndKind::Clean => "clean",
+            EndKind::Checkpoint => "checkpoint",
+            EndKind::Memory => "memory",
+            EndKind::Pause => "pause",
+            EndKind::Doubt => "doubt",
+            EndKind::Counters => "counters",
+            EndKind::FullDisk => "full-disk",
+            EndKind::Device => "device",
+            EndKind::IoErrors => "io-errors",
         }
     }
 
     /// Whether flash keeps what was written to it, so that warmth can be asked for.
     pub fn keeps_flash(self) -> bool {
-        !matches!(self, Kind::Device | Kind::IoErrors)
+        !matches!(self, EndKind::Device | EndKind::IoErrors)
     }
 }
 
@@ -112,8 +112,8 @@ impl Place {
     }
 
     /// What can happen there.
-    fn kinds(self) -> &'static [Kind] {
-        use Kind::*;
+    fn kinds(self) -> &'static [EndKind] {
+        use EndKind::*;
         match self {
             Place::Roomy => &[Kill, Recovery, Stop, Memory, Pause, Doubt, Counters, Clean],
             Place::Tight => &[Checkpoint, Kill, Recovery, Stop],
@@ -134,7 +134,7 @@ impl Place {
 }
 
 /// Divides `rounds` over `places`, and draws the kinds of each place's rounds.
-pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<Kind>)> {
+pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<EndKind>)> {
     let shares: u32 = places.iter().map(|place| place.share()).sum();
     let mut rng = Rng::new(seed ^ 0x5EED);
     let (mut left, mut shares_left) = (rounds, shares);
@@ -145,7 +145,7 @@ pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<Kind>)>
         let kinds = place.kinds();
         let first = kinds.iter().copied().take(part as usize);
         let more = (kinds.len()..part as usize).map(|_| kinds[rng.below(kinds.len() as u64) as usize]);
-        let mut drawn: Vec<Kind> = first.chain(more).collect();
+        let mut drawn: Vec<EndKind> = first.chain(more).collect();
         for last in (1..drawn.len()).rev() {
             drawn.swap(last, rng.below(last as u64 + 1) as usize);
         }
@@ -162,10 +162,11 @@ mod tests {
 
     #[test]
     fn a_short_plan_has_every_kind_and_a_long_one_is_drawn_from_its_seed() {
-        let kinds = |plan: Vec<(Place, Vec<Kind>)>| plan.into_iter().flat_map(|(_, k)| k).collect::<Vec<_>>();
+        let kinds =
+            |plan: Vec<(Place, Vec<EndKind>)>| plan.into_iter().flat_map(|(_, k)| k).collect::<Vec<_>>();
         let short = kinds(plan(16, &Place::ALL, 1));
         assert_eq!(short.len(), 16);
-        assert!(Kind::ALL.iter().all(|kind| short.contains(kind)), "{short:?}");
+        assert!(EndKind::ALL.iter().all(|kind| short.contains(kind)), "{short:?}");
         let long = kinds(plan(300, &Place::ALL, 1));
         assert_eq!(long.len(), 300);
         assert_eq!(long, kinds(plan(300, &Place::ALL, 1)));

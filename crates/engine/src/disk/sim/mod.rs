@@ -142,11 +142,11 @@ pub(crate) struct Spare(Option<Device>);
 /// Handle to a simulated machine. Clones are the same machine.
 #[derive(Clone)]
 pub struct SimMachine {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Machine>>,
 }
 
 /// Everything the machine is.
-pub(crate) struct State {
+pub(crate) struct Machine {
     pub(crate) random: SimRandom,
     pub(crate) faults: SimFaults,
     /// Contents of media areas and metadata files by name.
@@ -199,7 +199,7 @@ pub(crate) fn eio() -> io::Error {
     Errno::IO.into()
 }
 
-impl State {
+impl Machine {
     /// Crashes so far.
     pub(crate) fn life(&self) -> u64 {
         self.life
@@ -247,7 +247,7 @@ impl SimMachine {
             alignment: SIM_ALIGNMENT,
             path: PathBuf::from(format!("sim-{n}")),
         };
-        let state = State {
+        let state = Machine {
             boot: random.next_u64().into(),
             random,
             faults,
@@ -270,7 +270,7 @@ impl SimMachine {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Machine> {
         self.state.lock()
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::device::SECTOR;
-use super::{Moment, SimIo, SimMachine, State, crashed, eio};
+use super::{Machine, Moment, SimIo, SimMachine, crashed, eio};
 use crate::disk::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
 };
@@ -80,7 +80,7 @@ impl Disk for SimDisk {
         let turns = 1 + state.random.below(MAX_TURNS);
         let slow = state.random.chance(state.faults.slow);
         if slow {
-            reached!(SlowIo);
+            coverage_mark!(SlowIo);
         }
         let held = state.hold(&io.kind);
         let due = state.turn + held.unwrap_or(if slow { turns * SLOWNESS } else { turns });
@@ -130,7 +130,7 @@ impl Drop for SimDisk {
     }
 }
 
-impl State {
+impl Machine {
     /// The turns that an I/O is to be held up for, if it is its turn.
     fn hold(&mut self, kind: &IoKind) -> Option<u64> {
         let kind = match kind {
@@ -146,7 +146,7 @@ impl State {
             *after = after.saturating_sub(1);
         }
         let (_, _, turns) = self.holds.swap_remove(chosen?);
-        reached!(HeldUp);
+        coverage_mark!(HeldUp);
         Some(turns)
     }
 
@@ -214,7 +214,7 @@ impl State {
             }
             IoKind::Sync => {
                 if self.devices[usize::from(device.0)].away || self.random.chance(self.faults.sync_error) {
-                    reached!(SyncError);
+                    coverage_mark!(SyncError);
                     return Err(eio());
                 }
                 self.devices[usize::from(device.0)].sync(pending.covers);
@@ -226,22 +226,22 @@ impl State {
     fn read(&mut self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
         let faults = self.faults;
         if self.devices[usize::from(device.0)].away {
-            reached!(DeviceAway);
+            coverage_mark!(DeviceAway);
             return Err(eio());
         }
         if self.random.chance(faults.read_error) {
-            reached!(ReadError);
+            coverage_mark!(ReadError);
             return Err(eio());
         }
         if self.random.chance(faults.short_read) {
-            reached!(ShortRead);
+            coverage_mark!(ShortRead);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "simulated short read"));
         }
         let mut buf = AlignedBuf::zeroed(len as usize);
         self.devices[usize::from(device.0)].read(offset, &mut buf);
         self.mix_in_flight(device, offset, &mut buf);
         if self.random.chance(faults.flip_on_read) {
-            reached!(FlipOnRead);
+            coverage_mark!(FlipOnRead);
             flip(&mut buf, &mut self.random);
         }
         Ok(buf)
@@ -270,31 +270,31 @@ impl State {
         let faults = self.faults;
         let (target, random) = (&mut self.devices[usize::from(device.0)], &mut self.random);
         if target.away {
-            reached!(DeviceAway);
+            coverage_mark!(DeviceAway);
             return Err(eio());
         }
         if random.chance(faults.no_space) {
-            reached!(NoSpace);
+            coverage_mark!(NoSpace);
             return Err(Errno::NOSPC.into());
         }
         if random.chance(faults.write_error) {
-            reached!(WriteError);
+            coverage_mark!(WriteError);
             target.write_torn(offset, data, random);
             return Err(eio());
         }
         if random.chance(faults.lost_write) {
-            reached!(LostWrite);
+            coverage_mark!(LostWrite);
             return Ok(());
         }
         if random.chance(faults.misdirected_write) {
-            reached!(MisdirectedWrite);
+            coverage_mark!(MisdirectedWrite);
             let places = (target.len() - data.len() as u64) / SECTOR as u64 + 1;
             let elsewhere = random.below(places) * SECTOR as u64;
             target.write(elsewhere, data);
             return Ok(());
         }
         if random.chance(faults.flip_on_write) {
-            reached!(FlipOnWrite);
+            coverage_mark!(FlipOnWrite);
             let mut damaged = AlignedBuf::copy_of(data);
             flip(&mut damaged, random);
             target.write(offset, &damaged.into());

@@ -7,7 +7,7 @@
 pub mod cached;
 mod client;
 mod cluster;
-mod here;
+mod reactor_state;
 mod router;
 mod statements;
 mod streams;
@@ -29,19 +29,19 @@ use crate::frontend::cql::cluster::backend::Dial;
 use crate::frontend::cql::cluster::login::Users;
 use crate::frontend::cql::cluster::nodes::{Addresses, TopologyStore};
 
-pub use crate::frontend::cql::client::request::{Asked, Request};
+pub use crate::frontend::cql::client::request::{Operation, Request};
 pub use crate::frontend::cql::client::state::{Client, Responder};
 pub use crate::frontend::cql::cluster::backend::{
-    Backend, CallError, ConnectError, Kept, error_code, parsed, result_kind,
+    Backend, CallError, ConnectError, KeptBackend, error_code, parsed, result_kind,
 };
 pub use crate::frontend::cql::cluster::control::Cluster;
 pub use crate::frontend::cql::cluster::login::{Login, User};
 pub use crate::frontend::cql::cluster::nodes::NodeId;
-pub use crate::frontend::cql::cluster::permits::{May, Permits};
+pub use crate::frontend::cql::cluster::permissions::{May, PermissionCache};
 pub use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
 pub use crate::frontend::cql::cluster::schema::{Schema, SchemaStore};
-pub use crate::frontend::cql::statements::prepared::{Prepared, PreparedStore, Told};
-pub use here::Here;
+pub use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared, PreparedStore};
+pub use reactor_state::CqlReactorState;
 pub use router::{ControlState, Later, PassThrough, Router, pass_path};
 
 use super::sessions::Sessions;
@@ -74,7 +74,7 @@ pub struct CqlFrontEndConfig {
 }
 
 /// What all reactors of a front end share.
-pub struct FrontEnd {
+pub struct CqlShared {
     /// Tells front ends of one process apart.
     id: u64,
     /// What it was started with.
@@ -104,7 +104,7 @@ pub struct FrontEnd {
     sessions: Arc<Sessions>,
 }
 
-impl FrontEnd {
+impl CqlShared {
     /// What is known of the database.
     pub fn cluster(&self) -> Cluster {
         *self.cluster.read()
@@ -174,13 +174,14 @@ impl FrontEnd {
         let event: Arc<[u8]> = event.into();
         for reactor in 0..self.reactors.count() {
             let (front_end, event) = (self.clone(), event.clone());
-            self.reactors.spawn_on(reactor, move || async move { Here::of(&front_end).announce(&event) });
+            self.reactors
+                .spawn_on(reactor, move || async move { CqlReactorState::of(&front_end).announce(&event) });
         }
     }
 }
 
 /// Has the prepared statements counted.
-fn count_statements(front_end: &FrontEnd) {
+fn count_statements(front_end: &CqlShared) {
     let prepared = front_end.prepared.clone();
     front_end.config.metrics.add_source(move |out| {
         let labels = [("frontend", "cql")];
@@ -209,7 +210,7 @@ fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> O
 
 /// A running CQL front end.
 pub struct CqlFrontEnd {
-    front_end: Arc<FrontEnd>,
+    front_end: Arc<CqlShared>,
     listener: Listener,
 }
 
@@ -228,7 +229,7 @@ impl CqlFrontEnd {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let addresses = Arc::<Addresses>::default();
         let contacts = config.backends.iter().map(|contact| addresses.id(contact)).collect();
-        let front_end = Arc::new(FrontEnd {
+        let front_end = Arc::new(CqlShared {
             topology: TopologyStore::new(contacts),
             addresses,
             users: Users::default(),
@@ -273,7 +274,7 @@ impl CqlFrontEnd {
     }
 
     /// What its reactors share.
-    pub fn front_end(&self) -> &Arc<FrontEnd> {
+    pub fn front_end(&self) -> &Arc<CqlShared> {
         &self.front_end
     }
 
@@ -282,22 +283,26 @@ impl CqlFrontEnd {
     pub fn drain(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         self.listener.stop();
-        self.on_every_reactor(|here| here.clients().iter().for_each(|client| client.out.stop_reading()));
+        self.on_every_reactor(|reactor_state| {
+            reactor_state.clients().iter().for_each(|client| client.out.stop_reading())
+        });
         let whole = self.front_end.sessions.wait_for_none(deadline);
-        self.on_every_reactor(|here| {
-            here.clients().iter().for_each(|client| client.out.abort());
-            here.pool.close();
-            Here::forget(&here.front_end);
+        self.on_every_reactor(|reactor_state| {
+            reactor_state.clients().iter().for_each(|client| client.out.abort());
+            reactor_state.pool.close();
+            CqlReactorState::forget(&reactor_state.front_end);
         });
         whole
     }
 
-    fn on_every_reactor(&self, act: impl Fn(&Here) + Clone + Send + 'static) {
+    fn on_every_reactor(&self, act: impl Fn(&CqlReactorState) + Clone + Send + 'static) {
         for reactor in 0..self.front_end.reactors.count() {
             let (front_end, act) = (self.front_end.clone(), act.clone());
             // `None` when the reactors have ended: then there is nothing to act on either.
-            let _ =
-                self.front_end.reactors.block_on(reactor, move || async move { act(&Here::of(&front_end)) });
+            let _ = self
+                .front_end
+                .reactors
+                .block_on(reactor, move || async move { act(&CqlReactorState::of(&front_end)) });
         }
     }
 }

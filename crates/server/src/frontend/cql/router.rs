@@ -6,7 +6,7 @@ use std::pin::Pin;
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::SchemaChange;
 
-use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::metrics::Path;
 
@@ -78,11 +78,11 @@ impl Router for PassThrough {
 }
 
 /// What a request counts as when the cache has no part in it.
-pub fn pass_path(asked: &Asked) -> Path {
+pub fn pass_path(asked: &Operation) -> Path {
     let writes = |plan: &Plan| matches!(plan, Plan::Write(_));
     match asked {
-        Asked::Query(plan) | Asked::Execute(_, plan) if writes(plan) => Path::Write,
-        Asked::Batch(_) => Path::Write,
+        Operation::Query(plan) | Operation::Execute(_, plan) if writes(plan) => Path::Write,
+        Operation::Batch(_) => Path::Write,
         _ => Path::Pass,
     }
 }

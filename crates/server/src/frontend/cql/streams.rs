@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use afterglow_cql::frame::{Flags, Opcode};
 use bytes::Bytes;
 
-use crate::frontend::cql::cluster::backend::Waiter;
+use crate::frontend::cql::cluster::backend::AnswerWaiter;
 
 /// Requests that may be under way on one connection: it has so many streams.
 pub const MAX_STREAMS: usize = 32 * 1024;
@@ -21,14 +21,14 @@ pub struct Queued {
     /// Its body.
     pub body: Bytes,
     /// Who waits for the answer.
-    pub waiter: Waiter,
+    pub waiter: AnswerWaiter,
 }
 
 /// Who waits on which stream, and who for one.
 #[derive(Default)]
 pub struct Waiters {
     /// By stream.
-    pub slots: Vec<Option<Waiter>>,
+    pub slots: Vec<Option<AnswerWaiter>>,
     free: Vec<i16>,
     /// In the order in which they came.
     pub queued: VecDeque<Queued>,
@@ -53,7 +53,7 @@ impl Waiters {
     }
 
     /// Who waits on a stream, which is free then.
-    pub fn take(&mut self, stream: i16) -> Option<Waiter> {
+    pub fn take(&mut self, stream: i16) -> Option<AnswerWaiter> {
         let waiter = self.slots.get_mut(usize::try_from(stream).ok()?)?.take()?;
         self.free.push(stream);
         Some(waiter)

@@ -19,7 +19,7 @@ const KEEP: usize = 64 * 1024;
 
 /// Answers on their way to a client.
 pub struct Answers {
-    state: RefCell<State>,
+    state: RefCell<QueueState>,
     /// Raised when an answer became known, or there is room again.
     signal: Rc<Signal>,
     share: Share,
@@ -28,7 +28,7 @@ pub struct Answers {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     /// Can be sent: everything before the first answer that is waited for.
     ready: Vec<u8>,
     /// From the first answer that is waited for on.
@@ -108,7 +108,7 @@ impl Answers {
         Slot { answers: self.clone(), number, given: false }
     }
 
-    fn account(&self, state: &State) {
+    fn account(&self, state: &QueueState) {
         self.share.set(state.bytes + self.input.get());
         self.share.set_awaited(state.waiting);
     }
@@ -243,7 +243,7 @@ impl Answers {
     }
 }
 
-impl State {
+impl QueueState {
     /// Keeps a buffer for another answer, if it is one of few and small.
     fn keep(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && self.spare.len() < SPARE {

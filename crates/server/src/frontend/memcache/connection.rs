@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use afterglow_engine::Room;
+use afterglow_engine::Backpressure;
 use afterglow_memcache::{Decoded, Decoder};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_util::future::{Either, select};
 
-use super::FrontEnd;
+use super::MemcacheShared;
 use super::answers::Answers;
 use super::budget::FREE;
-use super::here::{Here, Info};
 use super::metering;
-use super::perform::{Performed, Session};
+use super::perform::{MemcacheSession, Performed};
+use super::reactor_state::{Info, MemcacheReactorState};
 use super::tls::Transport;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
@@ -44,11 +44,11 @@ pub struct Ends {
 }
 
 /// Counts a connection of the front end as long as it lives.
-struct Entered(Arc<FrontEnd>);
+struct Entered(Arc<MemcacheShared>);
 
 impl Entered {
     /// `None` when there are too many.
-    fn new(front_end: &Arc<FrontEnd>) -> Option<Self> {
+    fn new(front_end: &Arc<MemcacheShared>) -> Option<Self> {
         let before = front_end.connections.fetch_add(1, Ordering::AcqRel);
         let entered = Entered(front_end.clone());
         (before < front_end.config.max_connections).then_some(entered)
@@ -62,10 +62,10 @@ impl Drop for Entered {
 }
 
 /// Serves one connection to its end; `guard` is held as long as it is served.
-pub async fn serve<S: Stream>(front_end: Arc<FrontEnd>, mut stream: S, ends: Ends, guard: impl Sized) {
-    let here = Here::of(&front_end);
+pub async fn serve<S: Stream>(front_end: Arc<MemcacheShared>, mut stream: S, ends: Ends, guard: impl Sized) {
+    let reactor_state = MemcacheReactorState::of(&front_end);
     let Some(_entered) = Entered::new(&front_end) else {
-        here.metrics.connections_refused.inc();
+        reactor_state.metrics.connections_refused.inc();
         // Whether it hears why or not, it is over.
         let _ = stream.write_all(TOO_MANY).await;
         return;
@@ -77,10 +77,10 @@ pub async fn serve<S: Stream>(front_end: Arc<FrontEnd>, mut stream: S, ends: End
         Ok(transport) => transport,
         Err(error) => return tracing::warn!(%error, "a TLS connection could not be begun"),
     };
-    let answers = Answers::new(here.budget.share());
+    let answers = Answers::new(reactor_state.budget.share());
     let handle = stream.clone();
     let info = Rc::new(Info {
-        id: here.next_id(),
+        id: reactor_state.next_id(),
         peer: ends.peer,
         listener: ends.listener,
         last_request: front_end.store.now().into(),
@@ -93,11 +93,11 @@ pub async fn serve<S: Stream>(front_end: Arc<FrontEnd>, mut stream: S, ends: End
             let _ = rustix::net::shutdown(&handle, how);
         }),
     });
-    here.metrics.connections_opened.inc();
-    here.add(&info);
-    let mut connection = Connection {
+    reactor_state.metrics.connections_opened.inc();
+    reactor_state.add(&info);
+    let mut connection = MemcacheConnection {
         decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some()),
-        session: Session::new(here.clone(), answers.clone()),
+        session: MemcacheSession::new(reactor_state.clone(), answers.clone()),
         stream,
         transport,
         info: info.clone(),
@@ -109,16 +109,16 @@ pub async fn serve<S: Stream>(front_end: Arc<FrontEnd>, mut stream: S, ends: End
     };
     // How it ended is of no interest to anybody but a client that is gone.
     let _ = connection.run().await;
-    here.remove(info.id);
-    here.metrics.connections_closed.inc();
+    reactor_state.remove(info.id);
+    reactor_state.metrics.connections_closed.inc();
 }
 
-struct Connection<S> {
+struct MemcacheConnection<S> {
     stream: S,
     transport: Transport,
     info: Rc<Info>,
     decoder: Decoder,
-    session: Session,
+    session: MemcacheSession,
     answers: Rc<Answers>,
     /// What has come and is not done with yet begins at `start`.
     input: Vec<u8>,
@@ -136,20 +136,20 @@ enum Step {
     /// Wait until an answer is known or there is room.
     Wait,
     /// Wait until the cache has room for what the request changes.
-    Full(Room),
+    Full(Backpressure),
     /// Let others have their turn, then go on.
     Yield,
     /// Give the answers that are under way, and end.
     End,
 }
 
-impl<S: Stream> Connection<S> {
+impl<S: Stream> MemcacheConnection<S> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
             let step = self.execute();
             if matches!(step, Step::Yield) {
                 // Nothing is sent yet, so that all that came together is answered with one write.
-                self.session.here.counts.conn_yields.inc();
+                self.session.reactor_state.counts.conn_yields.inc();
                 crate::reactor::yield_now().await;
                 self.info.check()?;
                 continue;
@@ -161,12 +161,14 @@ impl<S: Stream> Connection<S> {
                 Step::Read(least) => self.read(least).await?,
                 // What was sent may have made the room that was missing.
                 // A client that takes its answers is not idle.
-                Step::Wait if sent > 0 => self.info.last_request.set(self.session.here.front_end.store.now()),
+                Step::Wait if sent > 0 => {
+                    self.info.last_request.set(self.session.reactor_state.front_end.store.now())
+                }
                 Step::Wait => {
                     self.answers.changed().await;
                     self.info.check()?;
                 }
-                Step::Full(room) => room.await,
+                Step::Full(backpressure) => backpressure.await,
                 Step::End => return self.end().await,
             }
         }
@@ -188,22 +190,22 @@ impl<S: Stream> Connection<S> {
                 Decoded::Request(len, request) => {
                     let kind = metering::kind(&request);
                     match self.session.perform(request) {
-                        Performed::Full(room) => {
+                        Performed::Full(backpressure) => {
                             self.decoder.undo();
-                            break Step::Full(room);
+                            break Step::Full(backpressure);
                         }
                         Performed::Blocked => {
                             self.decoder.undo();
                             break Step::Wait;
                         }
                         Performed::Close => {
-                            self.session.here.metrics.requests.inc(kind);
+                            self.session.reactor_state.metrics.requests.inc(kind);
                             break Step::End;
                         }
                         performed => {
                             self.start += len;
                             done += 1;
-                            self.session.here.metrics.requests.inc(kind);
+                            self.session.reactor_state.metrics.requests.inc(kind);
                             if matches!(performed, Performed::Authenticated) {
                                 self.decoder.set_authenticated();
                             }
@@ -213,11 +215,11 @@ impl<S: Stream> Connection<S> {
             }
         };
         if done > 0 {
-            self.info.last_request.set(self.session.here.front_end.store.now());
+            self.info.last_request.set(self.session.reactor_state.front_end.store.now());
         }
-        let Session { here, at_once, .. } = &mut self.session;
+        let MemcacheSession { reactor_state, at_once, .. } = &mut self.session;
         if !at_once.is_empty() {
-            at_once.record(began.elapsed(), &here.metrics);
+            at_once.record(began.elapsed(), &reactor_state.metrics);
         }
         step
     }
@@ -232,14 +234,14 @@ impl<S: Stream> Connection<S> {
             }
             let plain = buffer.len();
             self.transport.seal(&mut buffer)?;
-            self.info.writing_since.set(Some(self.session.here.front_end.store.now()));
+            self.info.writing_since.set(Some(self.session.reactor_state.front_end.store.now()));
             let len = buffer.len();
             let BufResult(result, buffer) = self.stream.write_all(buffer).await;
             self.info.writing_since.set(None);
             result?;
             self.answers.put_back(buffer);
             self.answers.sent(plain);
-            self.session.here.metrics.bytes_sent.add(len as u64);
+            self.session.reactor_state.metrics.bytes_sent.add(len as u64);
             total += len;
         }
         if self.answers.is_broken() {
@@ -267,7 +269,7 @@ impl<S: Stream> Connection<S> {
                 self.info.check()?;
                 self.send().await?;
             }
-            let now = self.session.here.front_end.store.now();
+            let now = self.session.reactor_state.front_end.store.now();
             self.info.holding_since.set(Some(self.info.holding_since.get().unwrap_or(now)));
         } else {
             self.info.holding_since.set(None);
@@ -301,7 +303,7 @@ impl<S: Stream> Connection<S> {
                 };
             };
             let read = result?;
-            self.session.here.metrics.bytes_received.add(read as u64);
+            self.session.reactor_state.metrics.bytes_received.add(read as u64);
             self.session.received = Instant::now();
             let open = match self.transport.is_tls() {
                 true => {

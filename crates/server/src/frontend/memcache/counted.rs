@@ -4,7 +4,7 @@
 
 use afterglow_engine::{DropReason, MissReason, Stats, Tier};
 
-use super::FrontEnd;
+use super::MemcacheShared;
 use crate::metrics::{FrontEndTraffic, MemcacheMetrics};
 
 /// Counters at one moment, or what was counted between two.
@@ -30,7 +30,7 @@ pub struct Counted {
 
 impl Counted {
     /// All that was ever counted; `stats` are the engine's.
-    pub fn ever(front_end: &FrontEnd, stats: &Stats) -> Self {
+    pub fn ever(front_end: &MemcacheShared, stats: &Stats) -> Self {
         let objects = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
         let objects = objects.cloned().unwrap_or_default();
         let dropped = |reason: DropReason| {
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// What was counted since `stats reset`.
-    pub fn now(front_end: &FrontEnd, stats: &Stats) -> Self {
+    pub fn now(front_end: &MemcacheShared, stats: &Stats) -> Self {
         // Before the counters are looked at: what is reset meanwhile may be counted, never the other way round.
         let before = front_end.reset.lock();
         Self::ever(front_end, stats).since(&before)
@@ -85,7 +85,7 @@ impl Counted {
 }
 
 /// Begins to count anew.
-pub fn reset(front_end: &FrontEnd) {
+pub fn reset(front_end: &MemcacheShared) {
     let mut before = front_end.reset.lock();
     *before = Counted::ever(front_end, &front_end.cache.stats());
 }

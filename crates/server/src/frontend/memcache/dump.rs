@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use afterglow_engine::{KeysError, Listing};
 use afterglow_memcache::{Dump, Form};
 
-use super::FrontEnd;
-use super::perform::{Performed, Session};
+use super::MemcacheShared;
+use super::perform::{MemcacheSession, Performed};
 
 /// Bytes of answers that are made at a time, and a line.
 const PIECE: usize = 64 * 1024;
@@ -42,7 +42,11 @@ impl Running {
 
     /// A dump of what `listing` makes.
     #[cfg(test)]
-    pub(super) fn over(front_end: &Arc<FrontEnd>, dump: Dump, listing: Listing<Vec<u8>>) -> Option<Self> {
+    pub(super) fn over(
+        front_end: &Arc<MemcacheShared>,
+        dump: Dump,
+        listing: Listing<Vec<u8>>,
+    ) -> Option<Self> {
         Some(Running::new(Turn::take(front_end)?, dump, Some(listing)))
     }
 }
@@ -54,10 +58,10 @@ impl Drop for Running {
 }
 
 /// The one dump of the front end; the next may begin when it is dropped.
-struct Turn(Arc<FrontEnd>);
+struct Turn(Arc<MemcacheShared>);
 
 impl Turn {
-    fn take(front_end: &Arc<FrontEnd>) -> Option<Self> {
+    fn take(front_end: &Arc<MemcacheShared>) -> Option<Self> {
         (!front_end.dumping.swap(true, Ordering::AcqRel)).then(|| Turn(front_end.clone()))
     }
 }
@@ -136,7 +140,7 @@ impl Source {
 }
 
 /// The line of each object, empty for those that have none.
-fn lines(front_end: &Arc<FrontEnd>, dump: Dump) -> Listing<Vec<u8>> {
+fn lines(front_end: &Arc<MemcacheShared>, dump: Dump) -> Listing<Vec<u8>> {
     let shared = front_end.clone();
     front_end.store.objects.list(move |kept| {
         let (now, mut line) = (shared.store.now(), Vec::new());
@@ -147,7 +151,7 @@ fn lines(front_end: &Arc<FrontEnd>, dump: Dump) -> Listing<Vec<u8>> {
     })
 }
 
-impl Session {
+impl MemcacheSession {
     /// Begins a dump, or goes on with it.
     pub(super) fn dump(&mut self, dump: Dump) -> Performed {
         // What is before it is answered first, and its own pieces come one after the other.
@@ -155,7 +159,7 @@ impl Session {
             return Performed::Blocked;
         }
         if self.dump.is_none() {
-            match begin(&self.here.front_end, dump) {
+            match begin(&self.reactor_state.front_end, dump) {
                 Ok(running) => self.dump = Some(running),
                 Err(answer) => {
                     self.answers.push(|out| out.extend_from_slice(answer));
@@ -194,7 +198,7 @@ impl Session {
     }
 }
 
-fn begin(front_end: &Arc<FrontEnd>, dump: Dump) -> Result<Running, &'static [u8]> {
+fn begin(front_end: &Arc<MemcacheShared>, dump: Dump) -> Result<Running, &'static [u8]> {
     if !front_end.config.dump_enabled {
         return Err(dump.refused());
     }

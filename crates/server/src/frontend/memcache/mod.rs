@@ -10,10 +10,10 @@ mod connection;
 mod counted;
 mod dump;
 mod flush;
-mod here;
 mod metering;
 mod object;
 mod perform;
+mod reactor_state;
 mod recency;
 mod stats;
 mod store;
@@ -39,7 +39,7 @@ pub use tls::{Tls, TlsError};
 use self::connection::Ends;
 use self::counted::Counted;
 use self::flush::FlushSchedule;
-use self::here::Here;
+use self::reactor_state::MemcacheReactorState;
 use self::store::Store;
 use super::sessions::Sessions;
 use crate::metrics::Metrics;
@@ -54,7 +54,7 @@ const STALL: u64 = 10;
 /// A connection on which nothing has come for so long gives back the memory that it keeps for answers.
 const REST: u64 = 2;
 /// How often it is looked for connections that stand still.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What clients are told of the version.
 fn version() -> String {
@@ -151,7 +151,7 @@ impl Sockets {
 }
 
 /// What all reactors of a front end share.
-pub struct FrontEnd {
+pub struct MemcacheShared {
     /// Tells front ends of one process apart.
     id: u64,
     config: MemcacheFrontEndConfig,
@@ -177,7 +177,7 @@ pub struct FrontEnd {
 }
 
 #[cfg(test)]
-impl FrontEnd {
+impl MemcacheShared {
     /// Whether this look finds the index still being read.
     fn says_loading(&self) -> bool {
         self.loading.try_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
@@ -186,7 +186,7 @@ impl FrontEnd {
 
 /// A running memcached front end.
 pub struct MemcacheFrontEnd {
-    front_end: Arc<FrontEnd>,
+    front_end: Arc<MemcacheShared>,
     listeners: Vec<Listener>,
     address: Option<SocketAddr>,
 }
@@ -242,7 +242,7 @@ impl MemcacheFrontEnd {
         let objects = cache.namespace(NAMESPACE, options)?;
         let store = Store::open(objects, &config.data_dir, config.max_item);
         let store = store.map_err(MemcacheFrontEndError::Flush)?;
-        let front_end = Arc::new(FrontEnd {
+        let front_end = Arc::new(MemcacheShared {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
             cache: cache.clone(),
@@ -336,17 +336,17 @@ impl MemcacheFrontEnd {
         let whole = self.front_end.sessions.wait_for_none(deadline);
         self.front_end.closed.store(true, Ordering::Release);
         self.shut(rustix::net::Shutdown::Both);
-        self.on_every_reactor(|front_end| Here::forget(front_end));
+        self.on_every_reactor(|front_end| MemcacheReactorState::forget(front_end));
         whole
     }
 
     fn shut(&self, how: rustix::net::Shutdown) {
         self.on_every_reactor(move |front_end| {
-            Here::of(front_end).connections().iter().for_each(|info| (info.shut)(how));
+            MemcacheReactorState::of(front_end).connections().iter().for_each(|info| (info.shut)(how));
         });
     }
 
-    fn on_every_reactor(&self, act: impl Fn(&Arc<FrontEnd>) + Clone + Send + 'static) {
+    fn on_every_reactor(&self, act: impl Fn(&Arc<MemcacheShared>) + Clone + Send + 'static) {
         for reactor in 0..self.front_end.reactors.count() {
             let (front_end, act) = (self.front_end.clone(), act.clone());
             // `None` when the reactors have ended: then there is nothing to act on either.
@@ -356,13 +356,13 @@ impl MemcacheFrontEnd {
 }
 
 /// Has connections that rest give back what they keep. Cuts those that are idle for too long, and those that stand still while others wait for what they hold.
-async fn watch(front_end: Arc<FrontEnd>) {
-    let here = Here::of(&front_end);
+async fn watch(front_end: Arc<MemcacheShared>) {
+    let reactor_state = MemcacheReactorState::of(&front_end);
     while !front_end.closed.load(Ordering::Acquire) {
-        compio::time::sleep(LOOK).await;
+        compio::time::sleep(POLL_INTERVAL).await;
         let now = front_end.store.now();
-        let short = here.budget.is_short();
-        for info in here.connections() {
+        let short = reactor_state.budget.is_short();
+        for info in reactor_state.connections() {
             let stands_still = [info.writing_since.get(), info.holding_since.get()];
             let stalled = stands_still.into_iter().flatten().any(|since| now.saturating_sub(since) >= STALL);
             let rested = now.saturating_sub(info.last_request.get());
@@ -374,10 +374,10 @@ async fn watch(front_end: Arc<FrontEnd>) {
                 .idle_timeout
                 .is_some_and(|timeout| info.answers.is_complete() && rested >= timeout.as_secs());
             if short && stalled {
-                here.counts.stalled_connections.inc();
+                reactor_state.counts.stalled_connections.inc();
                 info.cut();
             } else if idle {
-                here.counts.idle_connections.inc();
+                reactor_state.counts.idle_connections.inc();
                 info.cut();
             }
         }

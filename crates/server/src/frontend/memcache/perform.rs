@@ -6,19 +6,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, EXPECTED, Hit, Lookup, MissReason, Modified, Modify, PutOutcome, Room, Tier};
+use afterglow_engine::{
+    Ack, Backpressure, Hit, Lookup, MissReason, Modified, Modify, PREFETCHED, PutOutcome, Tier,
+};
 use afterglow_memcache::{
     Action, Delete, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request,
     Store as Storing, absolute,
 };
 
-use super::FrontEnd;
+use super::MemcacheShared;
 use super::answers::{Answers, Slot};
 use super::dump::Running;
 use super::flush::Flushed;
-use super::here::Here;
 use super::metering::AtOnce;
-use super::store::{Store, Told, mode};
+use super::reactor_state::MemcacheReactorState;
+use super::store::{FoundBefore, Store, mode};
 use super::{stats, tls};
 use crate::metrics::Path;
 
@@ -35,7 +37,7 @@ pub enum Performed {
     /// It has to wait for others of its connection, or for room.
     Blocked,
     /// It has to wait until the cache has room for what it changes.
-    Full(Room),
+    Full(Backpressure),
     /// Done, and the client is who it says it is.
     Authenticated,
     /// Done, and the connection ends.
@@ -43,8 +45,8 @@ pub enum Performed {
 }
 
 /// What requests of one connection need.
-pub struct Session {
-    pub here: Rc<Here>,
+pub struct MemcacheSession {
+    pub reactor_state: Rc<MemcacheReactorState>,
     pub answers: Rc<Answers>,
     /// Keys of a retrieval that are done with already.
     resume: usize,
@@ -56,14 +58,21 @@ pub struct Session {
     pub at_once: AtOnce,
 }
 
-impl Session {
+impl MemcacheSession {
     /// For a connection on this reactor.
-    pub fn new(here: Rc<Here>, answers: Rc<Answers>) -> Self {
-        Session { here, answers, resume: 0, dump: None, received: Instant::now(), at_once: AtOnce::default() }
+    pub fn new(reactor_state: Rc<MemcacheReactorState>, answers: Rc<Answers>) -> Self {
+        MemcacheSession {
+            reactor_state,
+            answers,
+            resume: 0,
+            dump: None,
+            received: Instant::now(),
+            at_once: AtOnce::default(),
+        }
     }
 
     fn store(&self) -> &Store {
-        &self.here.front_end.store
+        &self.reactor_state.front_end.store
     }
 
     /// Carries a request out.
@@ -96,22 +105,22 @@ impl Session {
                 }
                 return performed;
             }
-            Request::Flush { reply, .. } if !self.here.front_end.config.flush_enabled => {
-                self.here.counts.cmd_flush.inc();
+            Request::Flush { reply, .. } if !self.reactor_state.front_end.config.flush_enabled => {
+                self.reactor_state.counts.cmd_flush.inc();
                 self.answers.push(|out| reply.no_flush(out));
             }
             Request::Flush { delay: Some(delay), reply } => return self.flush(delay, &reply),
             Request::Flush { delay: None, reply } => {
-                self.here.counts.cmd_flush.inc();
+                self.reactor_state.counts.cmd_flush.inc();
                 self.answers.push(|out| reply.bad_expiry(out));
             }
             Request::Version(reply) => self.answers.push(|out| reply.version(&super::version(), out)),
             Request::Authenticate { user, password, reply } => {
-                let users = self.here.front_end.users.read();
+                let users = self.reactor_state.front_end.users.read();
                 let accepted = users.as_ref().is_some_and(|users| users.knows(user, password));
-                self.here.counts.auth_cmds.inc();
+                self.reactor_state.counts.auth_cmds.inc();
                 if !accepted {
-                    self.here.counts.auth_errors.inc();
+                    self.reactor_state.counts.auth_errors.inc();
                 }
                 self.answers.push(|out| reply.authenticated(accepted, out));
                 self.at_once.add(Path::Local);
@@ -124,7 +133,7 @@ impl Session {
                 return Performed::Done;
             }
             Request::RefreshCertificates => {
-                let line = tls::refresh(&self.here.front_end);
+                let line = tls::refresh(&self.reactor_state.front_end);
                 self.answers.push(|out| out.extend_from_slice(line.as_bytes()));
             }
         }
@@ -136,9 +145,9 @@ impl Session {
     fn limit_memory(&self, megabytes: u32, quiet: bool) {
         // No object has this key.
         let slot = self.answers.reserve(&[], true, 0);
-        let (here, received) = (self.here.clone(), self.received);
+        let (reactor_state, received) = (self.reactor_state.clone(), self.received);
         compio::runtime::spawn(async move {
-            let front_end = here.front_end.clone();
+            let front_end = reactor_state.front_end.clone();
             let limit = move || {
                 let withheld = front_end.config.memory.checked_sub(u64::from(megabytes) << 20);
                 withheld.is_some_and(|bytes| front_end.cache.withhold_dram(bytes))
@@ -149,7 +158,7 @@ impl Session {
                 _ => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
             };
             slot.answer(|out| out.extend_from_slice(answer));
-            here.metrics.latency.of(Path::Local).record(received.elapsed());
+            reactor_state.metrics.latency.of(Path::Local).record(received.elapsed());
         })
         .detach();
     }
@@ -159,10 +168,10 @@ impl Session {
         if self.answers.conflicts(key, true) {
             return Performed::Blocked;
         }
-        if remove && let Some(room) = self.store().objects.room() {
-            return Performed::Full(room);
+        if remove && let Some(backpressure) = self.store().objects.backpressure() {
+            return Performed::Full(backpressure);
         }
-        self.here.counts.store_too_large.inc();
+        self.reactor_state.counts.store_too_large.inc();
         let (named, reply) = (Box::<[u8]>::from(key), reply.into_owned());
         let answer = move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
         match remove {
@@ -185,11 +194,11 @@ impl Session {
             }
             Ack::Later(pending) => {
                 let slot = self.answers.reserve(key, true, 0);
-                let (here, received) = (self.here.clone(), self.received);
+                let (reactor_state, received) = (self.reactor_state.clone(), self.received);
                 compio::runtime::spawn(async move {
                     pending.await;
                     slot.answer(answer);
-                    here.metrics.latency.of(Path::Write).record(received.elapsed());
+                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
             }
@@ -199,7 +208,7 @@ impl Session {
     /// Drops everything if that is due; whoever comes next sees none of it.
     pub fn flush_if_due(&self) {
         if let Some(flushed) = self.store().flush_if_due() {
-            compio::runtime::spawn(flush_to_disk(self.here.front_end.clone(), Ok(flushed))).detach();
+            compio::runtime::spawn(flush_to_disk(self.reactor_state.front_end.clone(), Ok(flushed))).detach();
         }
     }
 
@@ -207,17 +216,17 @@ impl Session {
         if !self.answers.is_complete() {
             return Performed::Blocked;
         }
-        if let Some(room) = self.store().objects.room() {
-            return Performed::Full(room);
+        if let Some(backpressure) = self.store().objects.backpressure() {
+            return Performed::Full(backpressure);
         }
-        self.here.counts.cmd_flush.inc();
+        self.reactor_state.counts.cmd_flush.inc();
         let flushed = self.store().flush(delay);
         // No object has this key.
         let slot = self.answers.reserve(&[], true, 0);
-        let (here, reply) = (self.here.clone(), reply.clone().into_owned());
+        let (reactor_state, reply) = (self.reactor_state.clone(), reply.clone().into_owned());
         let received = self.received;
         compio::runtime::spawn(async move {
-            let outcome = flush_to_disk(here.front_end.clone(), flushed).await;
+            let outcome = flush_to_disk(reactor_state.front_end.clone(), flushed).await;
             slot.answer(|out| match outcome {
                 Ok(()) => reply.done(out),
                 Err(error) => {
@@ -225,7 +234,7 @@ impl Session {
                     reply.outcome(&[], &Outcome::Failed, None, 0, out);
                 }
             });
-            here.metrics.latency.of(Path::Write).record(received.elapsed());
+            reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
         })
         .detach();
         Performed::Done
@@ -235,8 +244,8 @@ impl Session {
         let mut ahead = keys.iter().skip(self.resume);
         let several = get.is_plain() && keys.iter().nth(1).is_some();
         for (number, key) in keys.iter().enumerate().skip(self.resume) {
-            if several && (number - self.resume).is_multiple_of(EXPECTED) {
-                self.store().objects.expect(ahead.by_ref());
+            if several && (number - self.resume).is_multiple_of(PREFETCHED) {
+                self.store().objects.prefetch(ahead.by_ref());
             }
             let performed = match get.is_plain() {
                 true => self.get(key, get, reply),
@@ -258,7 +267,7 @@ impl Session {
 
     fn operation(&mut self, operation: Operation<'_>) -> Performed {
         if matches!(operation.reply, Reply::Meta(_)) {
-            self.here.counts.cmd_meta.inc();
+            self.reactor_state.counts.cmd_meta.inc();
         }
         match &operation.action {
             Action::Get(get) if get.is_plain() => self.get(&operation.key, *get, &operation.reply),
@@ -274,10 +283,10 @@ impl Session {
         if self.answers.conflicts(&operation.key, true) {
             return Performed::Blocked;
         }
-        if let Some(room) = self.store().objects.put_room() {
-            return Performed::Full(room);
+        if let Some(backpressure) = self.store().objects.put_backpressure() {
+            return Performed::Full(backpressure);
         }
-        let shared = &self.here.front_end.store;
+        let shared = &self.reactor_state.front_end.store;
         let new = NewItem {
             value: NewValue::Parts([&store.value, &[]]),
             flags: store.flags,
@@ -288,26 +297,26 @@ impl Session {
             binary_key: store.binary_key,
         };
         let cas = new.cas;
-        let mut scratch = self.here.scratch.take();
+        let mut scratch = self.reactor_state.scratch.take();
         let ack = shared.put(&operation.key, &new, &mut scratch);
         if scratch.capacity() <= super::budget::FREE {
-            self.here.scratch.set(scratch);
+            self.reactor_state.scratch.set(scratch);
         }
         let size = store.value.len();
         match ack {
             Ack::Done(put) => {
-                let here = &self.here;
-                self.answers.push(|out| answer_set(here, operation, put, (cas, size), out));
+                let reactor_state = &self.reactor_state;
+                self.answers.push(|out| answer_set(reactor_state, operation, put, (cas, size), out));
                 self.at_once.add(Path::Write);
             }
             Ack::Later(pending) => {
                 let slot = self.answers.reserve(&operation.key, true, 0);
-                let (here, operation) = (self.here.clone(), operation.clone().into_owned());
+                let (reactor_state, operation) = (self.reactor_state.clone(), operation.clone().into_owned());
                 let received = self.received;
                 compio::runtime::spawn(async move {
                     let put = pending.await;
-                    slot.answer(|out| answer_set(&here, &operation, put, (cas, size), out));
-                    here.metrics.latency.of(Path::Write).record(received.elapsed());
+                    slot.answer(|out| answer_set(&reactor_state, &operation, put, (cas, size), out));
+                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
             }
@@ -330,14 +339,15 @@ impl Session {
                         Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
                     return self.modify(operation);
                 }
-                let is_hit = get_answer(&self.here, key, get, Found::Hit(&hit), reply, |write| {
-                    self.answers.push(write)
-                });
+                let is_hit =
+                    get_answer(&self.reactor_state, key, get, ReadOutcome::Hit(&hit), reply, |write| {
+                        self.answers.push(write)
+                    });
                 self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
                 Performed::Done
             }
             Lookup::Miss(reason) => {
-                get_answer(&self.here, key, get, Found::Miss(reason), reply, |write| {
+                get_answer(&self.reactor_state, key, get, ReadOutcome::Miss(reason), reply, |write| {
                     self.answers.push(write)
                 });
                 self.at_once.add(Path::Miss);
@@ -351,7 +361,7 @@ impl Session {
                 }
                 let slot = self.answers.reserve(key, false, read.len() as usize);
                 let task = ReadTask {
-                    here: self.here.clone(),
+                    reactor_state: self.reactor_state.clone(),
                     key: key.into(),
                     get,
                     reply: reply.clone().into_owned(),
@@ -368,15 +378,15 @@ impl Session {
         if self.answers.conflicts(&operation.key, true) {
             return Performed::Blocked;
         }
-        if let Some(room) = self.store().objects.put_room() {
-            return Performed::Full(room);
+        if let Some(backpressure) = self.store().objects.put_backpressure() {
+            return Performed::Full(backpressure);
         }
         let shared = Rc::new(operation.into_owned());
-        let modify = begin(&self.here, &shared);
+        let modify = begin(&self.reactor_state, &shared);
         if let Modify::Done(Ok(modified)) = &modify {
-            let here = &self.here;
+            let reactor_state = &self.reactor_state;
             let mut path = Path::Write;
-            self.answers.push(|out| path = finish(here, &shared, modified, out));
+            self.answers.push(|out| path = finish(reactor_state, &shared, modified, out));
             self.at_once.add(path);
             return Performed::Done;
         }
@@ -389,7 +399,7 @@ impl Session {
                 }
                 Modify::Done(_) | Modify::Later(_) => Outcome::Missing,
             };
-            self.here.counts.count(&shared.action, &outcome);
+            self.reactor_state.counts.count(&shared.action, &outcome);
             self.remove(&shared.key, |_| {});
             return Performed::Done;
         }
@@ -398,14 +408,17 @@ impl Session {
             Modify::Done(_) | Modify::Later(_) => 0,
         };
         let slot = self.answers.reserve(&shared.key, true, expected);
-        let (here, received) = (self.here.clone(), self.received);
-        compio::runtime::spawn(change(here, shared, modify, slot, received)).detach();
+        let (reactor_state, received) = (self.reactor_state.clone(), self.received);
+        compio::runtime::spawn(change(reactor_state, shared, modify, slot, received)).detach();
         Performed::Done
     }
 }
 
 /// Waits until a flush, or the second in which there is to be one, is where it survives what the namespace's durability says.
-async fn flush_to_disk(front_end: Arc<FrontEnd>, flushed: Result<Flushed<Ack<u64>>, u64>) -> io::Result<()> {
+async fn flush_to_disk(
+    front_end: Arc<MemcacheShared>,
+    flushed: Result<Flushed<Ack<u64>>, u64>,
+) -> io::Result<()> {
     let due = match flushed {
         Ok(Flushed { outcome, scheduled }) => {
             if let Ack::Later(pending) = outcome {
@@ -434,40 +447,40 @@ async fn flush_to_disk(front_end: Arc<FrontEnd>, flushed: Result<Flushed<Ack<u64
 
 /// Answers a store that did not look at what was there.
 fn answer_set(
-    here: &Here,
+    reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,
     put: PutOutcome,
     (cas, size): (NewCas, usize),
     out: &mut Vec<u8>,
 ) {
-    let store = &here.front_end.store;
+    let store = &reactor_state.front_end.store;
     let outcome = store.stored(&operation.key, put, Outcome::Stored { cas: 0, size }, cas);
-    here.counts.count(&operation.action, &outcome);
+    reactor_state.counts.count(&operation.action, &outcome);
     operation.reply.outcome(&operation.key, &outcome, Some(Mode::Set), 0, out);
 }
 
 /// What a read came to.
 #[derive(Clone, Copy)]
-enum Found<'a> {
+enum ReadOutcome<'a> {
     Hit(&'a Hit),
     Miss(MissReason),
 }
 
 /// Answers a read and counts it; whether it was a hit.
 fn get_answer(
-    here: &Here,
+    reactor_state: &MemcacheReactorState,
     key: &[u8],
     get: Get,
-    found: Found<'_>,
+    found: ReadOutcome<'_>,
     reply: &Reply<'_>,
     push: impl FnOnce(&mut dyn FnMut(&mut Vec<u8>)),
 ) -> bool {
-    let store = &here.front_end.store;
+    let store = &reactor_state.front_end.store;
     let mut is_hit = false;
     push(&mut |out| {
         is_hit = match found {
-            Found::Hit(hit) => store.answer_hit(key, hit, reply, get.silent, out),
-            Found::Miss(_) => false,
+            ReadOutcome::Hit(hit) => store.answer_hit(key, hit, reply, get.silent, out),
+            ReadOutcome::Miss(_) => false,
         };
         if !is_hit {
             reply.outcome(key, &Outcome::Missing, None, 0, out);
@@ -476,24 +489,24 @@ fn get_answer(
     if get.debug {
         return is_hit;
     }
-    here.counts.cmd_get.inc();
+    reactor_state.counts.cmd_get.inc();
     let reason = match found {
-        Found::Hit(hit) if is_hit => {
-            here.counts.get_hits.inc();
-            here.metrics.hits.inc(hit.tier.into());
+        ReadOutcome::Hit(hit) if is_hit => {
+            reactor_state.counts.get_hits.inc();
+            reactor_state.metrics.hits.inc(hit.tier.into());
             return true;
         }
-        Found::Hit(_) => MissReason::Corrupt,
-        Found::Miss(reason) => reason,
+        ReadOutcome::Hit(_) => MissReason::Corrupt,
+        ReadOutcome::Miss(reason) => reason,
     };
-    here.counts.missed(reason);
-    here.metrics.misses.inc(reason.into());
+    reactor_state.counts.missed(reason);
+    reactor_state.metrics.misses.inc(reason.into());
     is_hit
 }
 
 /// A read that waits for flash.
 struct ReadTask {
-    here: Rc<Here>,
+    reactor_state: Rc<MemcacheReactorState>,
     key: Box<[u8]>,
     get: Get,
     reply: Reply<'static>,
@@ -505,70 +518,70 @@ impl ReadTask {
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
-                    let bytes = self.here.read(read.device(), read.offset(), read.len()).await;
+                    let bytes = self.reactor_state.read(read.device(), read.offset(), read.len()).await;
                     lookup = read.finish(bytes);
                 }
                 Lookup::Hit(hit) => break Ok(hit),
                 Lookup::Miss(reason) => break Err(reason),
             }
         };
-        let Self { here, key, get, reply, received } = self;
+        let Self { reactor_state, key, get, reply, received } = self;
         if let Ok(hit) = &found
             && get.can_win
             && Store::read_changes(hit)
         {
             let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
-            let modify = begin(&here, &operation);
+            let modify = begin(&reactor_state, &operation);
             // Rare, and large: in a box, so that the memory of every read stays of a size that is cheap to come by.
-            return Box::pin(change(here, operation, modify, slot, received)).await;
+            return Box::pin(change(reactor_state, operation, modify, slot, received)).await;
         }
-        let what = found.as_ref().map_or_else(|reason| Found::Miss(*reason), Found::Hit);
-        let is_hit = get_answer(&here, &key, get, what, &reply, |write| slot.answer(write));
+        let what = found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
+        let is_hit = get_answer(&reactor_state, &key, get, what, &reply, |write| slot.answer(write));
         let path = if is_hit { Path::Flash } else { Path::Miss };
-        here.metrics.latency.of(path).record(received.elapsed());
+        reactor_state.metrics.latency.of(path).record(received.elapsed());
     }
 }
 
 /// Begins a read-modify-write.
 fn begin(
-    here: &Rc<Here>,
+    reactor_state: &Rc<MemcacheReactorState>,
     operation: &Rc<Operation<'static>>,
-) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told) + use<>, Told> {
+) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore) + use<>, FoundBefore> {
     #[cfg(test)]
-    if here.front_end.says_loading() {
+    if reactor_state.front_end.says_loading() {
         return Modify::Done(Err(MissReason::Loading));
     }
-    let (front_end, shared) = (here.front_end.clone(), operation.clone());
+    let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
     let change = move |found: Option<&Hit>| front_end.store.change(&shared.key, &shared.action, found);
-    here.front_end.store.objects.modify(&operation.key, change)
+    reactor_state.front_end.store.objects.modify(&operation.key, change)
 }
 
 /// Goes on with a read-modify-write until it is done.
 async fn change<F>(
-    here: Rc<Here>,
+    reactor_state: Rc<MemcacheReactorState>,
     operation: Rc<Operation<'static>>,
-    modify: Modify<F, Told>,
+    modify: Modify<F, FoundBefore>,
     slot: Slot,
     received: Instant,
 ) where
-    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told),
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
 {
-    let mut outcome = drive(&here, modify).await;
+    let mut outcome = drive(&reactor_state, modify).await;
     for _ in 0..LOADING_TRIES {
         if !matches!(outcome, Err(MissReason::Loading | MissReason::Moved | MissReason::Busy)) {
             break;
         }
-        compio::time::sleep(here.front_end.loading_pause).await;
-        outcome = drive(&here, begin(&here, &operation)).await;
+        compio::time::sleep(reactor_state.front_end.loading_pause).await;
+        outcome = drive(&reactor_state, begin(&reactor_state, &operation)).await;
     }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
         // Whoever asked for a change does not expect the old value: it goes, as that of any refused write.
-        remove_unseen(&here, &operation.key).await;
+        remove_unseen(&reactor_state, &operation.key).await;
     }
     let mut path = Path::Write;
     slot.answer(|out| match outcome {
-        Ok(modified) => path = finish(&here, &operation, &modified, out),
+        Ok(modified) => path = finish(&reactor_state, &operation, &modified, out),
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
@@ -580,19 +593,19 @@ async fn change<F>(
                 Action::Delete(_) => Outcome::Missing,
                 Action::Store(_) | Action::Arithmetic(_) => Outcome::Failed,
             };
-            here.counts.count(&operation.action, &failed);
-            count_read(&here, &operation.action, Err(reason));
+            reactor_state.counts.count(&operation.action, &failed);
+            count_read(&reactor_state, &operation.action, Err(reason));
             operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
     });
-    here.metrics.latency.of(path).record(received.elapsed());
+    reactor_state.metrics.latency.of(path).record(received.elapsed());
 }
 
 /// Removes what could not be looked at, and waits until that is where it survives what the namespace's durability says.
-async fn remove_unseen(here: &Here, key: &[u8]) {
-    let store = &here.front_end.store;
-    while let Some(room) = store.objects.room() {
-        room.await;
+async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
+    let store = &reactor_state.front_end.store;
+    while let Some(backpressure) = store.objects.backpressure() {
+        backpressure.await;
     }
     if let Ack::Later(pending) = store.remove(key) {
         pending.await;
@@ -606,16 +619,19 @@ fn is_blind(operation: &Operation<'_>) -> bool {
         && matches!(&operation.action, Action::Delete(delete) if plain(delete))
 }
 
-async fn drive<F>(here: &Here, mut modify: Modify<F, Told>) -> Result<Modified<Told>, MissReason>
+async fn drive<F>(
+    reactor_state: &MemcacheReactorState,
+    mut modify: Modify<F, FoundBefore>,
+) -> Result<Modified<FoundBefore>, MissReason>
 where
-    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, Told),
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
 {
     loop {
         modify = match modify {
             Modify::Done(outcome) => return outcome,
             Modify::Later(pending) => return Ok(pending.await),
             Modify::Flash(read) => {
-                let bytes = here.read(read.device(), read.offset(), read.len()).await;
+                let bytes = reactor_state.read(read.device(), read.offset(), read.len()).await;
                 read.finish(bytes)
             }
         };
@@ -623,27 +639,32 @@ where
 }
 
 /// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where its object was, or why there was none.
-fn count_read(here: &Here, action: &Action<'_>, found: Result<Tier, MissReason>) {
+fn count_read(reactor_state: &MemcacheReactorState, action: &Action<'_>, found: Result<Tier, MissReason>) {
     match (action, found) {
         (Action::Get(get), _) if get.debug => {}
-        (Action::Get(_), Ok(tier)) => here.metrics.hits.inc(tier.into()),
-        (Action::Get(_), Err(reason)) => here.metrics.misses.inc(reason.into()),
+        (Action::Get(_), Ok(tier)) => reactor_state.metrics.hits.inc(tier.into()),
+        (Action::Get(_), Err(reason)) => reactor_state.metrics.misses.inc(reason.into()),
         _ => {}
     }
 }
 
 /// Answers a read-modify-write whose change is made; the way it was answered.
-fn finish(here: &Here, operation: &Operation<'_>, modified: &Modified<Told>, out: &mut Vec<u8>) -> Path {
+fn finish(
+    reactor_state: &MemcacheReactorState,
+    operation: &Operation<'_>,
+    modified: &Modified<FoundBefore>,
+    out: &mut Vec<u8>,
+) -> Path {
     let Operation { key, action, reply } = operation;
     let mut path = Path::Write;
     let count = |outcome: &Outcome<'_>| {
-        here.counts.count(action, outcome);
+        reactor_state.counts.count(action, outcome);
         let tier = modified.returned.tier().filter(|_| *outcome != Outcome::Missing);
-        count_read(here, action, tier.ok_or(MissReason::Absent));
+        count_read(reactor_state, action, tier.ok_or(MissReason::Absent));
         if matches!(action, Action::Get(_)) && *outcome == Outcome::Missing {
             path = Path::Miss;
         }
     };
-    here.front_end.store.answer_change(key, action, modified, reply, count, out);
+    reactor_state.front_end.store.answer_change(key, action, modified, reply, count, out);
     path
 }

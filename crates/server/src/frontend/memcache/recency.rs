@@ -16,7 +16,7 @@ pub struct Recency {
 
 /// A key's place in the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Place(u64);
+pub struct TablePlace(u64);
 
 impl Recency {
     /// An empty table at second `now`.
@@ -25,7 +25,7 @@ impl Recency {
     }
 
     /// Where a key stands.
-    pub fn place(key: &[u8]) -> Place {
+    pub fn place(key: &[u8]) -> TablePlace {
         // FNV-1a (Fowler, Noll and Vo), eight bytes at a time: nothing but this table depends on it.
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         let mut hash = 0xcbf2_9ce4_8422_2325 ^ key.len() as u64;
@@ -37,15 +37,15 @@ impl Recency {
         for byte in chunks.remainder() {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
         }
-        Place(hash ^ hash >> 32)
+        TablePlace(hash ^ hash >> 32)
     }
 
-    fn entry(&self, place: Place) -> &AtomicU64 {
+    fn entry(&self, place: TablePlace) -> &AtomicU64 {
         &self.entries[place.0 as usize % ENTRIES]
     }
 
     /// Whether it was read since it was stored, and for how many seconds it was left alone.
-    pub fn of(&self, place: Place, now: u64) -> (bool, u32) {
+    pub fn of(&self, place: TablePlace, now: u64) -> (bool, u32) {
         let entry = self.entry(place).load(Ordering::Relaxed);
         let since = now.saturating_sub(self.start);
         let known = entry >> 32 == place.0 >> 32 && entry != 0;
@@ -54,7 +54,7 @@ impl Recency {
     }
 
     /// It was stored, or read.
-    pub fn used(&self, place: Place, now: u64, read: bool) {
+    pub fn used(&self, place: TablePlace, now: u64, read: bool) {
         let since = now.saturating_sub(self.start) & 0x7fff_ffff;
         let entry = place.0 >> 32 << 32 | since << 1 | u64::from(read);
         // Most reads find what they would write: a line that is only read can stay in every core's cache.

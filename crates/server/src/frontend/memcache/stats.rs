@@ -7,9 +7,9 @@ use afterglow_engine::{DropReason, MissReason, Stats};
 use afterglow_memcache::{CLASS, ITEM_OVERHEAD, Reply};
 
 use super::counted::{Counted, reset};
-use super::here::{Here, Info};
-use super::perform::{Performed, Session};
-use super::{FrontEnd, FrontEndAddress};
+use super::perform::{MemcacheSession, Performed};
+use super::reactor_state::{Info, MemcacheReactorState};
+use super::{FrontEndAddress, MemcacheShared};
 use crate::metrics::{Exposition, Kind, MemcacheMetrics};
 
 /// About as many bytes say what there is to say of a connection.
@@ -18,8 +18,8 @@ const DESCRIBED: usize = 256;
 type Lines = Vec<(String, String)>;
 
 /// Answers `stats` and its kin.
-pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) -> Performed {
-    let front_end = &session.here.front_end;
+pub fn answer(session: &MemcacheSession, argument: &[u8], reply: &Reply<'_>) -> Performed {
+    let front_end = &session.reactor_state.front_end;
     let words: Vec<&[u8]> = argument.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect();
     let lines = match words.first().copied().unwrap_or_default() {
         b"" => general(front_end),
@@ -49,7 +49,7 @@ pub fn answer(session: &Session, argument: &[u8], reply: &Reply<'_>) -> Performe
     Performed::Done
 }
 
-fn instead(session: &Session, reply: &Reply<'_>, line: &str) -> Performed {
+fn instead(session: &MemcacheSession, reply: &Reply<'_>, line: &str) -> Performed {
     session.answers.push(|out| reply.instead_of_stats(line, out));
     Performed::Done
 }
@@ -73,13 +73,13 @@ struct Engine {
 
 impl Engine {
     /// As clients see it: since the last reset.
-    fn of(front_end: &FrontEnd) -> Self {
+    fn of(front_end: &MemcacheShared) -> Self {
         let stats = front_end.cache.stats();
         Engine { counted: Counted::now(front_end, &stats), stats }
     }
 
     /// As the metrics have it: since the start.
-    fn ever(front_end: &FrontEnd) -> Self {
+    fn ever(front_end: &MemcacheShared) -> Self {
         let stats = front_end.cache.stats();
         Engine { counted: Counted::ever(front_end, &stats), stats }
     }
@@ -100,7 +100,7 @@ impl Engine {
     }
 }
 
-fn general(front_end: &FrontEnd) -> Lines {
+fn general(front_end: &MemcacheShared) -> Lines {
     let open = front_end.config.metrics.front_end_traffic("memcache");
     let open = open.opened.saturating_sub(open.closed);
     let engine = Engine::of(front_end);
@@ -252,7 +252,7 @@ fn of_all(stats: &Stats, reason: DropReason) -> u64 {
 }
 
 /// Adds to the metrics what the front end alone knows, under the names of memcached's exporter.
-pub fn expose(front_end: &FrontEnd, out: &mut Exposition) {
+pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
     let engine = Engine::ever(front_end);
     let Counted { commands: counts, traffic, .. } = &engine.counted;
     let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
@@ -328,7 +328,7 @@ fn rustix_usage() -> (String, String) {
     (seconds(11), seconds(12))
 }
 
-fn settings(front_end: &FrontEnd) -> Lines {
+fn settings(front_end: &MemcacheShared) -> Lines {
     let config = &front_end.config;
     let stats = front_end.cache.stats();
     let on = |set: bool| if set { "yes" } else { "no" };
@@ -390,7 +390,7 @@ fn settings(front_end: &FrontEnd) -> Lines {
 }
 
 /// What is not known of objects on flash is left out, not given as 0: their ages, and whether those that went were ever read.
-fn items(front_end: &FrontEnd) -> Lines {
+fn items(front_end: &MemcacheShared) -> Lines {
     let engine = Engine::of(front_end);
     let Counted { commands: counts, hot, cold, evictions, expired, .. } = &engine.counted;
     let of = |what: &str, value: u64| line(format!("items:{CLASS}:{what}"), value);
@@ -418,7 +418,7 @@ fn items(front_end: &FrontEnd) -> Lines {
     ]
 }
 
-fn slabs(front_end: &FrontEnd) -> Lines {
+fn slabs(front_end: &MemcacheShared) -> Lines {
     let engine = Engine::of(front_end);
     let (stats, counts) = (&engine.stats, &engine.counted.commands);
     let name = |what: &str| format!("{CLASS}:{what}");
@@ -444,21 +444,20 @@ fn slabs(front_end: &FrontEnd) -> Lines {
 }
 
 /// Connections live on their reactors, so these are asked one after the other.
-fn connections(session: &Session, reply: &Reply<'_>) -> Performed {
-    let bytes = session.here.front_end.connections.load(Ordering::Acquire) * DESCRIBED;
+fn connections(session: &MemcacheSession, reply: &Reply<'_>) -> Performed {
+    let bytes = session.reactor_state.front_end.connections.load(Ordering::Acquire) * DESCRIBED;
     if !session.answers.has_room(bytes) {
         return Performed::Blocked;
     }
     let slot = session.answers.reserve(&[], false, bytes);
-    let (here, reply) = (session.here.clone(), reply.clone().into_owned());
+    let (reactor_state, reply) = (session.reactor_state.clone(), reply.clone().into_owned());
     compio::runtime::spawn(async move {
-        let mut lines = listeners(&here);
-        for reactor in 0..here.front_end.reactors.count() {
-            let front_end = here.front_end.clone();
-            let there = here
-                .front_end
-                .reactors
-                .run_on(reactor, move || async move { described(&Here::of(&front_end), reactor) });
+        let mut lines = listeners(&reactor_state);
+        for reactor in 0..reactor_state.front_end.reactors.count() {
+            let front_end = reactor_state.front_end.clone();
+            let there = reactor_state.front_end.reactors.run_on(reactor, move || async move {
+                described(&MemcacheReactorState::of(&front_end), reactor)
+            });
             lines.extend(there.await.unwrap_or_default());
         }
         slot.answer(|out| write(&reply, &lines, out));
@@ -467,20 +466,20 @@ fn connections(session: &Session, reply: &Reply<'_>) -> Performed {
     Performed::Done
 }
 
-fn listeners(here: &Rc<Here>) -> Lines {
-    let addresses = here.front_end.addresses.read();
+fn listeners(reactor_state: &Rc<MemcacheReactorState>) -> Lines {
+    let addresses = reactor_state.front_end.addresses.read();
     let one = |(number, address): (usize, &FrontEndAddress)| {
         [
             line(format!("{number}:addr"), address),
             line(format!("{number}:state"), "conn_listening"),
-            line(format!("{number}:secs_since_last_cmd"), here.front_end.store.uptime()),
+            line(format!("{number}:secs_since_last_cmd"), reactor_state.front_end.store.uptime()),
         ]
     };
     addresses.iter().enumerate().flat_map(one).collect()
 }
 
-fn described(here: &Here, reactor: usize) -> Lines {
-    let now = here.front_end.store.now();
+fn described(reactor_state: &MemcacheReactorState, reactor: usize) -> Lines {
+    let now = reactor_state.front_end.store.now();
     let one = |info: Rc<Info>| {
         // Listeners are numbered below 10; reactors tell their connections apart by a million.
         let number = 10 + reactor as u64 * 1_000_000 + info.id;
@@ -496,5 +495,5 @@ fn described(here: &Here, reactor: usize) -> Lines {
             line(format!("{number}:secs_since_last_cmd"), now.saturating_sub(info.last_request.get())),
         ]
     };
-    here.connections().into_iter().flat_map(one).collect()
+    reactor_state.connections().into_iter().flat_map(one).collect()
 }

@@ -29,12 +29,12 @@ pub struct Store {
 }
 
 /// What a read-modify-write found, so that its outcome can be told once its change is made.
-pub struct Told {
+pub struct FoundBefore {
     found: Option<Hit>,
     now: u64,
 }
 
-impl Told {
+impl FoundBefore {
     /// Where what was found was.
     pub fn tier(&self) -> Option<Tier> {
         self.found.as_ref().map(|hit| hit.tier)
@@ -198,7 +198,7 @@ impl Store {
     }
 
     /// What a read-modify-write does to what it finds; runs under a lock of the cache.
-    pub fn change(&self, key: &[u8], action: &Action<'_>, found: Option<&Hit>) -> (Change, Told) {
+    pub fn change(&self, key: &[u8], action: &Action<'_>, found: Option<&Hit>) -> (Change, FoundBefore) {
         let now = self.now();
         let item = found.and_then(|hit| self.item(key, hit, now));
         let change = match self.decide(key, action, item, now).change {
@@ -210,7 +210,7 @@ impl Store {
                 Change::Put { value: Bytes::from(value), options }
             }
         };
-        (change, Told { found: found.cloned(), now })
+        (change, FoundBefore { found: found.cloned(), now })
     }
 
     /// Answers a read-modify-write whose change is made; the outcome's kind is told to `count`.
@@ -218,12 +218,12 @@ impl Store {
         &self,
         key: &[u8],
         action: &Action<'_>,
-        modified: &Modified<Told>,
+        modified: &Modified<FoundBefore>,
         reply: &Reply<'_>,
         count: impl FnOnce(&Outcome<'_>),
         out: &mut Vec<u8>,
     ) {
-        let Told { found, now } = &modified.returned;
+        let FoundBefore { found, now } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
         // Deciding again about the same gives the same: it is cheaper than to carry the decision out of the lock.
         let decision = self.decide(key, action, item, *now);

@@ -25,7 +25,7 @@ mod changes;
 mod dumps;
 
 /// Only so that a fault ends a test instead of hanging it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Devices that give nothing back before a test lets them.
 struct Slow {
@@ -48,7 +48,7 @@ impl Slow {
     fn holds(&self, reads: usize) {
         let mut state = self.state.lock();
         let few = |state: &mut Held| state.begun < reads;
-        let timed_out = self.changed.wait_while_for(&mut state, few, PATIENCE).timed_out();
+        let timed_out = self.changed.wait_while_for(&mut state, few, TIMEOUT).timed_out();
         assert!(!timed_out && !state.open, "{} of {reads} reads are under way", state.begun);
     }
 
@@ -98,7 +98,7 @@ struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         self.slow.release();
-        self.front_end.drain(PATIENCE);
+        self.front_end.drain(TIMEOUT);
         self.reactors.shutdown();
     }
 }
@@ -140,7 +140,7 @@ impl Opened {
             assert_eq!(client.line(), "STORED");
         }
         drop(client);
-        assert!(front_end.drain(PATIENCE));
+        assert!(front_end.drain(TIMEOUT));
         // What a clean stop has written out is on flash, and nowhere else.
         cache.close();
         reactors.shutdown();
@@ -165,7 +165,7 @@ fn value(n: usize) -> String {
 
 fn connect(front_end: &MemcacheFrontEnd) -> Client {
     let stream = TcpStream::connect(front_end.address().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     Client(BufReader::new(stream))
 }
 
@@ -253,8 +253,10 @@ fn requests_are_counted_by_kind_and_timed_by_the_way_they_are_answered() {
     use crate::metrics::{Path, RequestKind};
     let opened = Opened::new(3);
     let front_end = opened.front_end.front_end.clone();
-    let metrics =
-        opened.reactors.block_on(0, move || async move { Here::of(&front_end).metrics.clone() }).unwrap();
+    let metrics = opened
+        .reactors
+        .block_on(0, move || async move { MemcacheReactorState::of(&front_end).metrics.clone() })
+        .unwrap();
     let mut client = connect(&opened.front_end);
     opened.slow.release();
     let kinds = [RequestKind::Get, RequestKind::Store, RequestKind::Delete, RequestKind::Arithmetic];
@@ -339,7 +341,7 @@ fn a_reset_takes_what_was_counted_out_of_stats_and_leaves_the_metrics() {
     opened.slow.release();
     client.send("get warm none cold0\r\nincr warm 1\r\ndelete none\r\nversion\r\n");
     while !client.line().starts_with("VERSION") {}
-    let sum = |front_end: &FrontEnd| front_end.config.metrics.memcache_total().cmd_get.get();
+    let sum = |front_end: &MemcacheShared| front_end.config.metrics.memcache_total().cmd_get.get();
     let (before, open) = (sum(&opened.front_end.front_end), client.stat("curr_connections"));
     assert!(before == 3 && open >= 1);
     for name in ["cmd_get", "cmd_set", "get_extstore", "total_items", "total_connections", "bytes_written"] {
@@ -439,9 +441,9 @@ fn a_list_of_connections_waits_for_room_as_any_answer() {
     let front_end = opened.front_end.front_end.clone();
     let performed = opened.reactors.block_on(0, move || async move {
         front_end.connections.fetch_add(10_000, Ordering::AcqRel);
-        let here = Here::of(&front_end);
-        let answers = answers::Answers::new(here.budget.share());
-        let mut session = perform::Session::new(here, answers);
+        let reactor_state = MemcacheReactorState::of(&front_end);
+        let answers = answers::Answers::new(reactor_state.budget.share());
+        let mut session = perform::MemcacheSession::new(reactor_state, answers);
         let ask = || Request::Stats { argument: b"conns", reply: Reply::Text { quiet: false } };
         let performed = [session.perform(ask()), session.perform(ask())];
         front_end.connections.fetch_sub(10_000, Ordering::AcqRel);
@@ -463,12 +465,12 @@ fn a_connection_that_rests_keeps_no_memory_for_answers() {
     let kept = || {
         let front_end = opened.front_end.front_end.clone();
         let kept = move || async move {
-            let connections = Here::of(&front_end).connections();
+            let connections = MemcacheReactorState::of(&front_end).connections();
             connections.iter().map(|info| info.answers.capacity()).sum::<usize>()
         };
         opened.reactors.block_on(0, kept).expect("the reactor runs")
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while kept() > 0 {
         assert!(Instant::now() < until, "{} bytes are kept", kept());
         std::thread::yield_now();
@@ -530,5 +532,5 @@ fn pipelined_requests_are_answered_with_one_write() {
     let mut answers = String::new();
     client.read_to_string(&mut answers).unwrap();
     assert_eq!(answers, "VALUE warm 0 2\r\nhi\r\nEND\r\n".repeat(400));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "writes for 400 answers");
+    assert_eq!(told.recv_timeout(TIMEOUT), Ok(1), "writes for 400 answers");
 }

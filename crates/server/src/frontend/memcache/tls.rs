@@ -9,7 +9,7 @@ use rustls::ServerConnection;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::FrontEnd;
+use super::MemcacheShared;
 
 /// Certificate and key, read from files and now and then again.
 pub struct Tls {
@@ -96,7 +96,7 @@ fn read(certificates: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Tl
 }
 
 /// `refresh_certs`, and its answer.
-pub fn refresh(front_end: &FrontEnd) -> String {
+pub fn refresh(front_end: &MemcacheShared) -> String {
     let Some(tls) = &front_end.config.tls else { return "Error TLS not enabled\r\n".into() };
     match tls.refresh() {
         Ok(()) => "OK\r\n".into(),

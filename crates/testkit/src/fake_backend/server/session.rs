@@ -20,9 +20,9 @@ use afterglow_cql::{
     },
 };
 
-use super::{Prepared, Shared, lock};
+use super::{Prepared, ServerShared, lock};
 use crate::fake_backend::{
-    Kind,
+    StatementKind,
     exec::{self, Context, Reply},
     parse::{Refusal, Statement, parse},
     term::{Bound, type_bytes},
@@ -31,7 +31,7 @@ use afterglow_loadgen::rng::{Rng, mix};
 
 /// A client's connection.
 pub(super) struct Session<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerShared,
     number: u64,
     stream: Arc<Mutex<TcpStream>>,
     encoder: Encoder,
@@ -51,7 +51,7 @@ enum Fate {
 
 impl<'a> Session<'a> {
     /// Serves it to its end.
-    pub(super) fn serve(mut stream: TcpStream, number: u64, shared: &'a Shared) -> io::Result<()> {
+    pub(super) fn serve(mut stream: TcpStream, number: u64, shared: &'a ServerShared) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut session = Session {
             shared,
@@ -286,16 +286,16 @@ impl<'a> Session<'a> {
         lock(&self.shared.accounts).check(user, &format!("{keyspace}.{}", table.table))
     }
 
-    fn kind(&self, statement: &Statement) -> Option<Kind> {
+    fn kind(&self, statement: &Statement) -> Option<StatementKind> {
         let (kind, name) = match statement {
-            Statement::Select { table, .. } => (Kind::Read, table),
-            Statement::Modify(modify) => (Kind::Write, &modify.table),
-            Statement::Batch(all) => (Kind::Write, &all.first()?.table),
+            Statement::Select { table, .. } => (StatementKind::Read, table),
+            Statement::Modify(modify) => (StatementKind::Write, &modify.table),
+            Statement::Batch(all) => (StatementKind::Write, &all.first()?.table),
             _ => return None,
         };
         let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref()).unwrap_or_default();
         match keyspace {
-            "system_schema" => Some(Kind::Schema),
+            "system_schema" => Some(StatementKind::Schema),
             "afterglow" => None,
             other => (!other.starts_with("system")).then_some(kind),
         }
@@ -308,8 +308,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn wait_while_held(&self, kind: Kind) {
-        if kind == Kind::Read {
+    fn wait_while_held(&self, kind: StatementKind) {
+        if kind == StatementKind::Read {
             self.shared.reads.fetch_add(1, Ordering::SeqCst);
         }
         let mut holding = lock(&self.shared.holding);

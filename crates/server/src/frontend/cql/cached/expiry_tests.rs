@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::testing::{cache_of_boot, open_cache};
 use super::*;
 
-const LICENCE: Licence = Licence::Exclusive { claim: 7 };
+const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };
 
 struct OneTable(Arc<TableSchema>);
 
@@ -48,7 +48,7 @@ impl Stage {
         Self { cache, plan, key, engine, directory }
     }
 
-    fn lead(&self) -> Ticket<Waiter> {
+    fn lead(&self) -> Ticket<FillWaiter> {
         match self.cache.join(&self.plan.table, &self.key, LICENCE).0 {
             Join::Lead(ticket) => ticket,
             _ => panic!("nobody else leads"),
@@ -64,16 +64,16 @@ impl Stage {
         let mut bytes = Vec::new();
         encode_absent(self.plan.fingerprint, &mut bytes);
         let filled = Filled { bytes, life, marker_only: false };
-        Fill { plan: &self.plan, key: &self.key, filled, licence: LICENCE, asked_at }
+        Fill { plan: &self.plan, key: &self.key, filled, cache_permission: LICENCE, asked_at }
     }
 
     fn served(&self) -> Result<Row, MissReason> {
         self.served_by(&self.cache, LICENCE)
     }
 
-    fn served_by(&self, cache: &RowCache, licence: Licence) -> Result<Row, MissReason> {
+    fn served_by(&self, cache: &RowCache, cache_permission: CachePermission) -> Result<Row, MissReason> {
         match cache.look_up(&self.key) {
-            Lookup::Hit(hit) => cache.accept(&hit, licence, self.plan.fingerprint),
+            Lookup::Hit(hit) => cache.accept(&hit, cache_permission, self.plan.fingerprint),
             _ => Err(MissReason::Absent),
         }
     }
@@ -110,8 +110,8 @@ fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
 #[test]
 fn seconds_since_another_boot_make_no_row_young() {
     let stage = Stage::new();
-    let bound = Licence::Bounded { seconds: 60 };
-    let fill = Fill { licence: bound, ..stage.fill(0, None) };
+    let bound = CachePermission::Bounded { seconds: 60 };
+    let fill = Fill { cache_permission: bound, ..stage.fill(0, None) };
     stage.cache.install(fill, stage.lead());
     assert!(stage.served_by(&stage.cache, bound).is_ok());
     for (boot, served) in [(1, true), (2, false)] {

@@ -19,9 +19,9 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::super::{Backend, Cluster, Fetched, FrontEnd};
+use super::super::{Backend, Cluster, CqlShared, Fetched};
 use super::instance::{Instance, NewClaim};
-use super::router::Shared;
+use super::router::CachedState;
 use super::serial::setting_of;
 use super::setup::Times;
 use crate::config::LivePolicies;
@@ -42,8 +42,8 @@ const REPLICAS: usize = 3;
 
 /// The keeper's state.
 pub(super) struct Keeper {
-    front_end: Arc<FrontEnd>,
-    shared: Arc<Shared>,
+    front_end: Arc<CqlShared>,
+    shared: Arc<CachedState>,
     policies: Arc<LivePolicies>,
     instance: Instance,
     lease: Lease,
@@ -79,8 +79,8 @@ pub(super) type StopRequest = (bool, std::sync::mpsc::SyncSender<()>);
 
 impl Keeper {
     pub(super) fn new(
-        front_end: Arc<FrontEnd>,
-        shared: Arc<Shared>,
+        front_end: Arc<CqlShared>,
+        shared: Arc<CachedState>,
         (policies, generation): (Arc<LivePolicies>, u64),
         instance: Instance,
         times: Times,

@@ -10,8 +10,8 @@ pub mod clock;
 mod expiry_tests;
 mod fill;
 pub mod instance;
+mod intent_log;
 mod keeper;
-mod ledger;
 mod read;
 mod router;
 mod scope;
@@ -50,7 +50,7 @@ pub use setup::{Cached, CachedConfig, CachedError, Keeping, Times, look};
 /// The row a fill brought, or nothing if it brought none that can be shared.
 pub type FillResult = Option<Row>;
 /// How a read that waits for another's fill hears of it.
-pub type Waiter = oneshot::Sender<FillResult>;
+pub type FillWaiter = oneshot::Sender<FillResult>;
 
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
@@ -79,7 +79,7 @@ impl Row {
 
 /// Under what a table's rows are cached at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Licence {
+pub enum CachePermission {
     /// All writers come through us, and the lease says that nobody else caches.
     Exclusive {
         /// Rows of another claim are not believed.
@@ -125,8 +125,8 @@ struct Resolved {
 /// The cache of rows.
 pub struct RowCache {
     rows: Namespace,
-    gates: Arc<Gates<Waiter>>,
-    ledger: ledger::Ledger,
+    gates: Arc<Gates<FillWaiter>>,
+    intent_log: intent_log::IntentLog,
     policies: Arc<LivePolicies>,
     resolved: RwLock<Resolved>,
     lease: LeaseClock,
@@ -150,7 +150,7 @@ impl RowCache {
     /// Takes over from the last run: what it left unsettled is held.
     fn new(parts: Parts) -> Arc<RowCache> {
         let gates = Gates::new();
-        let ledger = ledger::Ledger::new(parts.intents);
+        let intent_log = intent_log::IntentLog::new(parts.intents);
         if parts.unsettled.iter().any(|(_, word)| scope::scope_of_intent(*word).1.undropped) {
             parts.rows.clear();
         }
@@ -161,12 +161,12 @@ impl RowCache {
                 true => gates.weaken(&scope, until),
                 false => gates.hold(&scope, until),
             }
-            ledger.keep_dropped((id, word), until);
+            intent_log.keep_dropped((id, word), until);
         }
         Arc::new(RowCache {
             rows: parts.rows,
             gates,
-            ledger,
+            intent_log,
             policies: parts.policies,
             resolved: RwLock::default(),
             lease: LeaseClock::default(),
@@ -225,16 +225,16 @@ impl RowCache {
     ///
     /// # Errors
     /// Why the read must go to the database.
-    pub fn licence(&self, table: &TableSchema) -> Result<Licence, PassReason> {
+    pub fn cache_permission(&self, table: &TableSchema) -> Result<CachePermission, PassReason> {
         if self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0 {
             return Err(PassReason::Suspended);
         }
         let (generation, policy) = self.policy(table);
         match policy {
             TablePolicy::Off => Err(PassReason::PolicyOff),
-            TablePolicy::MaxStaleness(bound) => {
-                Ok(Licence::Bounded { seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1) })
-            }
+            TablePolicy::MaxStaleness(bound) => Ok(CachePermission::Bounded {
+                seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1),
+            }),
             TablePolicy::Exclusive => {
                 // In this order, the reverse of `set_claim`: a claim read after its generation is never an older one.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
@@ -242,7 +242,7 @@ impl RowCache {
                 if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
                     return Err(PassReason::NoLease);
                 }
-                Ok(Licence::Exclusive { claim })
+                Ok(CachePermission::Exclusive { claim })
             }
         }
     }
@@ -277,14 +277,19 @@ impl RowCache {
     ///
     /// # Errors
     /// Why it counts as a miss.
-    pub fn accept(&self, hit: &Hit, licence: Licence, fingerprint: u64) -> Result<Row, MissReason> {
+    pub fn accept(
+        &self,
+        hit: &Hit,
+        cache_permission: CachePermission,
+        fingerprint: u64,
+    ) -> Result<Row, MissReason> {
         let (prefix, row) = hit.value.split_first_chunk::<PREFIX>().ok_or(MissReason::Corrupt)?;
         let (claim, times) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
         let (filled_at, life) = times.split_first_chunk::<4>().ok_or(MissReason::Corrupt)?;
         let life = u32::from_le_bytes(life.try_into().map_err(|_| MissReason::Corrupt)?);
-        let (present, longest) = match licence {
-            Licence::Exclusive { claim } => (claim, life),
-            Licence::Bounded { seconds } => (self.boot, life.min(seconds)),
+        let (present, longest) = match cache_permission {
+            CachePermission::Exclusive { claim } => (claim, life),
+            CachePermission::Bounded { seconds } => (self.boot, life.min(seconds)),
         };
         if u64::from_le_bytes(*claim) != present {
             return Err(MissReason::Unusable);
@@ -311,9 +316,9 @@ impl RowCache {
         &self,
         table: &TableSchema,
         key: &RowKey,
-        licence: Licence,
-    ) -> (Join<Waiter>, Option<oneshot::Receiver<FillResult>>) {
-        let tolerant = matches!(licence, Licence::Bounded { .. });
+        cache_permission: CachePermission,
+    ) -> (Join<FillWaiter>, Option<oneshot::Receiver<FillResult>>) {
+        let tolerant = matches!(cache_permission, CachePermission::Bounded { .. });
         let gate = gate_of(&table.keyspace, &table.name);
         let slot = slot_of(token_of(gate, key.partition_key()));
         let mut receiver = None;
@@ -328,14 +333,16 @@ impl RowCache {
     /// Ends a fill: installs the row if nothing overtook it, and tells those who wait.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
-    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<Waiter>) -> (Option<Row>, FillOutcome) {
+    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<FillWaiter>) -> (Option<Row>, FillOutcome) {
         let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut outcome = FillOutcome::Overtaken;
         let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
         // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
         let life = fill.life(weak);
-        let finished = if fill.filled.marker_only && matches!(fill.licence, Licence::Exclusive { .. }) {
+        let finished = if fill.filled.marker_only
+            && matches!(fill.cache_permission, CachePermission::Exclusive { .. })
+        {
             outcome = FillOutcome::Uncacheable;
             ticket.finish(|| ())
         } else {
@@ -354,10 +361,10 @@ impl RowCache {
     }
 
     fn put(&self, fill: &Fill<'_>, bytes: &[u8], life: Option<u32>) -> FillOutcome {
-        let Fill { plan: ReadPlan { table, .. }, key, licence, asked_at, .. } = fill;
-        let claim = match licence {
-            Licence::Exclusive { claim } => *claim,
-            Licence::Bounded { .. } => self.boot,
+        let Fill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } = fill;
+        let claim = match cache_permission {
+            CachePermission::Exclusive { claim } => *claim,
+            CachePermission::Bounded { .. } => self.boot,
         };
         let mut value = Vec::with_capacity(PREFIX + bytes.len());
         value.extend_from_slice(&claim.to_le_bytes());
@@ -368,7 +375,7 @@ impl RowCache {
         let expiry = life.map_or(0, |life| asked_at.unix.saturating_add(life));
         let options = PutOptions { expiry, group: group_of(table.id), token };
         // A full journal is for writes: this row is filled again by a later read.
-        if self.rows.room().is_some() {
+        if self.rows.backpressure().is_some() {
             return FillOutcome::Refused;
         }
         match self.rows.submit_put(key.engine_key(), &value, options) {
@@ -418,7 +425,7 @@ pub struct Fill<'a> {
     /// What the database said.
     pub filled: Filled,
     /// The licence from before the fill was sent.
-    pub licence: Licence,
+    pub cache_permission: CachePermission,
     /// The moment before it was sent.
     pub asked_at: Moment,
 }
@@ -427,9 +434,9 @@ impl Fill<'_> {
     /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever. `weak`: the most where
     /// it may not have seen all that was acknowledged.
     fn life(&self, weak: Option<u32>) -> Option<u32> {
-        let bound = match self.licence {
-            Licence::Bounded { seconds } => Some(seconds),
-            Licence::Exclusive { .. } => None,
+        let bound = match self.cache_permission {
+            CachePermission::Bounded { seconds } => Some(seconds),
+            CachePermission::Exclusive { .. } => None,
         };
         [bound, weak, self.filled.life].into_iter().flatten().min()
     }

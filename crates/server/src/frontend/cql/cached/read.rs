@@ -16,11 +16,13 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::super::{Asked, Client, Kept, Later, May, Prepared, Request, error_code, parsed, result_kind};
+use super::super::{
+    Client, KeptBackend, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
+};
 use super::answer::{Metadata, answer};
 use super::fill::{Ask, FillFailure};
-use super::router::{Shared, bound, metrics};
-use super::{Fill, Licence, Row, Waiter};
+use super::router::{CachedState, bound, metrics};
+use super::{CachePermission, Fill, FillWaiter, Row};
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
@@ -29,12 +31,12 @@ use crate::reactor::read_flash;
 const FILL_AT: Consistency = Consistency::LocalQuorum;
 
 /// How often a fill looks whether the nodes that it asked are silent.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Nodes that a fill asks at most.
 const MOST_ASKED: usize = 3;
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
-pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
     let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
     let terms = match terms(shared, &request, read) {
         Ok(terms) => terms,
@@ -49,7 +51,7 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> 
         }
         Err(Unfit::Outdated(prepared, now)) => {
             metrics(&request).passes.inc(PassReason::Option);
-            if shared.cache.licence(&read.table).is_ok() {
+            if shared.cache.cache_permission(&read.table).is_ok() {
                 return outdated(request, prepared, now);
             }
             request.pass(Path::Pass);
@@ -62,15 +64,15 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> 
         return Some(Box::pin(ask(request, plan)));
     }
     let found = match looked_up {
-        Lookup::Hit(hit) => Found::of(shared, &hit, &terms, read),
-        Lookup::Miss(reason) => Found::Missing(reason.into()),
+        Lookup::Hit(hit) => LookupOutcome::of(shared, &hit, &terms, read),
+        Lookup::Miss(reason) => LookupOutcome::Missing(reason.into()),
         Lookup::Flash(flash) => {
             let pending = Pending { shared: shared.clone(), request, plan, terms };
             return Some(Box::pin(pending.read_and_reply(flash)));
         }
     };
     let pending = match found {
-        Found::Row(row, tier) => {
+        LookupOutcome::Row(row, tier) => {
             let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
                 let pending = Pending { shared: shared.clone(), request, plan, terms };
                 return Some(Box::pin(pending.hit(row, tier)));
@@ -79,7 +81,7 @@ pub(super) fn route(shared: &Arc<Shared>, request: Request, plan: Arc<Plan>) -> 
             answer(request.into_responder(), read, &terms.key, &row, metadata.view(), path_of(tier));
             return None;
         }
-        Found::Missing(reason) => {
+        LookupOutcome::Missing(reason) => {
             metrics(&request).misses.inc(reason);
             Pending { shared: shared.clone(), request, plan, terms }
         }
@@ -105,7 +107,7 @@ impl From<PassReason> for Unfit {
 /// All that matters of a read request besides its plan.
 struct Terms {
     key: RowKey,
-    licence: Licence,
+    cache_permission: CachePermission,
     /// Generation of the schema that the plan was made for, or an older one.
     generation: u64,
     metadata: Wanted,
@@ -136,7 +138,7 @@ impl Ready {
 }
 
 impl Wanted {
-    fn ready(&self, shared: &Shared, read: &ReadPlan, version: Version) -> Option<Ready> {
+    fn ready(&self, shared: &CachedState, read: &ReadPlan, version: Version) -> Option<Ready> {
         match self {
             Wanted::Skipped => Some(Ready::Skipped),
             Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
@@ -148,8 +150,8 @@ impl Wanted {
     }
 }
 
-fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
-    let generation = request.client().here.schema().generation;
+fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
+    let generation = request.client().reactor_state.schema().generation;
     let (extras, message) = request.message().map_err(|_| PassReason::NotUnderstood)?;
     if request.header.flags.contains(Flags::TRACING) {
         return Err(PassReason::Tracing.into());
@@ -162,7 +164,7 @@ fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, U
             let skip = query.params.skip_metadata;
             (query.params, if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } })
         }
-        (Message::Execute(execute), Asked::Execute(prepared, _)) => {
+        (Message::Execute(execute), Operation::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
             // A client that was told of other columns by an answer, not by PREPARE, says nothing about those that are known here.
             match (execute.result_metadata_id, &known.metadata_id) {
@@ -184,18 +186,18 @@ fn terms(shared: &Shared, request: &Request, read: &ReadPlan) -> Result<Terms, U
     if !answers(shared, request, read, params.consistency) {
         return Err(PassReason::Consistency.into());
     }
-    let licence = shared.cache.licence(&read.table)?;
+    let cache_permission = shared.cache.cache_permission(&read.table)?;
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
-    Ok(Terms { key, licence, generation, metadata })
+    Ok(Terms { key, cache_permission, generation, metadata })
 }
 
 /// Whether a row read at [`FILL_AT`] is what the database would answer at this level.
-fn answers(shared: &Shared, request: &Request, read: &ReadPlan, consistency: Consistency) -> bool {
+fn answers(shared: &CachedState, request: &Request, read: &ReadPlan, consistency: Consistency) -> bool {
     if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
         return true; // without a look at the schema
     }
-    let newest = shared.newest.of(&request.client().here.front_end.schema);
+    let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
     newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
 }
 
@@ -215,16 +217,16 @@ fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), PassReason> {
     Ok(())
 }
 
-enum Found {
+enum LookupOutcome {
     Row(Row, Tier),
     Missing(MissReason),
 }
 
-impl Found {
-    fn of(shared: &Shared, hit: &Hit, terms: &Terms, read: &ReadPlan) -> Found {
-        match shared.cache.accept(hit, terms.licence, read.fingerprint) {
-            Ok(row) => Found::Row(row, hit.tier.into()),
-            Err(reason) => Found::Missing(reason),
+impl LookupOutcome {
+    fn of(shared: &CachedState, hit: &Hit, terms: &Terms, read: &ReadPlan) -> LookupOutcome {
+        match shared.cache.accept(hit, terms.cache_permission, read.fingerprint) {
+            Ok(row) => LookupOutcome::Row(row, hit.tier.into()),
+            Err(reason) => LookupOutcome::Missing(reason),
         }
     }
 }
@@ -238,7 +240,7 @@ fn path_of(tier: Tier) -> Path {
 
 /// A read that could not be answered at once.
 struct Pending {
-    shared: Arc<Shared>,
+    shared: Arc<CachedState>,
     request: Request,
     plan: Arc<Plan>,
     terms: Terms,
@@ -256,18 +258,18 @@ impl Pending {
     async fn read_and_reply(self, mut flash: FlashRead) {
         let found = loop {
             let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
-                break Found::Missing(MissReason::Device);
+                break LookupOutcome::Missing(MissReason::Device);
             };
             let bytes = read_flash(device, flash.offset(), flash.len()).await;
             match flash.finish(bytes) {
-                Lookup::Hit(hit) => break Found::of(&self.shared, &hit, &self.terms, self.read()),
-                Lookup::Miss(reason) => break Found::Missing(reason.into()),
+                Lookup::Hit(hit) => break LookupOutcome::of(&self.shared, &hit, &self.terms, self.read()),
+                Lookup::Miss(reason) => break LookupOutcome::Missing(reason.into()),
                 Lookup::Flash(again) => flash = again,
             }
         };
         match found {
-            Found::Row(row, tier) => self.hit(row, tier).await,
-            Found::Missing(reason) => {
+            LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
+            LookupOutcome::Missing(reason) => {
                 metrics(&self.request).misses.inc(reason);
                 Box::pin(self.missed()).await;
             }
@@ -303,7 +305,8 @@ impl Pending {
     }
 
     async fn missed(self) {
-        let (joined, hears) = self.shared.cache.join(&self.read().table, &self.terms.key, self.terms.licence);
+        let (joined, hears) =
+            self.shared.cache.join(&self.read().table, &self.terms.key, self.terms.cache_permission);
         match joined {
             Join::Lead(ticket) => self.lead(ticket).await,
             Join::Wait => {
@@ -328,7 +331,7 @@ impl Pending {
         }
     }
 
-    async fn lead(self, ticket: Ticket<Waiter>) {
+    async fn lead(self, ticket: Ticket<FillWaiter>) {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let filled = self.fill(asked_at.unix).await;
         let fills = &metrics(&self.request).fills;
@@ -336,8 +339,13 @@ impl Pending {
             Ok(filled) => {
                 let read = self.read();
                 allow(&self.request, read, asked);
-                let fill =
-                    Fill { plan: read, key: &self.terms.key, filled, licence: self.terms.licence, asked_at };
+                let fill = Fill {
+                    plan: read,
+                    key: &self.terms.key,
+                    filled,
+                    cache_permission: self.terms.cache_permission,
+                    asked_at,
+                };
                 let (row, outcome) = self.shared.cache.install(fill, ticket);
                 fills.inc(outcome);
                 match row {
@@ -371,13 +379,13 @@ impl Pending {
     async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
         let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
         // A quorum of another data centre may lack what was acknowledged in ours.
-        if !self.request.client().here.is_near(&first) {
+        if !self.request.client().reactor_state.is_near(&first) {
             return Err(FillFailure::Failed);
         }
         let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
         reads.push(self.fill_from(first, asked_at));
         loop {
-            match compio::time::timeout(PATIENCE, reads.next()).await {
+            match compio::time::timeout(TIMEOUT, reads.next()).await {
                 Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
                 Ok(Some(filled)) => return filled,
                 Ok(None) => return Err(FillFailure::Failed),
@@ -392,7 +400,7 @@ impl Pending {
         }
     }
 
-    async fn fill_from(&self, backend: Kept, asked_at: u32) -> Result<Filled, FillFailure> {
+    async fn fill_from(&self, backend: KeptBackend, asked_at: u32) -> Result<Filled, FillFailure> {
         let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
         self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
     }
@@ -403,7 +411,9 @@ impl Pending {
 fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
-        Some(user) => client.here.permits.may(user.id, read.table.id, Instant::now()) == May::Answer,
+        Some(user) => {
+            client.reactor_state.permissions.may(user.id, read.table.id, Instant::now()) == May::Answer
+        }
         None => is_anonymous_allowed(client),
     }
 }
@@ -412,21 +422,21 @@ fn may_answer(request: &Request, read: &ReadPlan) -> bool {
 fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
-        Some(user) => client.here.permits.has(user.id, read.table.id, Instant::now()),
+        Some(user) => client.reactor_state.permissions.has(user.id, read.table.id, Instant::now()),
         None => is_anonymous_allowed(client),
     }
 }
 
 /// Of a client with a connection of its own nobody can say who it is, nor of one that came before the database began to ask.
 fn is_anonymous_allowed(client: &Client) -> bool {
-    client.dedicated.borrow().is_none() && !client.here.front_end.cluster().asks_who()
+    client.dedicated.borrow().is_none() && !client.reactor_state.front_end.cluster().asks_who()
 }
 
 /// The database, asked at `asked`, let the client's user read the table.
 fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
     let client = request.client();
     if let Some(user) = &*client.user.borrow() {
-        client.here.permits.allow(user.id, read.table.id, asked);
+        client.reactor_state.permissions.allow(user.id, read.table.id, asked);
     }
 }
 
@@ -441,7 +451,7 @@ async fn ask(mut request: Request, plan: Arc<Plan>) {
             } else if let (Some(ErrorCode::Unauthorized), Some(user)) =
                 (error_code(&answer), &*request.client().user.borrow())
             {
-                request.client().here.permits.deny(user.id, read.table.id);
+                request.client().reactor_state.permissions.deny(user.id, read.table.id);
             }
             request.relay(answer, Path::Pass).await;
         }
@@ -494,12 +504,13 @@ fn told_by(answer: &Envelope) -> Option<&[u8]> {
 /// others, it was prepared again past us: then so do we.
 async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
     let version = request.header.version;
-    let generation = request.client().here.schema().generation;
+    let generation = request.client().reactor_state.schema().generation;
     request.ask_for_metadata();
     match request.call().await {
         Ok(answer) => {
             // The call may have prepared it again.
-            let prepared = request.client().here.front_end.prepared.get(&prepared.id).unwrap_or(prepared);
+            let prepared =
+                request.client().reactor_state.front_end.prepared.get(&prepared.id).unwrap_or(prepared);
             let known = prepared.answer(version);
             let is_known = known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
             let fits =

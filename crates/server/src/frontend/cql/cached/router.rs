@@ -11,9 +11,9 @@ use afterglow_cql::statement::Marker;
 use afterglow_engine::disk::{DeviceId, DeviceSet};
 use parking_lot::RwLock;
 
-use super::super::{Asked, ControlState, Later, Request, Router, SchemaStore, pass_path};
+use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::fill::FillStatements;
-use super::scope::{Doomed, Tables, Touched};
+use super::scope::{Invalidation, Tables, WriteScope};
 use super::serial::Paxos;
 use super::tables::Newest;
 use super::{RowCache, read, write};
@@ -22,11 +22,11 @@ use crate::reactor::FlashFile;
 
 /// The router of a CQL front end that caches.
 pub struct CachedRouter {
-    shared: Arc<Shared>,
+    shared: Arc<CachedState>,
 }
 
 /// What its tasks share.
-pub(super) struct Shared {
+pub(super) struct CachedState {
     pub(super) cache: Arc<RowCache>,
     pub(super) statements: FillStatements,
     pub(super) newest: Newest,
@@ -52,7 +52,7 @@ impl CachedRouter {
     pub fn new(cache: Arc<RowCache>, devices: &Arc<dyn DeviceSet>, fill_timeout: Duration) -> CachedRouter {
         let device = |n: usize| FlashFile::new(devices.clone(), DeviceId(n as u16));
         let flash = (0..devices.infos().len()).filter_map(device).collect();
-        let shared = Shared {
+        let shared = CachedState {
             cache,
             statements: FillStatements::default(),
             newest: Newest::default(),
@@ -70,7 +70,7 @@ impl CachedRouter {
 }
 
 impl CachedRouter {
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<CachedState> {
         &self.shared
     }
 }
@@ -78,9 +78,9 @@ impl CachedRouter {
 impl Router for CachedRouter {
     fn route(&self, request: Request) -> Option<Later> {
         let plan = match &request.asked {
-            Asked::Query(plan) | Asked::Execute(_, plan) => plan.clone(),
-            Asked::Batch(_) => return write::route(&self.shared, request),
-            Asked::Prepare => {
+            Operation::Query(plan) | Operation::Execute(_, plan) => plan.clone(),
+            Operation::Batch(_) => return write::route(&self.shared, request),
+            Operation::Prepare => {
                 request.pass(Path::Pass);
                 return None;
             }
@@ -118,7 +118,7 @@ impl Router for CachedRouter {
             // Types and functions may be used by any table of their keyspace.
             _ => Target::Keyspace(keyspace),
         };
-        let mut touched = Touched::default();
+        let mut touched = WriteScope::default();
         touched.add_target(&target, &|_| None, &*newest);
         self.shared.cache.forget(&touched);
     }
@@ -143,10 +143,10 @@ impl Router for CachedRouter {
                     tracing::warn!(
                         "the schema changed while the control connection was lost: the cache is emptied"
                     );
-                    self.shared.cache.forget(&Touched::everything());
+                    self.shared.cache.forget(&WriteScope::everything());
                 }
                 if self.shared.guarded.swap(false, Ordering::AcqRel) {
-                    self.shared.cache.forget_and_hold(&Touched::everything());
+                    self.shared.cache.forget_and_hold(&WriteScope::everything());
                 }
                 self.shared.cache.suspend(false);
             }
@@ -157,7 +157,7 @@ impl Router for CachedRouter {
             ControlState::Guarded => {
                 self.shared.cache.suspend(true);
                 self.shared.guarded.store(true, Ordering::Release);
-                self.shared.cache.forget(&Touched::everything());
+                self.shared.cache.forget(&WriteScope::everything());
             }
             // The last schema still tells what statements mean; what was cached is still what it was.
             ControlState::Lost => {}
@@ -167,7 +167,7 @@ impl Router for CachedRouter {
 
 /// The counters of the reactor that a request is on.
 pub(super) fn metrics(request: &Request) -> &FrontEndMetrics {
-    &request.client().here.metrics
+    &request.client().reactor_state.metrics
 }
 
 /// Finds bound values by marker.
@@ -184,33 +184,33 @@ pub(super) fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [
 }
 
 /// What a write request touches.
-pub(super) fn touched_by(request: &Request, tables: &impl Tables) -> Touched {
-    let mut touched = Touched::default();
+pub(super) fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
+    let mut touched = WriteScope::default();
     let mut add = |plan: &Plan, values: &Values<'_>| {
         if let Plan::Write(plan) = plan {
             touched.add(plan, &bound(values), tables);
         }
     };
     match (request.message().map(|(_, message)| message), &request.asked) {
-        (Ok(Message::Query(query)), Asked::Query(plan)) => add(plan, &query.params.values),
-        (Ok(Message::Execute(execute)), Asked::Execute(_, plan)) => add(plan, &execute.params.values),
-        (Ok(Message::Batch(batch)), Asked::Batch(plans)) => {
+        (Ok(Message::Query(query)), Operation::Query(plan)) => add(plan, &query.params.values),
+        (Ok(Message::Execute(execute)), Operation::Execute(_, plan)) => add(plan, &execute.params.values),
+        (Ok(Message::Batch(batch)), Operation::Batch(plans)) => {
             batch.statements().zip(plans).for_each(|(statement, (_, plan))| add(plan, &statement.values));
             touched.parted = batch.kind != BatchKind::Logged;
         }
-        _ => return Touched::everything(),
+        _ => return WriteScope::everything(),
     }
     touched
 }
 
 /// Drops counted by how much they take.
-pub(super) fn scope_label(doomed: &Doomed) -> crate::metrics::WriteScope {
-    use crate::metrics::WriteScope;
+pub(super) fn scope_label(doomed: &Invalidation) -> crate::metrics::WriteScopeLabel {
+    use crate::metrics::WriteScopeLabel;
     match doomed {
-        Doomed::Row(_) => WriteScope::Row,
-        Doomed::Partition(_) => WriteScope::Partition,
-        Doomed::Table(_) => WriteScope::Table,
-        Doomed::Everything => WriteScope::Everything,
+        Invalidation::Row(_) => WriteScopeLabel::Row,
+        Invalidation::Partition(_) => WriteScopeLabel::Partition,
+        Invalidation::Table(_) => WriteScopeLabel::Table,
+        Invalidation::Everything => WriteScopeLabel::Everything,
     }
 }
 

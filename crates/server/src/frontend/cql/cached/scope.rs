@@ -34,7 +34,7 @@ pub fn token_of(gate: u32, partition_key: &[u8]) -> u64 {
 
 /// Cached rows to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doomed {
+pub enum Invalidation {
     /// One row, by its engine key.
     Row(Vec<u8>),
     /// Every row whose token falls into this token's slot.
@@ -59,11 +59,11 @@ pub trait Tables {
 
 /// What a write, or a batch of them, may touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct WriteScope {
     slots: Vec<u32>,
     tables: Vec<u32>,
     everything: bool,
-    doomed: Vec<Doomed>,
+    doomed: Vec<Invalidation>,
     /// Tables that the write was planned for. When one of them is gone by the time the gates are closed, the plan was
     /// made for an older schema, and what it names is not what the write will touch.
     planned: Vec<Uuid>,
@@ -83,16 +83,16 @@ pub struct Touched {
     transaction: Option<(Uuid, Vec<u8>)>,
 }
 
-impl Touched {
+impl WriteScope {
     /// Everything there is; for statements without a plan.
-    pub fn everything() -> Touched {
-        let doomed = vec![Doomed::Everything];
-        Touched { everything: true, doomed, parted: true, by_level: true, ..Touched::default() }
+    pub fn everything() -> WriteScope {
+        let doomed = vec![Invalidation::Everything];
+        WriteScope { everything: true, doomed, parted: true, by_level: true, ..WriteScope::default() }
     }
 
     /// The same gates, and nothing to drop.
-    pub fn without_drops(self) -> Touched {
-        Touched { doomed: Vec::new(), ..self }
+    pub fn without_drops(self) -> WriteScope {
+        WriteScope { doomed: Vec::new(), ..self }
     }
 
     /// Whether nothing at all is touched.
@@ -192,7 +192,7 @@ impl Touched {
                 // Tables that are made meanwhile have gates that we cannot name.
                 self.everything = true;
                 let ids = tables.tables_in(keyspace);
-                self.doomed.extend(ids.into_iter().map(|(_, id)| Doomed::Table(group_of(id))));
+                self.doomed.extend(ids.into_iter().map(|(_, id)| Invalidation::Table(group_of(id))));
             }
             Target::Everything => self.all(),
         }
@@ -207,7 +207,7 @@ impl Touched {
 
     fn all(&mut self) {
         self.everything = true;
-        self.doomed.push(Doomed::Everything);
+        self.doomed.push(Invalidation::Everything);
     }
 
     fn row<'v>(&mut self, gate: u32, template: &KeyTemplate, value: &impl Fn(&Marker) -> Option<&'v [u8]>) {
@@ -215,7 +215,7 @@ impl Touched {
         match template.bind(value, &mut key) {
             Ok(()) => {
                 if self.slot(gate, template.table(), key.partition_key()).is_some() {
-                    self.doomed.push(Doomed::Row(key.engine_key().to_vec()));
+                    self.doomed.push(Invalidation::Row(key.engine_key().to_vec()));
                 }
             }
             Err(KeyError::NoPartition) => self.table(gate, template.table()),
@@ -235,7 +235,7 @@ impl Touched {
         match template.partition_key(value, &mut key) {
             Ok(()) => {
                 if let Some(token) = self.slot(gate, template.table(), &key) {
-                    self.doomed.push(Doomed::Partition(token));
+                    self.doomed.push(Invalidation::Partition(token));
                 }
             }
             Err(_) => self.table(gate, template.table()),
@@ -244,7 +244,7 @@ impl Touched {
 
     fn table(&mut self, gate: u32, id: Uuid) {
         self.gate(gate);
-        let doomed = Doomed::Table(group_of(id));
+        let doomed = Invalidation::Table(group_of(id));
         if !self.doomed.contains(&doomed) {
             self.doomed.push(doomed);
         }
@@ -287,7 +287,7 @@ impl Touched {
     }
 
     /// The cached rows to drop once the gates are closed.
-    pub fn doomed(&self) -> &[Doomed] {
+    pub fn doomed(&self) -> &[Invalidation] {
         &self.doomed
     }
 }
@@ -400,8 +400,8 @@ mod tests {
         }
     }
 
-    fn touched(target: &Target, known: &Known) -> Touched {
-        let mut touched = Touched::default();
+    fn touched(target: &Target, known: &Known) -> WriteScope {
+        let mut touched = WriteScope::default();
         touched.add_target(target, &|_| None, known);
         touched
     }
@@ -413,7 +413,7 @@ mod tests {
             let touched = touched(&target, &Known::Unknown);
             assert_eq!(
                 (touched.gates(), touched.doomed()),
-                (vec![Scope::Everything], &[Doomed::Everything][..])
+                (vec![Scope::Everything], &[Invalidation::Everything][..])
             );
         }
     }
@@ -434,7 +434,7 @@ mod tests {
     }
 
     /// What a text touches, of a schema with one table `ks.t (k int, c int, v int)`.
-    fn touched_by_text(text: &str) -> Touched {
+    fn touched_by_text(text: &str) -> WriteScope {
         let table = TableSchema {
             partition_key: vec![column("k")],
             clustering: vec![column("c")],
@@ -445,7 +445,7 @@ mod tests {
         let id = table.id;
         let schema = Schema::of_tables([table]);
         let Plan::Write(plan) = analyse(&parse(text), &schema, None) else { panic!("{text} is a write") };
-        let mut touched = Touched::default();
+        let mut touched = WriteScope::default();
         touched.add(&plan, &|_| None, &Known::Table(id));
         touched
     }

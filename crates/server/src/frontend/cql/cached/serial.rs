@@ -19,8 +19,8 @@ use afterglow_cql::row::quoted;
 
 use super::super::{Client, Fetched, Request, error_code};
 use super::Moment;
-use super::router::Shared;
-use super::scope::{NEVER, Touched};
+use super::router::CachedState;
+use super::scope::{NEVER, WriteScope};
 use super::tables::Index;
 use super::write::{Answered, WriteInFlight};
 use crate::metrics::QuarantineReason;
@@ -124,9 +124,9 @@ pub struct Inquiry {
 impl Inquiry {
     /// The inquiry after a write that was answered so, if there is any use in one.
     pub(super) fn of(
-        shared: &Shared,
+        shared: &CachedState,
         request: &Request,
-        touched: &Touched,
+        touched: &WriteScope,
         answered: Answered,
         newest: &Index,
     ) -> Option<Inquiry> {
@@ -197,10 +197,10 @@ impl Inquiry {
         let text = format!("SELECT {} FROM {keyspace}.{name} WHERE {} LIMIT 1", names[0], keys.join(" AND "));
         let mut body = Vec::new();
         Query { text: &text, params }.encode(self.version, &mut body);
-        let (here, who) = (&self.client.here, self.client.who(self.version));
-        for node in here.control_first().nodes {
-            let Ok(backend) = here.pool.acquire(node, &who).await else { continue };
-            if self.consistency == Consistency::LocalSerial && !here.is_near(&backend) {
+        let (reactor_state, who) = (&self.client.reactor_state, self.client.who(self.version));
+        for node in reactor_state.control_first().nodes {
+            let Ok(backend) = reactor_state.pool.acquire(node, &who).await else { continue };
+            if self.consistency == Consistency::LocalSerial && !reactor_state.is_near(&backend) {
                 continue;
             }
             let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::super::{Schema, SchemaStore};
-use super::scope::{Tables, Touched, gate_of};
+use super::scope::{Tables, WriteScope, gate_of};
 
 /// One snapshot of the schema, indexed.
 pub struct Index {
@@ -43,7 +43,7 @@ impl Index {
 
     /// Whether a write at this level to any table that it touches may be missed by a read at LOCAL_QUORUM in `data_center`:
     /// `W + R <= RF` there. In doubt yes.
-    pub fn is_weak(&self, touched: &Touched, consistency: Consistency, data_center: Option<&str>) -> bool {
+    pub fn is_weak(&self, touched: &WriteScope, consistency: Consistency, data_center: Option<&str>) -> bool {
         let misses = |keyspace: &str| {
             let replication = self.schema.replication(keyspace);
             let replicas = replication.and_then(|options| Replicas::of(options, data_center));
@@ -131,7 +131,7 @@ impl Replicas {
         let counts: Vec<(&String, u32)> = counts.collect::<Option<_>>()?;
         let local = match (counts.as_slice(), data_center) {
             ([(_, only)], _) => *only,
-            (several, Some(here)) => several.iter().find(|(dc, _)| *dc == here)?.1,
+            (several, Some(reactor_state)) => several.iter().find(|(dc, _)| *dc == reactor_state)?.1,
             _ => return None,
         };
         Some(Replicas { local, all: counts.iter().map(|(_, n)| n).sum() })
@@ -183,9 +183,9 @@ mod tests {
 
     use super::*;
 
-    fn replicas(options: &[(&str, &str)], here: Option<&str>) -> Option<Replicas> {
+    fn replicas(options: &[(&str, &str)], reactor_state: Option<&str>) -> Option<Replicas> {
         let options: BTreeMap<_, _> = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        Replicas::of(&options, here)
+        Replicas::of(&options, reactor_state)
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             let Plan::Write(plan) = analyse(&parse(text), &*store.current(), None) else {
                 panic!("{text} is a write")
             };
-            let mut touched = Touched::default();
+            let mut touched = WriteScope::default();
             touched.add(&plan, &|_| None, &*index);
             index.is_weak(&touched, level, None)
         };
@@ -236,7 +236,7 @@ mod tests {
             assert_eq!(weak(text, Consistency::One), at_one, "{text}");
             assert!(!weak(text, Consistency::Quorum), "{text}");
         }
-        assert!(index.is_weak(&Touched::everything(), Consistency::One, None));
+        assert!(index.is_weak(&WriteScope::everything(), Consistency::One, None));
     }
 
     #[test]

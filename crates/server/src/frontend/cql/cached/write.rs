@@ -9,13 +9,13 @@ use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
 use afterglow_cql::plan::Target;
 use afterglow_cql::response::{Response, ResultBody};
-use afterglow_engine::Room;
+use afterglow_engine::Backpressure;
 
 use super::super::{CallError, Later, Request, error_code, parsed};
-use super::ledger::Noted;
-use super::router::{Shared, metrics, scope_label, touched_by};
+use super::intent_log::Noted;
+use super::router::{CachedState, metrics, scope_label, touched_by};
 use super::scope::Tables;
-use super::scope::{Doomed, Nature, Touched};
+use super::scope::{Invalidation, Nature, WriteScope};
 use super::{RowCache, hold_of, serial};
 use crate::metrics::{Path, QuarantineReason};
 
@@ -79,7 +79,7 @@ pub struct WriteInFlight {
     /// Its consistency level does not make sure that a quorum read sees it.
     weak: bool,
     /// What is to be dropped unless it is refused; nothing is served until that is known.
-    undropped: Option<Vec<Doomed>>,
+    undropped: Option<Vec<Invalidation>>,
     settled: bool,
 }
 
@@ -90,7 +90,7 @@ impl RowCache {
     /// and may touch anything.
     pub fn begin_write(
         self: &Arc<Self>,
-        touched: &Touched,
+        touched: &WriteScope,
         weak: bool,
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
@@ -119,35 +119,35 @@ impl RowCache {
         }
         if !is_current() {
             write.close(vec![Scope::Everything]);
-            self.drop_rows(&Doomed::Everything);
+            self.drop_rows(&Invalidation::Everything);
         }
         write
     }
 
     /// What a write must await before it begins while the engine's journal is full: 50 ms at most.
-    pub fn room(&self) -> Option<Room> {
-        self.rows.room()
+    pub fn backpressure(&self) -> Option<Backpressure> {
+        self.rows.backpressure()
     }
 
     /// Nothing to wait for: the namespace is write-back.
-    fn drop_rows(&self, doomed: &Doomed) {
+    fn drop_rows(&self, doomed: &Invalidation) {
         match doomed {
-            Doomed::Row(key) => drop(self.rows.submit_remove(key)),
-            Doomed::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),
-            Doomed::Table(group) => drop(self.rows.submit_remove_group(*group)),
-            Doomed::Everything => drop(self.rows.submit_clear()),
+            Invalidation::Row(key) => drop(self.rows.submit_remove(key)),
+            Invalidation::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),
+            Invalidation::Table(group) => drop(self.rows.submit_remove_group(*group)),
+            Invalidation::Everything => drop(self.rows.submit_clear()),
         }
     }
 
     /// Drops rows for a reason that is no write of ours: a schema change, a lost control connection. Fills on their way
     /// are overtaken.
-    pub fn forget(self: &Arc<Self>, touched: &Touched) {
+    pub fn forget(self: &Arc<Self>, touched: &WriteScope) {
         self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
     }
 
     /// From now on rows are read of other replicas, which may lack what was acknowledged so far. What is cached is right.
     pub fn moved(self: &Arc<Self>) {
-        let touched = Touched::everything().without_drops();
+        let touched = WriteScope::everything().without_drops();
         self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
     }
 
@@ -158,31 +158,31 @@ impl RowCache {
     }
 
     /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
-    pub fn forget_and_hold(self: &Arc<Self>, touched: &Touched) {
+    pub fn forget_and_hold(self: &Arc<Self>, touched: &WriteScope) {
         let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);
         self.begin_write(touched, false, 0, || true).settle(unseen);
     }
 
     /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
     pub fn close(&self) {
-        self.ledger.close();
+        self.intent_log.close();
     }
 
     /// Settles the intents whose hold has ended. To be called every few seconds.
     pub fn settle_due(&self) {
-        self.ledger.settle_due(self.clock.now());
+        self.intent_log.settle_due(self.clock.now());
     }
 }
 
 impl WriteInFlight {
     fn close(&mut self, gates: Vec<Scope>) {
-        self.intents.extend(self.cache.ledger.begin(&gates, self.nature));
+        self.intents.extend(self.cache.intent_log.begin(&gates, self.nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
         self.gates.extend(gates);
     }
 
     /// The database's answer says what a write of unknown reach has changed: a part of the schema, which is not a matter of consistency levels.
-    pub fn narrow(&mut self, doomed: &[Doomed]) {
+    pub fn narrow(&mut self, doomed: &[Invalidation]) {
         self.weak = false;
         if let Some(undropped) = &mut self.undropped {
             *undropped = doomed.to_vec();
@@ -216,7 +216,7 @@ impl WriteInFlight {
             Answered::Definite | Answered::Refused => Settled::Definite,
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
-        self.cache.ledger.settle(&self.intents, settled);
+        self.cache.intent_log.settle(&self.intents, settled);
     }
 
     /// It is a lightweight transaction, of which only the phases that are past can have an effect yet: what is left counts as a plain write.
@@ -239,8 +239,8 @@ impl Drop for WriteInFlight {
 }
 
 /// Takes a request that may change data.
-pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later> {
-    let front_end = request.client().here.front_end.clone();
+pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {
+    let front_end = request.client().reactor_state.front_end.clone();
     let newest = shared.newest.of(&front_end.schema);
     let touched = touched_by(&request, &*newest);
     if touched.is_empty() {
@@ -270,16 +270,16 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
         }
     };
     // At once where that is possible: reads behind it on its connection then find its gates closed.
-    let begun = match shared.cache.room() {
+    let begun = match shared.cache.backpressure() {
         None => Ok(begin()),
-        Some(room) => Err((room, begin)),
+        Some(backpressure) => Err((backpressure, begin)),
     };
     let shared = shared.clone();
     Some(Box::pin(async move {
         let mut write = match begun {
             Ok(write) => write,
-            Err((room, begin)) => {
-                room.await;
+            Err((backpressure, begin)) => {
+                backpressure.await;
                 begin()
             }
         };
@@ -292,7 +292,7 @@ pub(super) fn route(shared: &Arc<Shared>, mut request: Request) -> Option<Later>
             metrics(&request).quarantines.inc(reason);
         }
         if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
-            let newest = shared.newest.of(&request.client().here.front_end.schema);
+            let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
             write.narrow(keyspace_of(keyspace, &*newest).doomed());
         }
         let inquiry = transaction
@@ -316,8 +316,8 @@ fn changed_keyspace(answer: &Envelope) -> Option<&str> {
     }
 }
 
-fn keyspace_of(keyspace: &str, tables: &impl Tables) -> Touched {
-    let mut touched = Touched::default();
+fn keyspace_of(keyspace: &str, tables: &impl Tables) -> WriteScope {
+    let mut touched = WriteScope::default();
     touched.add_target(&Target::Keyspace(keyspace.to_owned()), &|_| None, tables);
     touched
 }

@@ -11,13 +11,13 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
 
-use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::client::state::{Client, Responder};
-use crate::frontend::cql::cluster::backend::{CallError, ConnectError, Kept, parsed};
+use crate::frontend::cql::cluster::backend::{CallError, ConnectError, KeptBackend, parsed};
 use crate::frontend::cql::cluster::control::Cluster;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::router::pass_path;
-use crate::frontend::cql::statements::prepared::{Prepared, Told};
+use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
 use crate::frontend::cql::{hex, session_keyspace, statements::local};
 use crate::metrics::{Path, RequestKind};
 
@@ -36,9 +36,9 @@ impl From<ProtocolError> for Refusal {
 }
 
 /// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it.
-pub fn request(header: Header, body: Bytes, understood: Result<Asked, Refusal>, responder: Responder) {
+pub fn request(header: Header, body: Bytes, understood: Result<Operation, Refusal>, responder: Responder) {
     let client = responder.client().clone();
-    let counters = &client.here.metrics.requests;
+    let counters = &client.reactor_state.metrics.requests;
     counters.inc(match header.opcode {
         Opcode::Query => RequestKind::Query,
         Opcode::Prepare => RequestKind::Prepare,
@@ -48,7 +48,7 @@ pub fn request(header: Header, body: Bytes, understood: Result<Asked, Refusal>, 
     match understood {
         Ok(asked) => {
             let mut request = Request::new(header, body, asked, responder);
-            if let Asked::Execute(prepared, _) = &request.asked
+            if let Operation::Execute(prepared, _) = &request.asked
                 && prepared.is_drifted(header.version)
             {
                 request.ask_for_metadata();
@@ -69,15 +69,15 @@ pub fn unprepared(responder: Responder, id: &[u8]) {
 }
 
 /// Whether a request changes its connection's keyspace.
-pub fn is_use(understood: &Result<Asked, Refusal>) -> bool {
+pub fn is_use(understood: &Result<Operation, Refusal>) -> bool {
     match understood {
-        Ok(Asked::Query(plan) | Asked::Execute(_, plan)) => matches!(**plan, Plan::Use(_)),
+        Ok(Operation::Query(plan) | Operation::Execute(_, plan)) => matches!(**plan, Plan::Use(_)),
         _ => false,
     }
 }
 
 /// What a request asks for, in the keyspace that its client is in now.
-pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked, Refusal> {
+pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Operation, Refusal> {
     let session = client.keyspace();
     let (_, message) = message::parse(header, body)?;
     Ok(match message {
@@ -85,25 +85,25 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Asked
             check_params(client, header, &query.params)?;
             let named = named_keyspace(query.params.keyspace, || highest(client));
             let keyspace = session_keyspace(named, session.as_deref());
-            Asked::Query(client.here.plan(query.text, keyspace))
+            Operation::Query(client.reactor_state.plan(query.text, keyspace))
         }
         Message::Execute(execute) => {
             let prepared = known(client, execute.id)?;
             check_params(client, header, &execute.params)?;
-            let plan = prepared.plan(&client.here.schema());
-            Asked::Execute(prepared, plan)
+            let plan = prepared.plan(&client.reactor_state.schema());
+            Operation::Execute(prepared, plan)
         }
         Message::Batch(batch) => {
             let named = named_keyspace(batch.params.keyspace, || highest(client));
-            Asked::Batch(statements(client, &batch, session_keyspace(named, session.as_deref()))?)
+            Operation::Batch(statements(client, &batch, session_keyspace(named, session.as_deref()))?)
         }
-        _ => Asked::Prepare,
+        _ => Operation::Prepare,
     })
 }
 
 /// The highest version that the database speaks.
 fn highest(client: &Client) -> Version {
-    match client.here.front_end.cluster() {
+    match client.reactor_state.front_end.cluster() {
         Cluster::Known { version, .. } => version,
         Cluster::Unknown => Version::MAX,
     }
@@ -134,9 +134,9 @@ fn check_params(client: &Client, header: &Header, params: &QueryParams<'_>) -> R
 type Statements = Vec<(Option<Arc<Prepared>>, Arc<Plan>)>;
 
 fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Result<Statements, Refusal> {
-    let schema = client.here.schema();
+    let schema = client.reactor_state.schema();
     let statement = |statement| match statement {
-        StatementRef::Text(text) => Ok((None, client.here.plan(text, keyspace))),
+        StatementRef::Text(text) => Ok((None, client.reactor_state.plan(text, keyspace))),
         StatementRef::Prepared(id) => {
             let prepared = known(client, id)?;
             let plan = prepared.plan(&schema);
@@ -148,7 +148,12 @@ fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Res
 
 /// A statement that was prepared through us. Unknown ids are never passed on: nobody could tell what they do to cached rows.
 fn known(client: &Client, id: &[u8]) -> Result<Arc<Prepared>, Refusal> {
-    client.here.front_end.prepared.get(id).ok_or_else(|| Refusal::Unprepared(Bytes::copy_from_slice(id)))
+    client
+        .reactor_state
+        .front_end
+        .prepared
+        .get(id)
+        .ok_or_else(|| Refusal::Unprepared(Bytes::copy_from_slice(id)))
 }
 
 /// Cassandra's words.
@@ -162,9 +167,9 @@ fn unknown_id(id: &[u8]) -> String {
 /// Sends the request on its way.
 fn decide(request: Request) {
     let plan = match &request.asked {
-        Asked::Prepare => return spawn(prepare(request)),
-        Asked::Query(plan) | Asked::Execute(_, plan) => Some(plan.clone()),
-        Asked::Batch(_) => None,
+        Operation::Prepare => return spawn(prepare(request)),
+        Operation::Query(plan) | Operation::Execute(_, plan) => Some(plan.clone()),
+        Operation::Batch(_) => None,
     };
     match plan.as_deref() {
         Some(Plan::Use(keyspace)) => {
@@ -177,11 +182,11 @@ fn decide(request: Request) {
         }
         _ => {}
     }
-    if request.client().here.front_end.cluster().is_guarded() {
+    if request.client().reactor_state.front_end.cluster().is_guarded() {
         let path = pass_path(&request.asked);
         return request.pass(path);
     }
-    let router = request.client().here.front_end.config.router.clone();
+    let router = request.client().reactor_state.front_end.config.router.clone();
     // A bug behind this seam costs its request, which is answered with an error when it is dropped, not the client's connection.
     match std::panic::catch_unwind(AssertUnwindSafe(|| router.route(request))) {
         Ok(Some(later)) => spawn(later),
@@ -224,11 +229,15 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     }
 }
 
-async fn in_keyspace(client: &Client, version: Version, keyspace: Rc<str>) -> Result<Kept, ConnectError> {
+async fn in_keyspace(
+    client: &Client,
+    version: Version,
+    keyspace: Rc<str>,
+) -> Result<KeptBackend, ConnectError> {
     let who = Who { keyspace: Some(keyspace), ..client.who(version) };
     let mut last = None;
-    for node in client.here.candidates(None).nodes {
-        match client.here.pool.acquire(node, &who).await {
+    for node in client.reactor_state.candidates(None).nodes {
+        match client.reactor_state.pool.acquire(node, &who).await {
             Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = Some(error),
             decided => return decided,
         }
@@ -239,7 +248,7 @@ async fn in_keyspace(client: &Client, version: Version, keyspace: Rc<str>) -> Re
 /// Passes PREPARE on and remembers what the id stands for before the client has it.
 async fn prepare(mut request: Request) {
     let client = request.client().clone();
-    let generation = client.here.front_end.schema.generation();
+    let generation = client.reactor_state.front_end.schema.generation();
     match request.call().await {
         Ok(answer) => {
             remember(&client, &request, &answer, generation);
@@ -253,7 +262,7 @@ fn remember(client: &Client, request: &Request, answer: &afterglow_cql::frame::E
     let Ok((_, Message::Prepare(asked))) = request.message() else { return };
     let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
     let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
-    client.here.front_end.prepared.remember(&Told {
+    client.reactor_state.front_end.prepared.remember(&PrepareResult {
         version: answer.header.version,
         id: prepared.id,
         text: asked.text,

@@ -19,13 +19,13 @@ pub struct Outbox {
     encoder: RefCell<Encoder>,
     /// Bytes handed to the kernel and not yet taken by it.
     writing: Cell<usize>,
-    state: Cell<State>,
+    state: Cell<OutboxState>,
     work: Wake,
     space: Wake,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum OutboxState {
     Open,
     /// Write what is queued, then close.
     Finishing,
@@ -48,7 +48,7 @@ impl Outbox {
             stream,
             encoder: RefCell::default(),
             writing: Cell::new(0),
-            state: Cell::new(State::Open),
+            state: Cell::new(OutboxState::Open),
             work: Wake::default(),
             space: Wake::default(),
         }
@@ -83,7 +83,7 @@ impl Outbox {
     }
 
     fn encode(&self, push: impl FnOnce(&mut Encoder)) {
-        if self.state.get() != State::Closed {
+        if self.state.get() != OutboxState::Closed {
             push(&mut self.encoder.borrow_mut());
             self.work.wake();
         }
@@ -96,7 +96,7 @@ impl Outbox {
 
     /// Whether nothing more will be written.
     pub fn is_closed(&self) -> bool {
-        self.state.get() == State::Closed
+        self.state.get() == OutboxState::Closed
     }
 
     /// Waits until `ready` holds; it is asked again whenever bytes were written, on [`Outbox::nudge`] and on closing.
@@ -118,15 +118,15 @@ impl Outbox {
 
     /// Writes what is queued, then closes the connection.
     pub fn finish(&self) {
-        if self.state.get() == State::Open {
-            self.state.set(State::Finishing);
+        if self.state.get() == OutboxState::Open {
+            self.state.set(OutboxState::Finishing);
             self.work.wake();
         }
     }
 
     /// Closes the connection at once.
     pub fn abort(&self) {
-        self.state.set(State::Closed);
+        self.state.set(OutboxState::Closed);
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
         self.work.wake();
         self.space.wake();
@@ -159,13 +159,13 @@ impl Outbox {
             .until(|| {
                 let mut encoder = self.encoder.borrow_mut();
                 match self.state.get() {
-                    State::Closed => Some(false),
+                    OutboxState::Closed => Some(false),
                     _ if !encoder.is_empty() => {
                         encoder.take_into(buffer);
                         Some(true)
                     }
-                    State::Finishing => Some(false),
-                    State::Open => None,
+                    OutboxState::Finishing => Some(false),
+                    OutboxState::Open => None,
                 }
             })
             .await

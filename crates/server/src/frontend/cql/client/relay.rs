@@ -11,7 +11,7 @@ use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKin
 use crate::frontend::cql::client::request::Request;
 use crate::frontend::cql::cluster::backend::{Backend, CallError, error_code, parsed, result_kind};
 use crate::frontend::cql::cluster::pool::Who;
-use crate::frontend::cql::statements::prepared::{Prepared, Told};
+use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
 use crate::metrics::Path;
 
 /// How often a request is repeated, beyond once for each statement that it names, because a server does not keep what it was told to prepare:
@@ -69,7 +69,7 @@ impl Request {
             && attempts > 0
         {
             attempts -= 1;
-            let Some(prepared) = self.client().here.front_end.prepared.get(&id) else { break };
+            let Some(prepared) = self.client().reactor_state.front_end.prepared.get(&id) else { break };
             let Some(now) = self.prepare_again(backend, &prepared).await else { break };
             // From v5 on the server tells a client when its columns are not the present ones.
             if now.is_drifted(self.header.version) {
@@ -83,7 +83,7 @@ impl Request {
     /// Prepares a statement again and remembers the answer. `None` if the server does not take it any more, or under another id.
     pub async fn prepare_again(&self, backend: &Rc<Backend>, prepared: &Prepared) -> Option<Arc<Prepared>> {
         let version = self.header.version;
-        let front_end = &self.client().here.front_end;
+        let front_end = &self.client().reactor_state.front_end;
         let generation = front_end.schema.generation();
         let named = prepared.names_keyspace && version >= Version::V5;
         let there = backend.keyspace().map(|keyspace| &**keyspace) == prepared.keyspace.as_deref();
@@ -93,8 +93,8 @@ impl Request {
         } else {
             let keyspace = prepared.keyspace.as_deref().map(Rc::from);
             let who = Who { keyspace, ..self.client().who(version) };
-            let node = self.client().here.front_end.addresses.id(backend.target());
-            other = self.client().here.pool.acquire(node, &who).await.ok()?;
+            let node = self.client().reactor_state.front_end.addresses.id(backend.target());
+            other = self.client().reactor_state.pool.acquire(node, &who).await.ok()?;
             &other
         };
         let mut body = Vec::new();
@@ -106,7 +106,7 @@ impl Request {
         if now.id != &prepared.id[..] {
             return None;
         }
-        front_end.prepared.remember(&Told {
+        front_end.prepared.remember(&PrepareResult {
             version,
             id: now.id,
             text: &prepared.text,

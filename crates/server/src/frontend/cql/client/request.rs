@@ -13,7 +13,9 @@ use bytes::Bytes;
 use crate::frontend::cql::client::relay::Relay;
 use crate::frontend::cql::client::route::Candidates;
 use crate::frontend::cql::client::state::{Client, Responder};
-use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError, Kept, Waiter, result_kind};
+use crate::frontend::cql::cluster::backend::{
+    AnswerWaiter, Backend, CallError, ConnectError, KeptBackend, result_kind,
+};
 use crate::frontend::cql::cluster::control;
 use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
@@ -24,7 +26,7 @@ use crate::metrics::Path;
 const MOST_BESIDE: usize = 2;
 
 /// What a request asks for, as far as it matters for a cache.
-pub enum Asked {
+pub enum Operation {
     /// QUERY, with the plan of its text.
     Query(Arc<Plan>),
     /// PREPARE.
@@ -42,7 +44,7 @@ pub struct Request {
     /// Body as the client sent it; shares the read buffer, so do not keep it beyond the answer.
     pub body: Bytes,
     /// What it asks for.
-    pub asked: Asked,
+    pub asked: Operation,
     /// The session's keyspace when it was planned: it must be executed in no other, whatever the client has asked for meanwhile.
     keyspace: Option<Rc<str>>,
     went_far: bool,
@@ -51,7 +53,7 @@ pub struct Request {
 
 impl Request {
     /// Takes on the duty.
-    pub fn new(header: Header, body: Bytes, asked: Asked, responder: Responder) -> Self {
+    pub fn new(header: Header, body: Bytes, asked: Operation, responder: Responder) -> Self {
         let keyspace = responder.client().keyspace();
         Self { header, body, asked, keyspace, went_far: false, responder }
     }
@@ -108,9 +110,11 @@ impl Request {
     /// How many prepared statements it names.
     pub fn prepared_count(&self) -> usize {
         match &self.asked {
-            Asked::Query(_) | Asked::Prepare => 0,
-            Asked::Execute(..) => 1,
-            Asked::Batch(statements) => statements.iter().filter(|(prepared, _)| prepared.is_some()).count(),
+            Operation::Query(_) | Operation::Prepare => 0,
+            Operation::Execute(..) => 1,
+            Operation::Batch(statements) => {
+                statements.iter().filter(|(prepared, _)| prepared.is_some()).count()
+            }
         }
     }
 
@@ -136,7 +140,7 @@ impl Request {
     /// As [`Request::pass`], on a connection chosen by the caller.
     pub fn pass_on(self, backend: &Backend, path: Path) {
         let (header, body) = (self.header, self.body.clone());
-        backend.send(header.opcode, header.flags, body, Waiter::Relay(Relay { request: self, path }));
+        backend.send(header.opcode, header.flags, body, AnswerWaiter::Relay(Relay { request: self, path }));
     }
 
     /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that
@@ -146,7 +150,7 @@ impl Request {
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
-        self.went_far |= !self.client().here.is_near(&backend);
+        self.went_far |= !self.client().reactor_state.is_near(&backend);
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
         self.settle_unprepared(&backend, answer).await
     }
@@ -160,7 +164,7 @@ impl Request {
     ///
     /// # Errors
     /// [`CallError::NotSent`].
-    pub async fn connection(&self) -> Result<Kept, CallError> {
+    pub async fn connection(&self) -> Result<KeptBackend, CallError> {
         match self.connection_now() {
             Some(backend) => Ok(backend),
             None => self.connection_among(&self.candidates()).await.map(|(backend, _)| backend),
@@ -171,7 +175,7 @@ impl Request {
     pub(crate) async fn connection_among(
         &self,
         candidates: &Candidates,
-    ) -> Result<(Kept, Option<NodeId>), CallError> {
+    ) -> Result<(KeptBackend, Option<NodeId>), CallError> {
         let client = self.client();
         let dedicated = client.dedicated.borrow().clone();
         if let Some(backend) = dedicated {
@@ -181,10 +185,10 @@ impl Request {
         let who = self.who();
         let mut last = CallError::NotSent("no node is known".into());
         for node in &candidates.nodes {
-            let mut made = client.here.pool.acquire(*node, &who).await;
+            let mut made = client.reactor_state.pool.acquire(*node, &who).await;
             if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
                 // It was dropped under the session. Names that say their keyspace still mean what they did, and the database refuses others.
-                made = client.here.pool.acquire(*node, &Who { keyspace: None, ..who.clone() }).await;
+                made = client.reactor_state.pool.acquire(*node, &Who { keyspace: None, ..who.clone() }).await;
             }
             match made {
                 Ok(backend) => return Ok((backend, Some(*node))),
@@ -196,16 +200,17 @@ impl Request {
 
     /// A connection to another node of our data centre than those asked already, if one is there; else it begins to make some. None for
     /// a client with a connection of its own.
-    pub fn connection_beside(&self, asked: &[Rc<Backend>]) -> Option<Kept> {
+    pub fn connection_beside(&self, asked: &[Rc<Backend>]) -> Option<KeptBackend> {
         let client = self.client();
         if client.dedicated.borrow().is_some() {
             return None;
         }
-        let (topology, addresses) = (client.here.topology(), &client.here.front_end.addresses);
+        let (topology, addresses) =
+            (client.reactor_state.topology(), &client.reactor_state.front_end.addresses);
         let asked: Vec<NodeId> = asked.iter().map(|backend| addresses.id(backend.target())).collect();
         let mut nodes = self.candidates().nodes;
         nodes.retain(|node| !asked.contains(node) && topology.is_near(*node));
-        let (pool, who) = (&client.here.pool, self.who());
+        let (pool, who) = (&client.reactor_state.pool, self.who());
         let mut ready = nodes.iter().filter_map(|node| pool.ready(*node, &who));
         let found = ready.find(|backend| !backend.is_silent());
         if found.is_none() {
@@ -215,12 +220,12 @@ impl Request {
     }
 
     /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
-    fn connection_now(&self) -> Option<Kept> {
+    fn connection_now(&self) -> Option<KeptBackend> {
         let client = self.client();
         if let Some(backend) = &*client.dedicated.borrow() {
             return (!backend.is_closed()).then(|| backend.keep());
         }
-        let (pool, who) = (&client.here.pool, self.who());
+        let (pool, who) = (&client.reactor_state.pool, self.who());
         let Candidates { nodes, preferred } = self.candidates();
         let (best, others) = nodes.split_at(preferred.min(nodes.len()));
         let ready = best.iter().filter_map(|node| {
@@ -239,7 +244,7 @@ impl Request {
     /// that whoever has seen the answer finds plans made for the new schema.
     pub async fn relay(self, answer: Envelope, path: Path) {
         if result_kind(&answer) == Some(ResultKind::SchemaChange) {
-            control::refresh(&self.client().here.front_end).await;
+            control::refresh(&self.client().reactor_state.front_end).await;
         }
         self.relay_plain(&answer, path);
     }

@@ -11,10 +11,10 @@ use afterglow_cql::ring::Replicas;
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::{murmur3, partition_key};
 
-use crate::frontend::cql::client::request::{Asked, Request};
+use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::nodes::{NodeId, Topology};
-use crate::frontend::cql::here::Here;
+use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::statements::prepared::Answer;
 
 /// What a reactor remembers to choose nodes.
@@ -48,7 +48,7 @@ impl Routes {
     }
 }
 
-impl Here {
+impl CqlReactorState {
     /// The newest topology.
     pub fn topology(&self) -> Arc<Topology> {
         let mut topology = self.routes.topology.borrow_mut();
@@ -83,11 +83,12 @@ impl Here {
             );
         }
         let preferred = nodes.len().max(1);
-        let here = &topology.nodes[0].place.data_center;
+        let reactor_state = &topology.nodes[0].place.data_center;
         for near in [true, false] {
             let nearby = |at: usize| {
                 let node = &topology.nodes[at % topology.nodes.len()];
-                ((node.place.data_center == *here) == near && !nodes.contains(&node.id)).then_some(node.id)
+                ((node.place.data_center == *reactor_state) == near && !nodes.contains(&node.id))
+                    .then_some(node.id)
             };
             let more: Vec<_> = (turn..turn + topology.nodes.len()).filter_map(nearby).collect();
             nodes.extend(more);
@@ -112,8 +113,9 @@ impl Here {
         if let Some(replicas) = known.by_keyspace.get(keyspace) {
             return replicas.clone();
         }
-        let here = &topology.nodes[0].place.data_center;
-        let replicas = schema.replication(keyspace).map(|settings| topology.ring.replicas(settings, here));
+        let reactor_state = &topology.nodes[0].place.data_center;
+        let replicas =
+            schema.replication(keyspace).map(|settings| topology.ring.replicas(settings, reactor_state));
         let replicas = Rc::new(replicas.unwrap_or_default());
         known.by_keyspace.insert(keyspace.into(), replicas.clone());
         replicas
@@ -130,18 +132,20 @@ fn add_contacts(topology: &Topology, nodes: &mut Vec<NodeId>) {
 impl Request {
     /// Where to send it.
     pub(crate) fn candidates(&self) -> Candidates {
-        let here = &self.client().here;
-        if here.topology().nodes.len() < 2 || self.changes_schema() {
+        let reactor_state = &self.client().reactor_state;
+        if reactor_state.topology().nodes.len() < 2 || self.changes_schema() {
             // Our view of the schema is read from that node, and so are the versions that drivers compare.
-            return here.control_first();
+            return reactor_state.control_first();
         }
         let mut found = None;
-        self.with_partition(|keyspace, key| found = Some(here.candidates(Some((keyspace, murmur3(key))))));
-        found.unwrap_or_else(|| here.candidates(None))
+        self.with_partition(|keyspace, key| {
+            found = Some(reactor_state.candidates(Some((keyspace, murmur3(key)))))
+        });
+        found.unwrap_or_else(|| reactor_state.candidates(None))
     }
 
     fn changes_schema(&self) -> bool {
-        let (Asked::Query(plan) | Asked::Execute(_, plan)) = &self.asked else { return false };
+        let (Operation::Query(plan) | Operation::Execute(_, plan)) = &self.asked else { return false };
         matches!(&**plan, Plan::Write(plan) if plan.kind == WriteKind::Schema)
     }
 
@@ -149,10 +153,10 @@ impl Request {
     fn with_partition(&self, mut found: impl FnMut(&str, &[u8])) {
         let Ok((_, message)) = self.message() else { return };
         match (message, &self.asked) {
-            (Message::Query(query), Asked::Query(plan)) => {
+            (Message::Query(query), Operation::Query(plan)) => {
                 self.of_plan(plan, &query.params.values, &mut found);
             }
-            (Message::Execute(execute), Asked::Execute(prepared, plan)) => {
+            (Message::Execute(execute), Operation::Execute(prepared, plan)) => {
                 let values = &execute.params.values;
                 let answer = prepared.answer(self.header.version);
                 let of_answer = answer.is_some_and(|answer| of_answer(&answer, values, &mut found));
@@ -160,7 +164,7 @@ impl Request {
                     self.of_plan(plan, values, &mut found);
                 }
             }
-            (Message::Batch(batch), Asked::Batch(plans)) => {
+            (Message::Batch(batch), Operation::Batch(plans)) => {
                 for (statement, (_, plan)) in batch.statements().zip(plans) {
                     if self.of_plan(plan, &statement.values, &mut found) {
                         return;
@@ -181,7 +185,7 @@ impl Request {
             },
             _ => return false,
         };
-        let schema = self.client().here.schema();
+        let schema = self.client().reactor_state.schema();
         let Some(keyspace) = schema.keyspace_of(template.table()) else { return false };
         let mut key = Vec::new();
         let bound = key_of(template, values, &mut key);

@@ -17,7 +17,7 @@ use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
 
-use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::FREE;
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::client::outbox::Outbox;
@@ -25,7 +25,7 @@ use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError};
 use crate::frontend::cql::cluster::control::Cluster;
 use crate::frontend::cql::cluster::login::Login;
-use crate::frontend::cql::here::Here;
+use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::{ConnectionGuard, yield_now};
 
@@ -52,15 +52,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const CQL_VERSION: &str = "3.4.7";
 
 /// Serves one connection to its end.
-pub async fn serve(front_end: Arc<FrontEnd>, stream: TcpStream, peer: SocketAddr, guard: ConnectionGuard) {
+pub async fn serve(front_end: Arc<CqlShared>, stream: TcpStream, peer: SocketAddr, guard: ConnectionGuard) {
     let _counted = (guard, front_end.sessions.enter());
-    let here = Here::of(&front_end);
-    let client = Rc::new(Client::new(here.clone(), here.next_client_id(), peer, Outbox::new(stream.clone())));
-    here.metrics.connections_opened.inc();
-    here.add(&client);
+    let reactor_state = CqlReactorState::of(&front_end);
+    let client = Rc::new(Client::new(
+        reactor_state.clone(),
+        reactor_state.next_client_id(),
+        peer,
+        Outbox::new(stream.clone()),
+    ));
+    reactor_state.metrics.connections_opened.inc();
+    reactor_state.add(&client);
     let writer = client.clone();
     let writing = compio::runtime::spawn(async move {
-        let sent = &writer.here.metrics.bytes_sent;
+        let sent = &writer.reactor_state.metrics.bytes_sent;
         let written = |bytes| {
             sent.add(bytes as u64);
             writer.account();
@@ -69,7 +74,7 @@ pub async fn serve(front_end: Arc<FrontEnd>, stream: TcpStream, peer: SocketAddr
     });
     let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
     decoder.hold_above(HOLD_ABOVE);
-    let mut session = Session { client: client.clone(), decoder, deadline: None };
+    let mut session = ClientSession { client: client.clone(), decoder, deadline: None };
     if let Cluster::Known { version, .. } = front_end.cluster() {
         session.decoder.set_highest(version);
     }
@@ -81,8 +86,8 @@ pub async fn serve(front_end: Arc<FrontEnd>, stream: TcpStream, peer: SocketAddr
     if let Some(backend) = client.dedicated.take() {
         backend.close();
     }
-    here.remove(&client);
-    here.metrics.connections_closed.inc();
+    reactor_state.remove(&client);
+    reactor_state.metrics.connections_closed.inc();
 }
 
 /// Whether an authenticator is satisfied with a SASL PLAIN token, which can be said again.
@@ -90,7 +95,7 @@ fn takes_passwords(class: &str) -> bool {
     class.rsplit('.').next().is_some_and(|name| name.ends_with("PasswordAuthenticator"))
 }
 
-struct Session {
+struct ClientSession {
     client: Rc<Client>,
     decoder: Decoder,
     /// When the large request that is arriving must be whole.
@@ -105,7 +110,7 @@ fn arrives_within(bytes: usize) -> Duration {
 /// The connection is to be closed.
 struct Hangup;
 
-impl Session {
+impl ClientSession {
     async fn read(&mut self, mut stream: TcpStream) {
         let mut buffer = Vec::with_capacity(READ_BUFFER.0);
         while !self.client.out.is_closed() {
@@ -114,7 +119,7 @@ impl Session {
             };
             buffer = returned;
             let Ok(1..) = result else { return };
-            self.client.here.metrics.bytes_received.add(buffer.len() as u64);
+            self.client.reactor_state.metrics.bytes_received.add(buffer.len() as u64);
             self.decoder.feed(&buffer);
             let full = buffer.len() == buffer.capacity();
             buffer.clear();
@@ -180,8 +185,8 @@ impl Session {
 
     /// Answers what is no envelope.
     fn refuse(&self, error: &FrameError) -> Result<(), Hangup> {
-        self.client.here.metrics.requests.inc(RequestKind::Malformed);
-        self.client.here.metrics.errors.inc();
+        self.client.reactor_state.metrics.requests.inc(RequestKind::Malformed);
+        self.client.reactor_state.metrics.errors.inc();
         self.client.out.push_encoded(&error.reply());
         if error.fatal { Err(Hangup) } else { Ok(()) }
     }
@@ -213,7 +218,7 @@ impl Session {
                 }
                 return Ok(());
             }
-            _ => self.client.here.metrics.requests.inc(RequestKind::Session),
+            _ => self.client.reactor_state.metrics.requests.inc(RequestKind::Session),
         }
         let message = message::parse(&header, &envelope.body).map(|(_, message)| message);
         match message {
@@ -238,7 +243,7 @@ impl Session {
     /// The answer to a version that the database does not speak, as it would give it. The client may try another one on the
     /// same connection.
     fn refuses_version(&self, header: &Header) -> Option<FrameError> {
-        match self.client.here.front_end.cluster() {
+        match self.client.reactor_state.front_end.cluster() {
             Cluster::Known { version: highest, .. } if header.version > highest => {
                 Some(negotiate::refused_version(header.version.as_u8(), header.flags, highest))
             }
@@ -247,7 +252,7 @@ impl Session {
     }
 
     fn options(&self, responder: Responder) {
-        let highest = match self.client.here.front_end.cluster() {
+        let highest = match self.client.reactor_state.front_end.cluster() {
             Cluster::Known { version, .. } => version,
             Cluster::Unknown => Version::MAX,
         };
@@ -262,7 +267,7 @@ impl Session {
             Ok(compression) => compression,
             Err(error) => return responder.protocol_error(&error),
         };
-        let authentication = match self.client.here.front_end.cluster() {
+        let authentication = match self.client.reactor_state.front_end.cluster() {
             Cluster::Known { authentication, .. } => authentication,
             Cluster::Unknown => {
                 let text = "Afterglow cannot reach the database yet, try again";
@@ -279,7 +284,7 @@ impl Session {
     /// Waits until it is known what versions the database speaks, and then until the cache is what it is going to be; each for
     /// a while.
     async fn wait_for_database(&self) {
-        let front_end = &self.client.here.front_end;
+        let front_end = &self.client.reactor_state.front_end;
         self.wait(WAIT_FOR_DATABASE, || front_end.cluster() != Cluster::Unknown).await;
         if matches!(front_end.cluster(), Cluster::Known { guarded: false, .. }) {
             self.wait(WAIT_FOR_CACHE, || front_end.config.router.is_ready()).await;
@@ -317,7 +322,7 @@ impl Session {
         envelope: &Envelope,
         responder: Responder,
     ) {
-        match self.client.here.front_end.authenticator().filter(|class| takes_passwords(class)) {
+        match self.client.reactor_state.front_end.authenticator().filter(|class| takes_passwords(class)) {
             Some(class) => {
                 responder.reply_with(Opcode::Authenticate, Flags::NONE, Path::Local, |out| {
                     encode_authenticate(&class, out);
@@ -332,7 +337,7 @@ impl Session {
     async fn log_in(&self, token: Option<&[u8]>, version: Version, responder: Responder) {
         // What is no password is for the database to refuse in its own words.
         let login = Login::of_token(token.unwrap_or_default());
-        match self.client.here.log_in(login, version).await {
+        match self.client.reactor_state.log_in(login, version).await {
             Ok(user) => {
                 self.client.user.replace(Some(user));
                 self.client.stage.set(Stage::Ready);
@@ -359,11 +364,11 @@ impl Session {
         let mut body = Vec::new();
         Startup::encode(&options, &mut body);
         let body = Bytes::from(body);
-        let here = self.client.here.clone();
+        let reactor_state = self.client.reactor_state.clone();
         let version = envelope.header.version;
         let mut failed = CallError::NotSent("no backend is configured".into());
-        for target in &here.front_end.config.backends {
-            let opened = Backend::dedicated(target, version, &here.backend_metrics).await;
+        for target in &reactor_state.front_end.config.backends {
+            let opened = Backend::dedicated(target, version, &reactor_state.backend_metrics).await;
             let backend = match opened {
                 Ok(backend) => backend,
                 Err(error) => {

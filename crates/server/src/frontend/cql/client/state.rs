@@ -17,7 +17,7 @@ use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::cluster::backend::{Backend, CallError};
 use crate::frontend::cql::cluster::login::User;
 use crate::frontend::cql::cluster::pool::Who;
-use crate::frontend::cql::here::Here;
+use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::Path;
 
@@ -41,7 +41,7 @@ pub struct Client {
     /// Where it comes from.
     pub peer: SocketAddr,
     /// What is shared on this reactor.
-    pub here: Rc<Here>,
+    pub reactor_state: Rc<CqlReactorState>,
     /// How far the handshake got.
     pub stage: Cell<Stage>,
     /// The keyspace set with USE.
@@ -66,13 +66,13 @@ pub struct Client {
 
 impl Client {
     /// A connection that has not said anything yet.
-    pub fn new(here: Rc<Here>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
-        let share = here.front_end.budget.share();
+    pub fn new(reactor_state: Rc<CqlReactorState>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
+        let share = reactor_state.front_end.budget.share();
         Self {
             out,
             id,
             peer,
-            here,
+            reactor_state,
             stage: Cell::new(Stage::Initial),
             keyspace: RefCell::default(),
             wants_schema: Cell::default(),
@@ -217,7 +217,7 @@ impl Responder {
 
     /// Answers with an error of our own.
     pub fn error(self, error: &ErrorBody<'_>) {
-        self.client.here.metrics.errors.inc();
+        self.client.reactor_state.metrics.errors.inc();
         self.reply_with(Opcode::Error, Flags::NONE, Path::Local, |out| error.encode(out));
     }
 
@@ -245,7 +245,7 @@ impl Responder {
     /// It is answered, behind so many bytes that the client has not read.
     fn done(mut self, path: Path, unread: usize) {
         self.answered = true;
-        self.client.here.metrics.latency.of(path).record(self.received.elapsed());
+        self.client.reactor_state.metrics.latency.of(path).record(self.received.elapsed());
         let budget = self.client.share.budget();
         if unread > budget.may_leave_unread() && !self.client.out.is_closed() {
             tracing::warn!(peer = %self.client.peer, "a client does not read its answers and is cut off");
@@ -260,7 +260,7 @@ impl Drop for Responder {
         let client = &self.client;
         if !self.answered {
             let header = Header::new(self.version, self.stream, Opcode::Error);
-            client.here.metrics.errors.inc();
+            client.reactor_state.metrics.errors.inc();
             client.out.push_with(&header, |out| {
                 ErrorBody::new(ErrorCode::Server, "Afterglow gave up on this request").encode(out);
             });

@@ -19,14 +19,14 @@ use crate::config::HostPort;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::control::{ControlError, fetch};
 use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
-use crate::frontend::cql::{FrontEnd, cluster::nodes};
+use crate::frontend::cql::{CqlShared, cluster::nodes};
 
 /// How long a schema change waits until all nodes have it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two looks whether they have.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Most nodes have it before. After that those that lack it are asked whether they are there.
-const PATIENCE: Duration = Duration::from_millis(300);
+const WAIT: Duration = Duration::from_millis(300);
 /// Pause between two such questions.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long a node may take for a connection, and as long again for an answer on it.
@@ -63,7 +63,7 @@ impl Away {
     }
 
     /// Asks these nodes whether they are there.
-    async fn ask(&mut self, front_end: &FrontEnd, version: Version, hosts: &[Uuid]) {
+    async fn ask(&mut self, front_end: &CqlShared, version: Version, hosts: &[Uuid]) {
         let topology = front_end.topology.current();
         let asked = topology.nodes.iter().filter(|node| hosts.contains(&node.host_id));
         let asked = asked.map(|node| {
@@ -96,7 +96,7 @@ async fn answers(target: &HostPort, version: Version) -> bool {
 
 /// Waits until all nodes that can be reached have the same schema.
 pub(crate) async fn agree(
-    front_end: &FrontEnd,
+    front_end: &CqlShared,
     backend: &Rc<Backend>,
     away: &mut Away,
 ) -> Result<(), ControlError> {
@@ -106,7 +106,7 @@ pub(crate) async fn agree(
         return Ok(());
     }
     let began = Instant::now();
-    let mut ask_at = began + PATIENCE;
+    let mut ask_at = began + WAIT;
     loop {
         let (local, peers) = (fetch(backend, LOCAL).await?, fetch(backend, PEERS).await?);
         let Some(lacking) = lacking(&local, &peers, away) else { return Ok(()) };

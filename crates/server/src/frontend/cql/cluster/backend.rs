@@ -92,7 +92,7 @@ impl ConnectError {
 }
 
 /// Who waits for an answer.
-pub enum Waiter {
+pub enum AnswerWaiter {
     /// A client: the answer is passed on as it is.
     Relay(Relay),
     /// A task.
@@ -101,19 +101,19 @@ pub enum Waiter {
     Heartbeat,
 }
 
-impl Waiter {
+impl AnswerWaiter {
     fn fail(self, error: &CallError) {
         match self {
-            Waiter::Relay(relay) => relay.fail(error),
+            AnswerWaiter::Relay(relay) => relay.fail(error),
             // A task that was dropped does not want it.
-            Waiter::Call(answer) => drop(answer.send(Err(error.clone()))),
-            Waiter::Heartbeat => {}
+            AnswerWaiter::Call(answer) => drop(answer.send(Err(error.clone()))),
+            AnswerWaiter::Heartbeat => {}
         }
     }
 
     /// Whether nobody wants the answer any more.
     fn is_gone(&self) -> bool {
-        matches!(self, Waiter::Call(answer) if answer.is_canceled())
+        matches!(self, AnswerWaiter::Call(answer) if answer.is_canceled())
     }
 }
 
@@ -381,9 +381,9 @@ impl Backend {
     }
 
     /// Keeps it from being closed to make room before whoever has this has asked what he wants to.
-    pub fn keep(self: &Rc<Self>) -> Kept {
+    pub fn keep(self: &Rc<Self>) -> KeptBackend {
         self.kept.set(self.kept.get() + 1);
-        Kept(self.clone())
+        KeptBackend(self.clone())
     }
 
     /// Has `act` called when the connection has ended.
@@ -398,12 +398,12 @@ impl Backend {
 
     /// Sends a request, as soon as there is a stream for it; the waiter hears of the answer, of the loss of the connection, or that the
     /// request was not sent.
-    pub fn send(&self, opcode: Opcode, flags: Flags, body: Bytes, waiter: Waiter) {
+    pub fn send(&self, opcode: Opcode, flags: Flags, body: Bytes, waiter: AnswerWaiter) {
         if self.is_closed() {
             return waiter.fail(&CallError::NotSent("the connection was just lost".into()));
         }
         let request = Queued { opcode, flags, body, waiter };
-        let is_heartbeat = matches!(request.waiter, Waiter::Heartbeat);
+        let is_heartbeat = matches!(request.waiter, AnswerWaiter::Heartbeat);
         let mut waiters = self.waiters.borrow_mut();
         let stream = match is_heartbeat {
             true => waiters.reserve(MAX_STREAMS),
@@ -458,7 +458,7 @@ impl Backend {
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&self, opcode: Opcode, flags: Flags, body: Bytes) -> Result<Envelope, CallError> {
         let (answer, result) = oneshot::channel();
-        self.send(opcode, flags, body, Waiter::Call(answer));
+        self.send(opcode, flags, body, AnswerWaiter::Call(answer));
         result.await.unwrap_or(Err(CallError::Lost))
     }
 
@@ -512,9 +512,9 @@ impl Backend {
         self.metrics.in_flight.dec();
         self.guard_keyspace(&envelope);
         match waiter {
-            Waiter::Relay(relay) => relay.answer(self, envelope),
-            Waiter::Call(answer) => drop(answer.send(Ok(envelope))),
-            Waiter::Heartbeat => {}
+            AnswerWaiter::Relay(relay) => relay.answer(self, envelope),
+            AnswerWaiter::Call(answer) => drop(answer.send(Ok(envelope))),
+            AnswerWaiter::Heartbeat => {}
         }
     }
 
@@ -561,7 +561,7 @@ impl Backend {
         let silence = self.last_heard.get().elapsed();
         match care(self.in_flight(), silence) {
             Care::None => {}
-            Care::Ask => self.send(Opcode::Options, Flags::NONE, Bytes::new(), Waiter::Heartbeat),
+            Care::Ask => self.send(Opcode::Options, Flags::NONE, Bytes::new(), AnswerWaiter::Heartbeat),
             Care::Close => {
                 tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
                 self.close();
@@ -592,9 +592,9 @@ fn care(in_flight: usize, silence: Duration) -> Care {
 }
 
 /// A connection that is not closed to make room for another one meanwhile; see [`Backend::keep`].
-pub struct Kept(Rc<Backend>);
+pub struct KeptBackend(Rc<Backend>);
 
-impl std::ops::Deref for Kept {
+impl std::ops::Deref for KeptBackend {
     type Target = Rc<Backend>;
 
     fn deref(&self) -> &Rc<Backend> {
@@ -602,7 +602,7 @@ impl std::ops::Deref for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptBackend {
     fn drop(&mut self) {
         self.0.kept.set(self.0.kept.get() - 1);
         self.0.close_if_retired();

@@ -14,12 +14,12 @@ use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
 use crate::config::HostPort;
-use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cluster::agreement::{Away, agree};
 use crate::frontend::cql::cluster::backend::{Backend, CallError, ConnectError, Dial, error_code};
 use crate::frontend::cql::cluster::rows::Fetched;
 use crate::frontend::cql::cluster::schema::{self, Schema, Sources};
-use crate::frontend::cql::here::Here;
+use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::router::ControlState;
 use crate::frontend::cql::{cluster::nodes, statements::local};
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
@@ -85,7 +85,7 @@ pub(crate) enum ControlError {
 
 /// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
 /// schema until it has been loaded, which is slower but never wrong.
-pub async fn refresh(front_end: &FrontEnd) {
+pub async fn refresh(front_end: &CqlShared) {
     let (done, wait) = oneshot::channel();
     let sent =
         front_end.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
@@ -96,7 +96,7 @@ pub async fn refresh(front_end: &FrontEnd) {
 }
 
 /// Keeps a control connection, for ever. Runs on the first reactor.
-pub async fn run(front_end: Arc<FrontEnd>) {
+pub async fn run(front_end: Arc<CqlShared>) {
     let mut backoff = BACKOFF.0;
     let mut said = false;
     let mut guarded = None;
@@ -123,7 +123,7 @@ pub async fn run(front_end: Arc<FrontEnd>) {
                     );
                 }
                 (backoff, said) = (BACKOFF.0, false);
-                guarded.get_or_insert_with(|| Reachable::new(Here::of(&front_end)));
+                guarded.get_or_insert_with(|| Reachable::new(CqlReactorState::of(&front_end)));
                 compio::time::sleep(LOOK_AGAIN).await;
                 continue;
             }
@@ -141,12 +141,12 @@ pub async fn run(front_end: Arc<FrontEnd>) {
 
 /// A database that requires authentication is there: clients' own connections can be made. Counts as one that is ready,
 /// because we have none of our own.
-struct Reachable(Rc<Here>);
+struct Reachable(Rc<CqlReactorState>);
 
 impl Reachable {
-    fn new(here: Rc<Here>) -> Self {
-        here.backend_metrics.ready.inc();
-        Self(here)
+    fn new(reactor_state: Rc<CqlReactorState>) -> Self {
+        reactor_state.backend_metrics.ready.inc();
+        Self(reactor_state)
     }
 }
 
@@ -164,18 +164,18 @@ enum Served {
     Ended(ControlError),
 }
 
-fn lost(front_end: &FrontEnd) {
+fn lost(front_end: &CqlShared) {
     // The snapshot stays: what was cached under it can still be served. What changes meanwhile shows in the schema's version.
     *front_end.refresh.lock() = None;
     front_end.config.router.control(ControlState::Lost);
 }
 
-async fn serve(front_end: &Arc<FrontEnd>) -> Served {
-    let here = Here::of(front_end);
+async fn serve(front_end: &Arc<CqlShared>) -> Served {
+    let reactor_state = CqlReactorState::of(front_end);
     let (pushed, events) = mpsc::unbounded();
     let mut version = Version::MAX;
     let backend = loop {
-        match front_end.connect_own(version, Some(pushed.clone()), &here.backend_metrics).await {
+        match front_end.connect_own(version, Some(pushed.clone()), &reactor_state.backend_metrics).await {
             Ok((backend, _)) => break backend,
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
                 version = Version::ALL[refused as usize - 1];
@@ -203,7 +203,7 @@ async fn serve(front_end: &Arc<FrontEnd>) -> Served {
 }
 
 /// Registers for events first, so that no change is missed between loading and listening.
-async fn open(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlError> {
     let mut body = Vec::new();
     Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
     let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
@@ -233,7 +233,7 @@ async fn open(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<(), Co
 
 /// Follows events and requests until the connection ends.
 async fn follow(
-    front_end: &Arc<FrontEnd>,
+    front_end: &Arc<CqlShared>,
     backend: &Rc<Backend>,
     events: mpsc::UnboundedReceiver<Envelope>,
     mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
@@ -314,7 +314,7 @@ async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, Control
 }
 
 /// Notes for clients how the schema has changed while nobody told us.
-fn note_missed(front_end: &FrontEnd, before: &Schema, now: &Schema) {
+fn note_missed(front_end: &CqlShared, before: &Schema, now: &Schema) {
     if before.is_unknown() {
         return;
     }
@@ -327,7 +327,7 @@ fn note_missed(front_end: &FrontEnd, before: &Schema, now: &Schema) {
 }
 
 /// Tells the cache of a schema change; false for events that clients must not see: they are about nodes that they do not talk to.
-fn note_schema_change(front_end: &FrontEnd, event: &Envelope) -> bool {
+fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
     let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
     match Event::parse(message) {
         Ok(Event::Schema(change)) => {
@@ -393,7 +393,7 @@ fn tick_is_over(changes: &[Envelope], waiting: &[RefreshRequest]) -> bool {
 }
 
 /// Reads the nodes; connections to those that are gone end.
-async fn load_nodes(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+async fn load_nodes(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlError> {
     let local = fetch(backend, nodes::LOCAL).await?;
     let peers = match fetch_if_there(backend, nodes::PEERS_V2).await? {
         Some(peers) => peers,
@@ -409,13 +409,13 @@ async fn load_nodes(front_end: &Arc<FrontEnd>, backend: &Rc<Backend>) -> Result<
 }
 
 /// Has every reactor let go of nodes that are gone, and try the others again.
-fn forget_failures(front_end: &Arc<FrontEnd>) {
+fn forget_failures(front_end: &Arc<CqlShared>) {
     for reactor in 0..front_end.reactors.count() {
         let front_end_there = front_end.clone();
         front_end.reactors.spawn_on(reactor, move || async move {
-            let here = Here::of(&front_end_there);
-            let topology = here.topology();
-            here.pool.keep(|node| topology.has(node));
+            let reactor_state = CqlReactorState::of(&front_end_there);
+            let topology = reactor_state.topology();
+            reactor_state.pool.keep(|node| topology.has(node));
         });
     }
 }

@@ -5,7 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod control;
 pub(crate) mod login;
 pub(crate) mod nodes;
-pub(crate) mod permits;
+pub(crate) mod permissions;
 pub(crate) mod pool;
 pub(crate) mod rows;
 pub(crate) mod schema;

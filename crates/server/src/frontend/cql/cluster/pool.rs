@@ -1,6 +1,6 @@
 //! Connections to the database that all clients of a reactor share: one for each node, user, protocol version and keyspace.
 //!
-//! Whoever is given a connection has a [`Kept`] of it until he has asked what he wants to: a connection that has to make room for
+//! Whoever is given a connection has a [`KeptBackend`] of it until he has asked what he wants to: a connection that has to make room for
 //! another one ends only when nobody has one, and no request is without its answer.
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
-use crate::frontend::cql::cluster::backend::{Backend, ConnectError, Dial, Kept};
+use crate::frontend::cql::cluster::backend::{Backend, ConnectError, Dial, KeptBackend};
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
@@ -46,38 +46,38 @@ pub struct Who {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PoolKey {
     node: NodeId,
     user: u32,
     version: Version,
     keyspace: Option<Rc<str>>,
 }
 
-impl Key {
+impl PoolKey {
     fn new(node: NodeId, who: &Who) -> Self {
         let user = who.user.as_ref().map_or(0, |user| user.id);
         Self { node, user, version: who.version, keyspace: who.keyspace.clone() }
     }
 
-    fn shares_with(&self, other: &Key) -> bool {
+    fn shares_with(&self, other: &PoolKey) -> bool {
         self.node == other.node && self.user == other.user
     }
 }
 
-type Connected = Result<Kept, ConnectError>;
+type Connected = Result<KeptBackend, ConnectError>;
 type Dialed = Result<Rc<Backend>, ConnectError>;
 
 /// The connections of one reactor, made when they are first needed and again after they were lost.
 pub struct Pool {
     addresses: Arc<Addresses>,
     metrics: Arc<BackendMetrics>,
-    entries: RefCell<HashMap<Key, Entry>>,
+    entries: RefCell<HashMap<PoolKey, PoolEntry>>,
     /// When nodes could not be reached, and have not been since.
     unreached: RefCell<HashMap<NodeId, Instant>>,
     /// Places taken by connections that are being made.
-    dialing: RefCell<Vec<Key>>,
+    dialing: RefCell<Vec<PoolKey>>,
     /// Connections that finish what is under way, so that others can take their place.
-    retiring: RefCell<Vec<(Key, Rc<Backend>)>>,
+    retiring: RefCell<Vec<(PoolKey, Rc<Backend>)>>,
     /// How many connections a node may have for one user from this reactor.
     share: usize,
     /// Who waits for a place.
@@ -85,7 +85,7 @@ pub struct Pool {
 }
 
 #[derive(Default)]
-enum Entry {
+enum PoolEntry {
     #[default]
     Unused,
     Up(Rc<Backend>),
@@ -114,9 +114,9 @@ impl Pool {
     }
 
     /// The connection, if it is there now.
-    pub fn ready(&self, node: NodeId, who: &Who) -> Option<Kept> {
-        match self.entries.borrow().get(&Key::new(node, who)) {
-            Some(Entry::Up(backend)) if !backend.is_closed() => Some(backend.keep()),
+    pub fn ready(&self, node: NodeId, who: &Who) -> Option<KeptBackend> {
+        match self.entries.borrow().get(&PoolKey::new(node, who)) {
+            Some(PoolEntry::Up(backend)) if !backend.is_closed() => Some(backend.keep()),
             _ => None,
         }
     }
@@ -139,21 +139,21 @@ impl Pool {
     }
 
     fn begin(self: &Rc<Self>, node: NodeId, who: &Who) -> Result<Begun, ConnectError> {
-        let key = Key::new(node, who);
+        let key = PoolKey::new(node, who);
         let mut entries = self.entries.borrow_mut();
         let entry = entries.entry(key.clone()).or_default();
         let (answer, waiting) = oneshot::channel();
         let backoff = match entry {
-            Entry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.keep())),
-            Entry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
-            Entry::Connecting(waiters, _) => {
+            PoolEntry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.keep())),
+            PoolEntry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
+            PoolEntry::Connecting(waiters, _) => {
                 waiters.push(answer);
                 return Ok(Begun::Waiting(waiting));
             }
-            Entry::Down { next, .. } => *next,
-            Entry::Unused | Entry::Up(_) => FIRST_BACKOFF,
+            PoolEntry::Down { next, .. } => *next,
+            PoolEntry::Unused | PoolEntry::Up(_) => FIRST_BACKOFF,
         };
-        *entry = Entry::Connecting(vec![answer], backoff);
+        *entry = PoolEntry::Connecting(vec![answer], backoff);
         let (pool, login) = (self.clone(), who.user.as_ref().map(|user| user.login()));
         compio::runtime::spawn(async move { pool.connect(key, login).await }).detach();
         Ok(Begun::Waiting(waiting))
@@ -172,7 +172,7 @@ impl Pool {
         known: Option<u32>,
         version: Version,
     ) -> Dialed {
-        let key = known.map(|user| Key { node, user, version, keyspace: None });
+        let key = known.map(|user| PoolKey { node, user, version, keyspace: None });
         if let Some(key) = &key {
             self.make_room(key).await;
         }
@@ -185,18 +185,18 @@ impl Pool {
 
     /// Keeps a connection that a login has made, if its place is free.
     pub fn adopt(self: &Rc<Self>, node: NodeId, who: &Who, backend: Rc<Backend>) {
-        let key = Key::new(node, who);
+        let key = PoolKey::new(node, who);
         let full = self.taken(&key) >= self.share;
         let mut entries = self.entries.borrow_mut();
         let entry = entries.entry(key).or_default();
         let free = match entry {
-            Entry::Up(there) => there.is_closed(),
-            Entry::Connecting(..) => false,
-            Entry::Unused | Entry::Down { .. } => true,
+            PoolEntry::Up(there) => there.is_closed(),
+            PoolEntry::Connecting(..) => false,
+            PoolEntry::Unused | PoolEntry::Down { .. } => true,
         };
         if free && !full {
             self.watch(&backend);
-            *entry = Entry::Up(backend);
+            *entry = PoolEntry::Up(backend);
         } else {
             backend.close();
         }
@@ -205,7 +205,7 @@ impl Pool {
     /// Closes all connections.
     pub fn close(&self) {
         for (_, entry) in self.entries.borrow_mut().drain() {
-            if let Entry::Up(backend) = entry {
+            if let PoolEntry::Up(backend) = entry {
                 backend.close();
             }
         }
@@ -218,18 +218,18 @@ impl Pool {
     pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
         let mut gone = Vec::new();
         self.entries.borrow_mut().retain(|key, entry| match entry {
-            Entry::Up(backend) if !wanted(key.node) => {
+            PoolEntry::Up(backend) if !wanted(key.node) => {
                 gone.push((key.clone(), backend.clone()));
                 false
             }
-            Entry::Down { .. } => false,
+            PoolEntry::Down { .. } => false,
             _ => true,
         });
         self.unreached.borrow_mut().clear();
         gone.into_iter().for_each(|(key, backend)| self.retire(key, backend));
     }
 
-    fn retire(&self, key: Key, backend: Rc<Backend>) {
+    fn retire(&self, key: PoolKey, backend: Rc<Backend>) {
         backend.retire();
         let mut retiring = self.retiring.borrow_mut();
         retiring.retain(|(_, backend)| !backend.is_closed());
@@ -237,31 +237,31 @@ impl Pool {
     }
 
     /// Places that connections of the same node and user take, those being made included.
-    fn taken(&self, key: &Key) -> usize {
+    fn taken(&self, key: &PoolKey) -> usize {
         let entries = self.entries.borrow();
-        let up = |entry: &Entry| matches!(entry, Entry::Up(backend) if !backend.is_closed());
+        let up = |entry: &PoolEntry| matches!(entry, PoolEntry::Up(backend) if !backend.is_closed());
         let open = entries.iter().filter(|(other, entry)| other.shares_with(key) && up(entry)).count();
         let dialing = self.dialing.borrow().iter().filter(|other| other.shares_with(key)).count();
         open + dialing + self.leaving(key)
     }
 
-    fn leaving(&self, key: &Key) -> usize {
+    fn leaving(&self, key: &PoolKey) -> usize {
         let retiring = self.retiring.borrow();
         retiring.iter().filter(|(other, backend)| other.shares_with(key) && !backend.is_closed()).count()
     }
 
     /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for one if need be, and has a connection end
     /// for it that nobody uses, or few do, once it has served for its time. It takes no more requests then, so it ends.
-    async fn make_room(&self, key: &Key) {
+    async fn make_room(&self, key: &PoolKey) {
         while self.taken(key) >= self.share {
             let (free, wait) = oneshot::channel();
             self.waiting.borrow_mut().push(free);
-            let mut patience = None;
+            let mut timeout = None;
             if self.leaving(key) == 0
                 && let Some((victim, backend)) = self.victim(key)
             {
-                patience = TENURE.checked_sub(backend.age()).filter(|left| !left.is_zero());
-                if patience.is_none() {
+                timeout = TENURE.checked_sub(backend.age()).filter(|left| !left.is_zero());
+                if timeout.is_none() {
                     self.entries.borrow_mut().remove(&victim);
                     self.retire(victim, backend);
                 }
@@ -270,25 +270,25 @@ impl Pool {
                 break;
             }
             // Dropped without a word when the pool is gone, and then all is over anyway.
-            match patience {
-                Some(patience) => drop(compio::time::timeout(patience, wait).await),
+            match timeout {
+                Some(timeout) => drop(compio::time::timeout(timeout, wait).await),
                 None => drop(wait.await),
             }
         }
         self.dialing.borrow_mut().push(key.clone());
     }
 
-    fn dialed(&self, key: &Key) {
+    fn dialed(&self, key: &PoolKey) {
         let mut dialing = self.dialing.borrow_mut();
         if let Some(at) = dialing.iter().position(|other| other == key) {
             dialing.swap_remove(at);
         }
     }
 
-    fn victim(&self, key: &Key) -> Option<(Key, Rc<Backend>)> {
+    fn victim(&self, key: &PoolKey) -> Option<(PoolKey, Rc<Backend>)> {
         let entries = self.entries.borrow();
         let candidates = entries.iter().filter_map(|(other, entry)| match entry {
-            Entry::Up(backend) if other != key && other.shares_with(key) => Some((other, backend)),
+            PoolEntry::Up(backend) if other != key && other.shares_with(key) => Some((other, backend)),
             _ => None,
         });
         // Of those that have served for their time the one that fewest use; else the oldest, which is the next to have.
@@ -329,25 +329,25 @@ impl Pool {
         self.unreached.borrow().get(&node).is_some_and(|since| since.elapsed() < AVOIDED)
     }
 
-    async fn connect(self: &Rc<Self>, key: Key, login: Option<Login>) {
+    async fn connect(self: &Rc<Self>, key: PoolKey, login: Option<Login>) {
         self.make_room(&key).await;
         let result = self.dial(key.node, key.version, key.keyspace.clone(), login).await;
         self.dialed(&key);
         result.iter().for_each(|backend| self.watch(backend));
         let mut entries = self.entries.borrow_mut();
-        let Some(Entry::Connecting(waiters, backoff)) = entries.remove(&key) else {
+        let Some(PoolEntry::Connecting(waiters, backoff)) = entries.remove(&key) else {
             // Closed meanwhile.
             result.iter().for_each(|backend| backend.close());
             return;
         };
         match &result {
-            Ok(backend) => drop(entries.insert(key, Entry::Up(backend.clone()))),
+            Ok(backend) => drop(entries.insert(key, PoolEntry::Up(backend.clone()))),
             // A keyspace that does not exist may exist in a moment, and made-up names must not fill the table.
             Err(ConnectError::Refused { .. }) => {}
             Err(error) => {
                 let until = Instant::now() + backoff;
                 let next = (backoff * 2).min(MAX_BACKOFF);
-                note_down(&mut entries, key, Entry::Down { until, next, error: error.clone() });
+                note_down(&mut entries, key, PoolEntry::Down { until, next, error: error.clone() });
             }
         }
         drop(entries);
@@ -371,7 +371,7 @@ impl Pool {
 }
 
 enum Begun {
-    Ready(Kept),
+    Ready(KeptBackend),
     Waiting(oneshot::Receiver<Connected>),
 }
 
@@ -379,8 +379,8 @@ fn given_up() -> ConnectError {
     ConnectError::Unreachable { address: "-".into(), reason: "the attempt was given up".into() }
 }
 
-fn note_down(entries: &mut HashMap<Key, Entry>, key: Key, down: Entry) {
-    let is_down = |entry: &Entry| matches!(entry, Entry::Down { .. });
+fn note_down(entries: &mut HashMap<PoolKey, PoolEntry>, key: PoolKey, down: PoolEntry) {
+    let is_down = |entry: &PoolEntry| matches!(entry, PoolEntry::Down { .. });
     if entries.values().filter(|entry| is_down(entry)).count() >= MAX_DOWN {
         entries.retain(|_, entry| !is_down(entry));
     }
@@ -398,16 +398,16 @@ mod tests {
         let mut entries = HashMap::new();
         let key = |n: usize| {
             let who = Who { user: None, version: Version::V4, keyspace: Some(n.to_string().into()) };
-            Key::new(node, &who)
+            PoolKey::new(node, &who)
         };
         let mut other = key(0);
         other.keyspace = None;
-        entries.insert(other.clone(), Entry::Connecting(Vec::new(), FIRST_BACKOFF));
+        entries.insert(other.clone(), PoolEntry::Connecting(Vec::new(), FIRST_BACKOFF));
         for n in 0..10 * MAX_DOWN {
             let (until, next) = (Instant::now(), MAX_BACKOFF);
-            note_down(&mut entries, key(n), Entry::Down { until, next, error: given_up() });
+            note_down(&mut entries, key(n), PoolEntry::Down { until, next, error: given_up() });
             assert!(entries.contains_key(&key(n)) && entries.len() <= MAX_DOWN + 1);
         }
-        assert!(matches!(entries[&other], Entry::Connecting(..)), "who waits is not forgotten");
+        assert!(matches!(entries[&other], PoolEntry::Connecting(..)), "who waits is not forgotten");
     }
 }

@@ -11,7 +11,7 @@ use afterglow_cql::statement::Marker;
 use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
 use uuid::Uuid;
 
-use crate::frontend::cql::FrontEnd;
+use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::request::Request;
 use crate::frontend::cql::client::route::Candidates;
 use crate::frontend::cql::cluster::backend::Backend;
@@ -28,7 +28,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    fn shown(&self, front_end: &FrontEnd) -> SystemTables {
+    fn shown(&self, front_end: &CqlShared) -> SystemTables {
         let advertised = front_end.advertised();
         let proxy = Proxy {
             address: advertised.ip(),
@@ -53,7 +53,7 @@ pub struct Node {
 }
 
 /// Reads the tables and keeps them. `None` when the database does not answer as it should.
-pub async fn load(front_end: &FrontEnd, backend: &Rc<Backend>) -> Option<Node> {
+pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<Node> {
     let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
     let row = local.rows().next()?;
     let node = Node {
@@ -94,7 +94,7 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
 
 /// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
 pub async fn answer(mut request: Request, question: SystemQuery) {
-    let front_end = request.client().here.front_end.clone();
+    let front_end = request.client().reactor_state.front_end.clone();
     // Always of one node: drivers take another's row for another database.
     let first =
         Candidates { nodes: front_end.topology.current().first().into_iter().collect(), preferred: 1 };

@@ -12,9 +12,9 @@ const MOST: usize = 1024;
 
 /// What one client was told in answers, by statement.
 #[derive(Default)]
-pub struct Outdated(HashMap<Bytes, Told>);
+pub struct Outdated(HashMap<Bytes, ToldColumns>);
 
-struct Told {
+struct ToldColumns {
     /// Id of the new columns.
     columns: Bytes,
     /// When it was first told.
@@ -26,7 +26,7 @@ struct Told {
 impl Outdated {
     /// An answer told the client the id of the statement's new columns.
     pub fn told(&mut self, statement: &Bytes, columns: &Bytes, now: Instant) {
-        let news = || Told { columns: columns.clone(), at: now, asked: false };
+        let news = || ToldColumns { columns: columns.clone(), at: now, asked: false };
         if let Some(told) = self.0.get_mut(statement) {
             if told.columns != columns {
                 *told = news();

@@ -31,7 +31,7 @@ const DRIFTED: u8 = 4;
 
 /// What is remembered of one statement in one protocol version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct PlanEntry {
     /// The version.
     pub version: Version,
     /// The server's id.
@@ -48,7 +48,7 @@ pub struct Entry {
     pub message: Vec<u8>,
 }
 
-impl Entry {
+impl PlanEntry {
     fn write(&self, out: &mut Vec<u8>) {
         let keyspace = self.keyspace.as_deref().unwrap_or_default();
         let flag = |on, flag| if on { flag } else { 0 };
@@ -72,7 +72,7 @@ impl Entry {
     }
 
     /// The record at the start of `bytes`, and its length.
-    fn read(bytes: &[u8]) -> Option<(Entry, usize)> {
+    fn read(bytes: &[u8]) -> Option<(PlanEntry, usize)> {
         let (prefix, rest) = bytes.split_at_checked(PREFIX)?;
         let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize);
         let length = number(&prefix[..4])?;
@@ -91,7 +91,7 @@ impl Entry {
         let keyspace = String::from_utf8(take(number(&fixed[4..8])?)?).ok()?;
         let text = String::from_utf8(take(number(&fixed[8..12])?)?).ok()?;
         let message = take(number(&fixed[12..])?)?;
-        let entry = Entry {
+        let entry = PlanEntry {
             version: Version::from_u8(fixed[0])?,
             id,
             text,
@@ -117,7 +117,7 @@ impl PlanFile {
     ///
     /// # Errors
     /// It can be neither read nor made.
-    pub fn open(path: &Path) -> io::Result<(PlanFile, Vec<Entry>)> {
+    pub fn open(path: &Path) -> io::Result<(PlanFile, Vec<PlanEntry>)> {
         let mut bytes = Vec::new();
         match File::open(path) {
             Ok(mut file) => file.read_to_end(&mut bytes)?,
@@ -132,7 +132,7 @@ impl PlanFile {
             return Ok((Self::make(path, [])?, Vec::new()));
         }
         let (mut entries, mut at) = (Vec::new(), HEADER);
-        while let Some((entry, length)) = Entry::read(&bytes[at..]) {
+        while let Some((entry, length)) = PlanEntry::read(&bytes[at..]) {
             entries.push(entry);
             at += length;
         }
@@ -149,7 +149,7 @@ impl PlanFile {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn make(path: &Path, entries: impl IntoIterator<Item = Entry>) -> io::Result<PlanFile> {
+    pub fn make(path: &Path, entries: impl IntoIterator<Item = PlanEntry>) -> io::Result<PlanFile> {
         let mut made = Self::beside(path, entries)?;
         made.publish(path)?;
         Ok(made)
@@ -159,7 +159,7 @@ impl PlanFile {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn beside(path: &Path, entries: impl IntoIterator<Item = Entry>) -> io::Result<PlanFile> {
+    pub fn beside(path: &Path, entries: impl IntoIterator<Item = PlanEntry>) -> io::Result<PlanFile> {
         let temporary = path.with_extension("new");
         let _ = fs::remove_file(&temporary); // of an attempt that a crash ended
         let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -200,7 +200,7 @@ impl PlanFile {
     ///
     /// # Errors
     /// It cannot be written; the file is as it was.
-    pub fn append(&mut self, entry: &Entry) -> io::Result<()> {
+    pub fn append(&mut self, entry: &PlanEntry) -> io::Result<()> {
         let mut bytes = Vec::new();
         entry.write(&mut bytes);
         self.write(&bytes)
@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(id: &str, keyspace: Option<&str>) -> Entry {
-        Entry {
+    fn entry(id: &str, keyspace: Option<&str>) -> PlanEntry {
+        PlanEntry {
             version: Version::V5,
             id: id.into(),
             text: format!("SELECT {id} FROM t"),
@@ -247,11 +247,11 @@ mod tests {
         }
     }
 
-    fn three() -> Vec<Entry> {
+    fn three() -> Vec<PlanEntry> {
         vec![entry("a", None), entry("drifted", Some("ks")), entry("c", Some(""))]
     }
 
-    fn reopened(path: &Path) -> Vec<Entry> {
+    fn reopened(path: &Path) -> Vec<PlanEntry> {
         PlanFile::open(path).unwrap().1
     }
 

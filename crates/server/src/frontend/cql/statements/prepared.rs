@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::cluster::schema::Schema;
-use crate::frontend::cql::statements::plan_file::{Entry, PlanFile};
+use crate::frontend::cql::statements::plan_file::{PlanEntry, PlanFile};
 
 /// Bytes that all statements together may take.
 const BUDGET: usize = 64 * 1024 * 1024;
@@ -83,7 +83,7 @@ impl Answer {
 
 /// What a server answered to a PREPARE.
 #[derive(Clone, Copy)]
-pub struct Told<'a> {
+pub struct PrepareResult<'a> {
     /// The version of the connection.
     pub version: Version,
     /// The server's id.
@@ -101,7 +101,7 @@ pub struct Told<'a> {
 }
 
 impl Prepared {
-    fn new(told: &Told<'_>, answer: Answer, known: Option<&Prepared>) -> Prepared {
+    fn new(told: &PrepareResult<'_>, answer: Answer, known: Option<&Prepared>) -> Prepared {
         // A text with a qualified name has one id in all keyspaces, and clients of all versions may have it.
         let (mut answers, confirmed) = match known {
             Some(known) => (
@@ -192,8 +192,8 @@ impl Prepared {
         OVERHEAD + 4 * self.text.len() + answers
     }
 
-    fn entry(&self, version: Version) -> Option<Entry> {
-        Some(Entry {
+    fn entry(&self, version: Version) -> Option<PlanEntry> {
+        Some(PlanEntry {
             version,
             id: self.id.to_vec(),
             text: self.text.clone(),
@@ -236,7 +236,7 @@ struct Order {
 struct Saved {
     file: Option<PlanFile>,
     /// What was appended since a new file was begun to be written; `None` while none is.
-    meanwhile: Option<Vec<Entry>>,
+    meanwhile: Option<Vec<PlanEntry>>,
 }
 
 impl PreparedStore {
@@ -285,7 +285,7 @@ impl PreparedStore {
     }
 
     /// Remembers what the server answered to a PREPARE, also beyond the end of this process. `None` if that is no RESULT Prepared.
-    pub fn remember(self: &Arc<Self>, told: &Told<'_>) -> Option<Arc<Prepared>> {
+    pub fn remember(self: &Arc<Self>, told: &PrepareResult<'_>) -> Option<Arc<Prepared>> {
         let (prepared, changed) = self.insert(told, false)?;
         if changed && let Some(entry) = prepared.entry(told.version) {
             self.save(entry);
@@ -293,9 +293,9 @@ impl PreparedStore {
         Some(prepared)
     }
 
-    fn recall(&self, entry: Entry) {
+    fn recall(&self, entry: PlanEntry) {
         self.insert(
-            &Told {
+            &PrepareResult {
                 version: entry.version,
                 id: &entry.id,
                 text: &entry.text,
@@ -310,7 +310,7 @@ impl PreparedStore {
     }
 
     /// The statement as it is remembered now, and whether that is anything new.
-    fn insert(&self, told: &Told<'_>, drifted: bool) -> Option<(Arc<Prepared>, bool)> {
+    fn insert(&self, told: &PrepareResult<'_>, drifted: bool) -> Option<(Arc<Prepared>, bool)> {
         let answer = Answer::new(told.version, told.message)?;
         let mut order = self.order.lock();
         let known = self.by_id.read().get(told.id).cloned().filter(|known| known.text == told.text);
@@ -350,7 +350,7 @@ impl PreparedStore {
     }
 
     /// Appends to the file; where that has grown too much a thread writes a new one.
-    fn save(self: &Arc<Self>, entry: Entry) {
+    fn save(self: &Arc<Self>, entry: PlanEntry) {
         let remembered = self.size().1 as u64;
         let mut saved = self.file.lock();
         let Some(file) = &mut saved.file else { return };
@@ -413,7 +413,7 @@ mod tests {
     }
 
     fn remember_columns(store: &Arc<PreparedStore>, id: &str, version: Version, column: &str) {
-        let told = Told {
+        let told = PrepareResult {
             version,
             id: id.as_bytes(),
             text: &format!("SELECT {id} FROM ks.t"),

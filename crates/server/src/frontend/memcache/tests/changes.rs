@@ -67,8 +67,8 @@ fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
 fn reads_that_change_are_counted_by_where_their_object_was() {
     let opened = Opened::new(2);
     let front_end = opened.front_end.front_end.clone();
-    let here = move || async move { Here::of(&front_end).metrics.clone() };
-    let metrics: Arc<FrontEndMetrics> = opened.reactors.block_on(0, here).unwrap();
+    let reactor_state = move || async move { MemcacheReactorState::of(&front_end).metrics.clone() };
+    let metrics: Arc<FrontEndMetrics> = opened.reactors.block_on(0, reactor_state).unwrap();
     let mut client = connect(&opened.front_end);
     opened.slow.release();
     let figures = || {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::frontend::memcache::answers::Answers;
 use crate::frontend::memcache::dump::Running;
-use crate::frontend::memcache::perform::{Performed, Session};
+use crate::frontend::memcache::perform::{MemcacheSession, Performed};
 use afterglow_memcache::{Dump, Form};
 
 #[test]
@@ -34,9 +34,9 @@ fn torn(opened: &Opened) -> (String, Performed) {
     let front_end = opened.front_end.front_end.clone();
     let dump = Dump { form: Form::Keys, is_named: true };
     let torn = opened.reactors.block_on(0, move || async move {
-        let here = Here::of(&front_end);
-        let answers = Answers::new(here.budget.share());
-        let mut session = Session::new(here, answers.clone());
+        let reactor_state = MemcacheReactorState::of(&front_end);
+        let answers = Answers::new(reactor_state.budget.share());
+        let mut session = MemcacheSession::new(reactor_state, answers.clone());
         // That of keys alone leaves nothing out, unlike the one that dumps are made of.
         session.dump = Running::over(&front_end, dump, front_end.store.objects.keys());
         let performed = loop {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use afterglow_engine::disk::{AlignedBuf, DeviceId};
 
-use super::FrontEnd;
+use super::MemcacheShared;
 use super::answers::Answers;
 use super::budget::Budget;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
@@ -18,9 +18,9 @@ use crate::reactor::{FlashFile, read_flash};
 const MAX_AWAITED: usize = 1 << 15;
 
 /// One reactor's part of the front end.
-pub struct Here {
+pub struct MemcacheReactorState {
     /// What all reactors share.
-    pub front_end: Arc<FrontEnd>,
+    pub front_end: Arc<MemcacheShared>,
     /// This reactor's counters, as every front end has them.
     pub metrics: Arc<FrontEndMetrics>,
     /// This reactor's counters, as memcached has them.
@@ -73,18 +73,18 @@ impl Info {
 
 thread_local! {
     /// The parts of all front ends on this reactor (there may be several front ends in tests).
-    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+    static PARTS: RefCell<HashMap<u64, Rc<MemcacheReactorState>>> = RefCell::default();
 }
 
-impl Here {
+impl MemcacheReactorState {
     /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
-    pub fn of(front_end: &Arc<FrontEnd>) -> Rc<Self> {
+    pub fn of(front_end: &Arc<MemcacheShared>) -> Rc<Self> {
         PARTS.with_borrow_mut(|parts| {
             parts.entry(front_end.id).or_insert_with(|| Rc::new(Self::new(front_end))).clone()
         })
     }
 
-    fn new(front_end: &Arc<FrontEnd>) -> Self {
+    fn new(front_end: &Arc<MemcacheShared>) -> Self {
         let devices = &front_end.devices;
         let (count, reactors) = (devices.infos().len(), front_end.reactors.count());
         let flash = (0..count).map(|n| FlashFile::new(devices.clone(), DeviceId(n as u16)));
@@ -101,7 +101,7 @@ impl Here {
     }
 
     /// Forgets this reactor's part: the front end is closed.
-    pub fn forget(front_end: &FrontEnd) {
+    pub fn forget(front_end: &MemcacheShared) {
         PARTS.with_borrow_mut(|parts| parts.remove(&front_end.id));
     }
 

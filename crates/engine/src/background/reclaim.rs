@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::io;
 
 use super::writes::each_copy_in;
-use super::{Driver, Purpose, bytes};
+use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
 use crate::core::{Admission, Core, NOWHERE, meta_of as meta_of_object};
 use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
-use crate::format::footer::{self, Entry};
+use crate::format::footer::{self, FooterEntry};
 use crate::format::record;
 use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
@@ -28,14 +28,14 @@ pub struct Reclaim {
     segment: u32,
     generation: u64,
     /// Records not yet looked at; `None` until the footer is read.
-    entries: Option<VecDeque<Entry>>,
+    entries: Option<VecDeque<FooterEntry>>,
     /// Records worth keeping, not yet read.
-    keep: VecDeque<Entry>,
+    keep: VecDeque<FooterEntry>,
     reading: usize,
     copies: Copies,
     /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
     /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
-    room: u32,
+    backpressure: u32,
     /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM finds half of a segment left.
     left: u32,
 }
@@ -67,20 +67,20 @@ enum Hot {
 
 /// An I/O of a reclaim.
 #[derive(Debug)]
-pub enum Part {
+pub enum ReclaimIo {
     Footer,
-    Record { entry: Entry, skip: usize },
+    Record { entry: FooterEntry, skip: usize },
 }
 
 impl Reclaim {
     /// So many bytes of what lives in DRAM move on.
     fn take(&mut self, len: u32) {
-        self.room -= len;
+        self.backpressure -= len;
         self.left -= len;
     }
 }
 
-impl Driver {
+impl Background {
     pub(super) fn step_reclaim(&mut self, out: &mut Vec<Io>) {
         if self.reclaim.is_none() {
             let free = self.core.table.free_count();
@@ -131,7 +131,7 @@ impl Driver {
 
     fn start_reclaim(&mut self, segment: u32, out: &mut Vec<Io>) {
         if self.load.is_some() {
-            reached!(ReclaimLoading);
+            coverage_mark!(ReclaimLoading);
         }
         let table = &self.core.table;
         table.start_reclaim(segment);
@@ -139,9 +139,17 @@ impl Driver {
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
         let (keep, copies) = (VecDeque::new(), Copies::None);
-        self.reclaim =
-            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0, left: 0 });
-        self.submit(out, Purpose::Reclaim(Part::Footer), place.device, offset, IoKind::Read { len });
+        self.reclaim = Some(Reclaim {
+            segment,
+            generation,
+            entries: None,
+            keep,
+            reading: 1,
+            copies,
+            backpressure: 0,
+            left: 0,
+        });
+        self.submit(out, Purpose::Reclaim(ReclaimIo::Footer), place.device, offset, IoKind::Read { len });
     }
 
     /// What was written since, but for what reclaims wrote, entitles to write some of it again.
@@ -165,7 +173,7 @@ impl Driver {
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
             let admission = if forced { Admission::Forced } else { Admission::Asked };
             let len = padded(&entry);
-            let has_room = len <= reclaim.room.min(reclaim.left);
+            let has_room = len <= reclaim.backpressure.min(reclaim.left);
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
@@ -211,17 +219,17 @@ impl Driver {
             let from = entry.offset.get();
             let start = from & !(BLOCK - 1);
             let end = (from + entry.len.get()).next_multiple_of(BLOCK);
-            let part = Part::Record { entry, skip: (from - start) as usize };
+            let part = ReclaimIo::Record { entry, skip: (from - start) as usize };
             let kind = IoKind::Read { len: end - start };
             self.submit(out, Purpose::Reclaim(part), place.device, place.offset + u64::from(start), kind);
         }
     }
 
-    pub(super) fn reclaim_done(&mut self, part: Part, result: io::Result<IoOutput>) {
+    pub(super) fn reclaim_done(&mut self, part: ReclaimIo, result: io::Result<IoOutput>) {
         let Some(reclaim) = &mut self.reclaim else { return };
         reclaim.reading -= 1;
         match part {
-            Part::Footer => {
+            ReclaimIo::Footer => {
                 let footer = bytes(result);
                 let entries = footer.as_ref().ok().and_then(|b| {
                     let size = self.core.table.segment_size();
@@ -231,18 +239,20 @@ impl Driver {
                 });
                 let blind = entries.is_none();
                 if blind {
-                    reached!(ReclaimBlind);
+                    coverage_mark!(ReclaimBlind);
                 }
                 let segment = reclaim.segment;
-                let entries: VecDeque<Entry> = entries.unwrap_or_else(|| self.known_without_footer(segment));
+                let entries: VecDeque<FooterEntry> =
+                    entries.unwrap_or_else(|| self.known_without_footer(segment));
                 let Some(reclaim) = &mut self.reclaim else { return };
                 let most = self.core.table.segment_size() / 4 * 3;
-                reclaim.room = if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
+                reclaim.backpressure =
+                    if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
                 // An eighth at least is gained.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
             }
-            Part::Record { entry, skip } => {
+            ReclaimIo::Record { entry, skip } => {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
                 if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
                     self.credit.give_back(padded(&entry));
@@ -255,13 +265,13 @@ impl Driver {
 
     /// What is known of a segment whose footer cannot be read: the records of what lives in DRAM, which must not pass for copied
     /// once the segment is used again. Slots of others stay; lookups clear them when they find nothing.
-    fn known_without_footer(&self, segment: u32) -> VecDeque<Entry> {
+    fn known_without_footer(&self, segment: u32) -> VecDeque<FooterEntry> {
         let mut entries = VecDeque::new();
         each_copy_in(&self.core, segment, |shard, object, at| {
             if shard.is_at(object.hash, at) {
                 let (key, value) = object.data.split_at(object.key_len as usize);
                 let len = record::len(key.len(), value.len()) as u32;
-                entries.push_back(Entry::new(object.hash, &meta_of_object(object), at.offset(), len));
+                entries.push_back(FooterEntry::new(object.hash, &meta_of_object(object), at.offset(), len));
             } else {
                 // Another key has taken its slot: nobody would find the record.
                 shard.dram.mark_dirty(object.hash, object.version);
@@ -275,7 +285,7 @@ impl Driver {
         &self,
         segment: u32,
         generation: u64,
-        entry: &Entry,
+        entry: &FooterEntry,
         skip: usize,
         data: Option<AlignedBuf>,
     ) -> bool {
@@ -285,13 +295,13 @@ impl Driver {
         let found = data.as_ref().and_then(|d| record::decode(&d[skip..], seed));
         let mut shard = core.shard(hash).lock();
         if !shard.is_at(hash, at) {
-            reached!(ReinsertRaced);
+            coverage_mark!(ReinsertRaced);
             return false;
         }
         let current = found.filter(|r| {
             let superseded = shard.is_superseded(hash, r.meta.version);
             if superseded {
-                reached!(ReinsertSuperseded);
+                coverage_mark!(ReinsertSuperseded);
             }
             !superseded
         });
@@ -303,7 +313,7 @@ impl Driver {
         });
         match moved {
             Some(to) => {
-                reached!(Reinserted);
+                coverage_mark!(Reinserted);
                 core.publish(&mut shard, hash, to, entry.len.get());
             }
             None => {
@@ -318,7 +328,7 @@ impl Driver {
 /// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may cost the last seconds, but
 /// may be among the hottest. Where no segment is free it waits among the dirty; where it is refused (or no `admission` asked
 /// for) nobody asks again until it is evicted.
-fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Admission>) -> Hot {
+fn copy_hot(core: &Core, shard: &mut Shard, entry: &FooterEntry, admission: Option<Admission>) -> Hot {
     let (hash, version) = (entry.hash.get(), entry.version.get());
     let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
         return Hot::Absent;
@@ -329,18 +339,18 @@ fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Adm
     };
     match written {
         Ok(to) => {
-            reached!(ReclaimCopied);
+            coverage_mark!(ReclaimCopied);
             shard.dram.mark_clean(hash, version, to);
             return Hot::Copied;
         }
         Err(DropReason::QueueFull) => return Hot::Later,
         Err(DropReason::NoFreeSegment | DropReason::WriteFailed) => {
-            reached!(ReclaimDirtied);
+            coverage_mark!(ReclaimDirtied);
             shard.dram.mark_dirty(hash, version);
             return Hot::Dirty;
         }
         Err(_) => {
-            reached!(ReclaimRefused);
+            coverage_mark!(ReclaimRefused);
             shard.dram.mark_clean(hash, version, NOWHERE);
         }
     }
@@ -348,15 +358,15 @@ fn copy_hot(core: &Core, shard: &mut Shard, entry: &Entry, admission: Option<Adm
 }
 
 /// Bytes that a record takes of a segment.
-fn padded(entry: &Entry) -> u32 {
+fn padded(entry: &FooterEntry) -> u32 {
     entry.len.get().next_multiple_of(UNIT)
 }
 
-fn location(segment: u32, entry: &Entry) -> Location {
+fn location(segment: u32, entry: &FooterEntry) -> Location {
     Location { segment, offset_units: entry.offset.get() / UNIT }
 }
 
-fn is_alive(core: &Core, entry: &Entry) -> bool {
+fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
     let meta = meta_of(entry);
     core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
 }

@@ -15,10 +15,10 @@ const MAX_DECISIONS: usize = 64 * 1024;
 
 /// Decisions by user and table, of one reactor.
 #[derive(Default)]
-pub struct Permits(RefCell<HashMap<(u32, Uuid), Permit>>);
+pub struct PermissionCache(RefCell<HashMap<(u32, Uuid), Permission>>);
 
 #[derive(Clone, Copy)]
-struct Permit {
+struct Permission {
     /// When the database was asked.
     asked: Instant,
     /// When a request was last sent there to renew it.
@@ -34,11 +34,11 @@ pub enum May {
     Ask,
 }
 
-impl Permits {
+impl PermissionCache {
     /// Whether the cache may answer.
     pub fn may(&self, user: u32, table: Uuid, now: Instant) -> May {
-        let mut permits = self.0.borrow_mut();
-        let Some(permit) = permits.get_mut(&(user, table)) else { return May::Ask };
+        let mut permissions = self.0.borrow_mut();
+        let Some(permit) = permissions.get_mut(&(user, table)) else { return May::Ask };
         let age = now.saturating_duration_since(permit.asked);
         let renewing = permit.renewing.is_some_and(|since| now.saturating_duration_since(since) < RENEW);
         if age >= VALID || age >= RENEW && !renewing {
@@ -50,17 +50,19 @@ impl Permits {
 
     /// Whether a decision is valid now.
     pub fn has(&self, user: u32, table: Uuid, now: Instant) -> bool {
-        let permits = self.0.borrow();
-        permits.get(&(user, table)).is_some_and(|permit| now.saturating_duration_since(permit.asked) < VALID)
+        let permissions = self.0.borrow();
+        permissions
+            .get(&(user, table))
+            .is_some_and(|permit| now.saturating_duration_since(permit.asked) < VALID)
     }
 
     /// The database has answered a read of this user, of which it was asked at `asked` or later.
     pub fn allow(&self, user: u32, table: Uuid, asked: Instant) {
-        let mut permits = self.0.borrow_mut();
-        if permits.len() >= MAX_DECISIONS {
-            permits.clear();
+        let mut permissions = self.0.borrow_mut();
+        if permissions.len() >= MAX_DECISIONS {
+            permissions.clear();
         }
-        permits.insert((user, table), Permit { asked, renewing: None });
+        permissions.insert((user, table), Permission { asked, renewing: None });
     }
 
     /// The database has refused one.
@@ -75,19 +77,19 @@ mod tests {
 
     #[test]
     fn a_decision_is_renewed_by_one_request_while_it_counts_and_ends() {
-        let (permits, table, start) = (Permits::default(), Uuid::from_u128(7), Instant::now());
-        let may = |after: u64| permits.may(1, table, start + Duration::from_millis(after));
+        let (permissions, table, start) = (PermissionCache::default(), Uuid::from_u128(7), Instant::now());
+        let may = |after: u64| permissions.may(1, table, start + Duration::from_millis(after));
         assert_eq!(may(0), May::Ask);
-        permits.allow(1, table, start);
+        permissions.allow(1, table, start);
         assert_eq!([may(0), may(999)], [May::Answer; 2]);
         assert_eq!([may(1000), may(1001), may(1899)], [May::Ask, May::Answer, May::Answer]);
         assert_eq!([may(1900), may(1901)], [May::Ask; 2], "nobody has renewed it");
-        assert_eq!(permits.may(2, table, start), May::Ask, "another user");
-        assert_eq!(permits.may(1, Uuid::from_u128(8), start), May::Ask, "another table");
-        permits.allow(1, table, start + Duration::from_secs(2));
+        assert_eq!(permissions.may(2, table, start), May::Ask, "another user");
+        assert_eq!(permissions.may(1, Uuid::from_u128(8), start), May::Ask, "another table");
+        permissions.allow(1, table, start + Duration::from_secs(2));
         assert_eq!(may(2500), May::Answer);
-        permits.deny(1, table);
+        permissions.deny(1, table);
         assert_eq!(may(2500), May::Ask);
-        assert!(!permits.has(1, table, start));
+        assert!(!permissions.has(1, table, start));
     }
 }

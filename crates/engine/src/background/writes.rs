@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::{Driver, Purpose};
+use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::{Core, NOWHERE};
 use crate::disk::{Io, IoKind, WriteBuf};
-use crate::dram::{Entry, EntryState};
+use crate::dram::{DramEntry, EntryState};
 use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
@@ -38,7 +38,7 @@ const MAX_PAUSE: u64 = 60_000;
 const TRY_AGAIN: u64 = 10_000;
 const MAX_TRY_AGAIN: u64 = 3_600_000;
 
-impl Driver {
+impl Background {
     /// Copies what has waited long enough, and closes chunks that have.
     pub(super) fn step_copies(&mut self, now: u64) {
         if now >= self.told + TELL_EVERY {
@@ -97,7 +97,7 @@ impl Driver {
 
     /// Copies objects of a shard until the device side refuses one or is far enough behind. Each was put a while ago and is in no cache:
     /// it is asked for while the one before is copied.
-    fn copy_batch(&self, shard: &mut Shard, batch: &[Entry], forced: bool) -> bool {
+    fn copy_batch(&self, shard: &mut Shard, batch: &[DramEntry], forced: bool) -> bool {
         let mut ahead = batch.iter().skip(1);
         batch.iter().all(|entry| {
             if let Some(next) = ahead.next() {
@@ -181,7 +181,11 @@ fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
 }
 
 /// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's lock, some at a time.
-pub(super) fn each_copy_in(core: &Core, segment: u32, mut found: impl FnMut(&mut Shard, &Entry, Location)) {
+pub(super) fn each_copy_in(
+    core: &Core,
+    segment: u32,
+    mut found: impl FnMut(&mut Shard, &DramEntry, Location),
+) {
     for slot in &core.shards {
         let mut below = usize::MAX;
         // From the last object on: where one is removed between two turns the last takes its place, which has been visited, or is
@@ -190,7 +194,7 @@ pub(super) fn each_copy_in(core: &Core, segment: u32, mut found: impl FnMut(&mut
             let mut shard = slot.lock();
             let end = below.min(shard.dram.len());
             below = end.saturating_sub(VISITED);
-            let copied = |e: &Entry| match e.state {
+            let copied = |e: &DramEntry| match e.state {
                 EntryState::Clean(at) if at != NOWHERE && at.segment == segment => Some((e.clone(), at)),
                 _ => None,
             };
@@ -201,9 +205,9 @@ pub(super) fn each_copy_in(core: &Core, segment: u32, mut found: impl FnMut(&mut
 }
 
 /// What is copied in one turn at a shard's lock: readers wait for no more than one large object.
-fn batch<'a>(dirty: impl Iterator<Item = &'a Entry>) -> Vec<Entry> {
+fn batch<'a>(dirty: impl Iterator<Item = &'a DramEntry>) -> Vec<DramEntry> {
     let mut bytes = 0;
-    let fits = |entry: &&Entry| {
+    let fits = |entry: &&DramEntry| {
         bytes += entry.data.len();
         bytes <= BATCH_BYTES || bytes == entry.data.len()
     };
@@ -215,7 +219,7 @@ mod tests {
     use super::*;
 
     fn sizes(objects: &[usize]) -> Vec<usize> {
-        let entry = |&len: &usize| Entry {
+        let entry = |&len: &usize| DramEntry {
             hash: 0,
             version: 0,
             data: vec![0; len].into(),

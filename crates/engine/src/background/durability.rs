@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{Driver, Purpose};
+use super::{Background, Purpose};
 use crate::api::RefuseReason;
 use crate::disk::{Io, IoKind, IoOutput};
 use crate::segment::{SegmentState, WriteJob};
@@ -21,7 +21,7 @@ pub struct Flushes {
     failed: bool,
 }
 
-impl Driver {
+impl Background {
     pub(super) fn step_through(&mut self, now: u64, out: &mut Vec<Io>) {
         let core = self.core.clone();
         core.streams.close_awaited();

@@ -14,14 +14,14 @@ use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
 
-use super::{Driver, Purpose, bytes};
+use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
 use crate::core::Core;
 use crate::disk::{DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, decode_block, stride};
-use crate::format::footer::{self, Entry};
+use crate::format::footer::{self, FooterEntry};
 use crate::index::{IndexWriter, Location, Slot, UNIT};
-use crate::recovery::{self, LoadPlan, Reader};
+use crate::recovery::{self, LoadPlan, SegmentReader};
 use crate::segment::SegmentState;
 
 /// Reads in flight.
@@ -33,7 +33,7 @@ const MAX_FOOTERS: usize = 2;
 
 /// An I/O of loading.
 #[derive(Debug)]
-pub enum Part {
+pub enum LoadIo {
     Block { shard: u32, block: u64 },
     Footer { segment: u32 },
 }
@@ -75,7 +75,7 @@ impl Load {
             let same = header.shards as usize == core.shards.len()
                 && header.lines == core.shards[0].index.lines() as u64;
             if !same {
-                reached!(Rebuilt);
+                coverage_mark!(Rebuilt);
                 tracing::info!("the index has another size than before: it is rebuilt in the background");
                 let shape = |_| IndexWriter::with_lines(header.lines as usize);
                 old = Some((0..header.shards).map(shape).collect());
@@ -135,7 +135,7 @@ impl Load {
     }
 }
 
-impl Driver {
+impl Background {
     pub(super) fn step_load(&mut self, out: &mut Vec<Io>) {
         if self.read_exact() {
             return;
@@ -163,7 +163,7 @@ impl Driver {
     fn read_exact(&mut self) -> bool {
         let Some(load) = &mut self.load else { return false };
         let Some((segment, generation)) = load.exact.pop_front() else { return false };
-        let found = Reader::new(&self.core, load.warm.len()).exact(segment, generation);
+        let found = SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation);
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
         if !load.has_unread() {
@@ -183,7 +183,7 @@ impl Driver {
             let (header, area) = load.checkpoint.expect("blocks are those of a checkpoint");
             let offset = self.core.areas[area as usize] + header.block_at(shard, block);
             let kind = IoKind::Read { len: stride(header.lines) as u32 };
-            self.submit(out, Purpose::Load(Part::Block { shard, block }), DeviceId(0), offset, kind);
+            self.submit(out, Purpose::Load(LoadIo::Block { shard, block }), DeviceId(0), offset, kind);
         }
     }
 
@@ -200,7 +200,7 @@ impl Driver {
             let offset = place.offset + u64::from(table.segment_size() - len);
             self.submit(
                 out,
-                Purpose::Load(Part::Footer { segment }),
+                Purpose::Load(LoadIo::Footer { segment }),
                 place.device,
                 offset,
                 IoKind::Read { len },
@@ -208,12 +208,12 @@ impl Driver {
         }
     }
 
-    pub(super) fn load_done(&mut self, part: Part, result: io::Result<IoOutput>) {
+    pub(super) fn load_done(&mut self, part: LoadIo, result: io::Result<IoOutput>) {
         let Some(load) = &mut self.load else { return };
         load.reading -= 1;
         let read = bytes(result).ok();
         match part {
-            Part::Block { shard, block } => {
+            LoadIo::Block { shard, block } => {
                 let first = block * BLOCK_LINES;
                 let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
                 let lines =
@@ -223,7 +223,7 @@ impl Driver {
                     None => self.core.totals.lost_index_blocks.inc(),
                 }
             }
-            Part::Footer { segment } => {
+            LoadIo::Footer { segment } => {
                 let generation = load.generations[segment as usize];
                 let entries = read.as_ref().and_then(|b| {
                     footer::decode_footer(b, &self.core.uuid, segment, self.core.table.segment_size())
@@ -232,7 +232,8 @@ impl Driver {
                     Some((_, entries)) => load.enter_records(&self.core, segment, entries),
                     None => {
                         // A crash of the machine may have left the footer of the segment's next use, and records of this one.
-                        let found = Reader::new(&self.core, load.warm.len()).exact(segment, generation);
+                        let found =
+                            SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation);
                         load.enter_records(&self.core, segment, &found.entries);
                     }
                 }
@@ -259,7 +260,7 @@ impl Driver {
                 // Slots into other segments were entered by somebody who knew that they are current. A segment being
                 // reclaimed counts too: its records can still be read, and kept.
                 if load.is_from_lines(&self.core, at.segment) {
-                    reached!(Swept);
+                    coverage_mark!(Swept);
                     shard.clear_if(hash, at);
                 }
             }
@@ -306,7 +307,7 @@ impl Load {
         }
     }
 
-    fn enter_records(&self, core: &Core, segment: u32, entries: &[Entry]) {
+    fn enter_records(&self, core: &Core, segment: u32, entries: &[FooterEntry]) {
         let Some(old) = &self.old else { return };
         for e in entries {
             let (hash, at) = (e.hash.get(), Location { segment, offset_units: e.offset.get() / UNIT });

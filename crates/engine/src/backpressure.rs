@@ -6,7 +6,7 @@
 //! then serves those who do not wait.
 //!
 //! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster than the device writes, and would
-//! rather be held up than lose that, waits for the queue too ([`Namespace::put_room`](crate::Namespace::put_room)): as long as the device goes on, and
+//! rather be held up than lose that, waits for the queue too ([`Namespace::put_backpressure`](crate::Namespace::put_room)): as long as the device goes on, and
 //! a second from the last chunk it wrote where it does not.
 //!
 //! The background thread makes room, and wakes those who wait for it. But a disk may block it in a flush of the state file, and it may die: so a
@@ -25,9 +25,9 @@ use crate::core::Core;
 use crate::error::OpenError;
 
 /// Milliseconds that anybody waits for room in the journal.
-const PATIENCE: u64 = 50;
+const TIMEOUT: u64 = 50;
 /// Milliseconds for which a write queue may stay full before nobody waits for it any more.
-const QUEUE_PATIENCE: u64 = 1_000;
+const QUEUE_TIMEOUT: u64 = 1_000;
 /// Entries kept for those who do not wait, or are past the check already; at most an eighth of the journal.
 const RESERVE: u64 = 4096;
 /// How long a blocked caller sleeps at a time, and how often at most: should the clock stand still.
@@ -83,13 +83,13 @@ impl Line {
         }
     }
 
-    /// There is none at `now`: whether it was seen for the first time, and whether there is still patience.
-    fn is_full(&self, now: u64, patience: u64) -> (bool, bool) {
+    /// There is none at `now`: whether it was seen for the first time, and whether there is still timeout.
+    fn is_full(&self, now: u64, timeout: u64) -> (bool, bool) {
         let found = self.since.compare_exchange(0, now + 1, Ordering::Relaxed, Ordering::Relaxed);
-        (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + patience)
+        (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + timeout)
     }
 
-    /// What makes room goes on: whoever waits has patience from now. Not where room was found meanwhile, which ends all waits.
+    /// What makes room goes on: whoever waits has timeout from now. Not where room was found meanwhile, which ends all waits.
     fn goes_on(&self, now: u64) {
         let since = self.since.load(Ordering::Relaxed);
         if since != 0 {
@@ -193,10 +193,10 @@ impl Watch {
     }
 }
 
-/// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::room`](crate::Namespace::room) and
-/// [`Namespace::put_room`](crate::Namespace::put_room).
+/// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::backpressure`](crate::Namespace::room) and
+/// [`Namespace::put_backpressure`](crate::Namespace::put_room).
 #[must_use]
-pub struct Room {
+pub struct Backpressure {
     core: Arc<Core>,
     /// Also in the write queue.
     put: bool,
@@ -204,19 +204,19 @@ pub struct Room {
     in_queue: Option<Ticket>,
 }
 
-impl Room {
+impl Backpressure {
     fn new(core: &Arc<Core>, put: bool) -> Self {
         Self { core: core.clone(), put, in_journal: None, in_queue: None }
     }
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for Backpressure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Room").field("put", &self.put).finish_non_exhaustive()
     }
 }
 
-impl Future for Room {
+impl Future for Backpressure {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -252,7 +252,7 @@ impl Core {
         if journal.is_poisoned() {
             return false;
         }
-        let (first, must) = rooms.journal.is_full(self.clock.millis(), PATIENCE);
+        let (first, must) = rooms.journal.is_full(self.clock.millis(), TIMEOUT);
         if first {
             rooms.want();
             self.streams.wake_worker();
@@ -266,18 +266,18 @@ impl Core {
             self.rooms.queue.clear();
             return false;
         }
-        self.rooms.queue.is_full(self.clock.millis(), QUEUE_PATIENCE).1
+        self.rooms.queue.is_full(self.clock.millis(), QUEUE_TIMEOUT).1
     }
 
     /// A future to wait for before a change, if there is no room for it.
-    pub(crate) fn room(self: &Arc<Self>) -> Option<Room> {
-        self.must_wait_for_room().then(|| Room::new(self, false))
+    pub(crate) fn backpressure(self: &Arc<Self>) -> Option<Backpressure> {
+        self.must_wait_for_room().then(|| Backpressure::new(self, false))
     }
 
     /// The same for a put.
-    pub(crate) fn put_room(self: &Arc<Self>) -> Option<Room> {
+    pub(crate) fn put_backpressure(self: &Arc<Self>) -> Option<Backpressure> {
         let must = self.must_wait_for_room() || self.must_wait_for_queue();
-        must.then(|| Room::new(self, true))
+        must.then(|| Backpressure::new(self, true))
     }
 
     /// Blocks while a change should wait.

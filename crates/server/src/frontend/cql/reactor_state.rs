@@ -11,12 +11,12 @@ use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::Event;
 use afterglow_cql::statement;
 
-use super::FrontEnd;
+use super::CqlShared;
 use crate::frontend::cql::client::route::Routes;
 use crate::frontend::cql::client::state::Client;
 use crate::frontend::cql::cluster::backend::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
-use crate::frontend::cql::cluster::permits::Permits;
+use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::schema::Schema;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
@@ -32,15 +32,15 @@ const LONGEST_PLANNED: usize = 64 * 1024;
 type Turn = futures_util::lock::Mutex<()>;
 
 /// One reactor's part of a front end.
-pub struct Here {
+pub struct CqlReactorState {
     /// What all reactors share.
-    pub front_end: Arc<FrontEnd>,
+    pub front_end: Arc<CqlShared>,
     /// Connections to the database.
     pub pool: Rc<Pool>,
     /// What is remembered to choose among its nodes.
     pub routes: Routes,
     /// Which users may read which tables.
-    pub permits: Permits,
+    pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
     logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
     /// This reactor's counters.
@@ -67,12 +67,12 @@ type ByText = HashMap<Box<str>, HashMap<Box<str>, Arc<Plan>>>;
 
 thread_local! {
     /// The parts of all front ends on this reactor (there may be several front ends in tests).
-    static PARTS: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+    static PARTS: RefCell<HashMap<u64, Rc<CqlReactorState>>> = RefCell::default();
 }
 
-impl Here {
+impl CqlReactorState {
     /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
-    pub fn of(front_end: &Arc<FrontEnd>) -> Rc<Self> {
+    pub fn of(front_end: &Arc<CqlShared>) -> Rc<Self> {
         PARTS.with_borrow_mut(|parts| {
             let part = parts.entry(front_end.id).or_insert_with(|| {
                 let backend_metrics = front_end.config.metrics.backend();
@@ -83,7 +83,7 @@ impl Here {
                         front_end.reactors.count(),
                     )),
                     routes: Routes::new(front_end.topology.current()),
-                    permits: Permits::default(),
+                    permissions: PermissionCache::default(),
                     logins: RefCell::default(),
                     metrics: front_end.config.metrics.front_end("cql"),
                     backend_metrics,
@@ -146,7 +146,7 @@ impl Here {
     }
 
     /// Forgets this reactor's part: the front end is closed.
-    pub fn forget(front_end: &FrontEnd) {
+    pub fn forget(front_end: &CqlShared) {
         PARTS.with_borrow_mut(|parts| parts.remove(&front_end.id));
     }
 

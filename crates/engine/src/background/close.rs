@@ -1,10 +1,10 @@
 //! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the state file says so.
 
-use super::Driver;
+use super::Background;
 use crate::dram::EntryState;
 
 /// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be written is given up.
-const PATIENCE: u64 = 5_000;
+const TIMEOUT: u64 = 5_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
@@ -71,7 +71,7 @@ impl Close {
 
     /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that many fail is no progress.
     fn is_out_of_patience(&self, busy: bool, now: u64) -> bool {
-        !busy && now.saturating_sub(self.moved) > PATIENCE
+        !busy && now.saturating_sub(self.moved) > TIMEOUT
     }
 
     fn go(&mut self, phase: Phase) {
@@ -79,7 +79,7 @@ impl Close {
     }
 }
 
-impl Driver {
+impl Background {
     pub(super) fn step_close(&mut self, now: u64) {
         self.close.steps += 1;
         match self.close.phase {
@@ -185,14 +185,14 @@ mod tests {
     fn patience_is_for_standing_still_only() {
         let mut close = Close::default();
         close.goes_on(100);
-        assert!(!close.is_out_of_patience(false, 100 + PATIENCE));
-        assert!(close.is_out_of_patience(false, 101 + PATIENCE));
-        assert!(!close.is_out_of_patience(true, 101 + PATIENCE), "what is in flight may succeed");
+        assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
+        assert!(close.is_out_of_patience(false, 101 + TIMEOUT));
+        assert!(!close.is_out_of_patience(true, 101 + TIMEOUT), "what is in flight may succeed");
         // However often it is looked at.
         for _ in 0..10_000 {
-            assert!(!close.is_out_of_patience(false, 100 + PATIENCE));
+            assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
         }
-        close.goes_on(101 + PATIENCE);
-        assert!(!close.is_out_of_patience(false, 101 + 2 * PATIENCE));
+        close.goes_on(101 + TIMEOUT);
+        assert!(!close.is_out_of_patience(false, 101 + 2 * TIMEOUT));
     }
 }

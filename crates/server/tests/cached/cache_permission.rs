@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use afterglow_cql::frame::Version;
 use afterglow_engine::IntentTable;
-use afterglow_testkit::fake_backend::{FakeBackend, Faults, Kind};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults, StatementKind};
 use tempfile::TempDir;
 
 use crate::node::{House, Setup, database, direct, wait_until};
@@ -134,7 +134,7 @@ fn after_a_crash_writes_that_were_on_their_way_keep_their_partitions_out() {
     reader.put("a", "old");
     reader.value("a");
     let mut writer = node.client(Version::V4);
-    let held = database.hold(Kind::Write);
+    let held = database.hold(StatementKind::Write);
     std::thread::scope(|scope| {
         let write = scope.spawn(move || writer.try_run("INSERT INTO ks.t (k, v) VALUES ('a', 'new')"));
         held.wait_for(1);
@@ -227,7 +227,7 @@ fn a_change_of_the_schema_that_was_told_empties_nothing_when_the_connection_is_l
         let (reads, _) = house.reads(|| client.value("a"));
         assert_eq!(reads, 0, "a control connection has told of the change");
         // The new control connection has seen the version when it reads the schema.
-        let held = house.database.hold(Kind::Schema);
+        let held = house.database.hold(StatementKind::Schema);
         house.database.hang_up();
         held.wait_for(1);
         house.database.set_faults(Faults { system_delay, late_events: false, ..Faults::default() });

@@ -1,5 +1,5 @@
-//! Background work as a state machine: [`Driver::step`] looks at the clock and says which I/O to start,
-//! [`Driver::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::disk::Disk); the simulation drives it
+//! Background work as a state machine: [`Background::step`] looks at the clock and says which I/O to start,
+//! [`Background::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::disk::Disk); the simulation drives it
 //! over a simulated one.
 //!
 //! Each concern is a file of its own and does a bounded amount of work per step:
@@ -9,9 +9,9 @@
 mod checkpoint;
 mod close;
 mod credit;
+mod durability;
 mod load;
 mod reclaim;
-mod through;
 mod writes;
 
 use crate::sync::atomic::Ordering;
@@ -49,14 +49,14 @@ pub const CREDIT_SEGMENTS: u64 = 4;
 #[derive(Debug)]
 enum Purpose {
     Write(WriteJob),
-    Reclaim(reclaim::Part),
-    Load(load::Part),
-    Checkpoint(checkpoint::Part),
+    Reclaim(reclaim::ReclaimIo),
+    Load(load::LoadIo),
+    Checkpoint(checkpoint::CheckpointIo),
     Flush,
 }
 
 /// The background work of an open cache.
-pub struct Driver {
+pub struct Background {
     core: Arc<Core>,
     in_flight: HashMap<u64, Purpose>,
     next_id: u64,
@@ -76,11 +76,11 @@ pub struct Driver {
     reclaim: Option<reclaim::Reclaim>,
     load: Option<load::Load>,
     checkpoint: Checkpoints,
-    flushes: through::Flushes,
+    flushes: durability::Flushes,
     close: close::Close,
 }
 
-impl Driver {
+impl Background {
     pub(crate) fn new(
         core: Arc<Core>,
         plan: Option<LoadPlan>,
@@ -107,7 +107,7 @@ impl Driver {
             reclaim: None,
             load,
             checkpoint,
-            flushes: through::Flushes::default(),
+            flushes: durability::Flushes::default(),
             close: close::Close::default(),
         }
     }
@@ -171,7 +171,7 @@ impl Driver {
             || self.close.is_running()
     }
 
-    /// Starts the clean stop: step until [`Driver::is_closed`].
+    /// Starts the clean stop: step until [`Background::is_closed`].
     pub fn start_close(&mut self) {
         self.core.closed.store(true, Ordering::Release);
         self.close.start();

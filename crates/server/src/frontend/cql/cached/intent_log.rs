@@ -13,25 +13,25 @@ use super::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 pub(super) type Noted = (IntentId, u64);
 
 /// Intents of writes in flight, and of those that count for some time after they were answered.
-pub(super) struct Ledger {
+pub(super) struct IntentLog {
     intents: IntentTable,
     /// Outcomes that are not known, plain ones and lightweight transactions apart.
-    unknown: Mutex<Kept>,
+    unknown: Mutex<KeptNote>,
     /// Writes that a fill may miss. There may be very many: a few scopes of their own, then all together as [`WEAK`].
-    weak: Mutex<Kept>,
+    weak: Mutex<KeptNote>,
     /// Scopes in `weak`.
     max_weak: usize,
 }
 
 /// One note of each scope, that which counts longest, or writes to a few partitions would fill the table in time.
 #[derive(Default)]
-struct Kept {
+struct KeptNote {
     by_scope: HashMap<u64, (Millis, IntentId)>,
     /// Nothing is due before.
     due: Option<Millis>,
 }
 
-impl Kept {
+impl KeptNote {
     /// Keeps an intent; gives back the one that it makes superfluous.
     fn keep(&mut self, scope: u64, until: Millis, id: IntentId) -> Option<IntentId> {
         self.due = self.due.min(Some(until)).or(Some(until));
@@ -68,10 +68,10 @@ impl Kept {
     }
 }
 
-impl Ledger {
-    pub(super) fn new(intents: IntentTable) -> Ledger {
+impl IntentLog {
+    pub(super) fn new(intents: IntentTable) -> IntentLog {
         let max_weak = intents.free() / 4;
-        Ledger { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
+        IntentLog { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
     }
 
     /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
@@ -147,47 +147,47 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn ledger(slots: u32) -> (tempfile::TempDir, Ledger) {
+    fn intent_log(slots: u32) -> (tempfile::TempDir, IntentLog) {
         let dir = tempfile::tempdir().unwrap();
         let (intents, _) = IntentTable::open(&dir.path().join("intents"), slots, u64::MAX, false).unwrap();
-        (dir, Ledger::new(intents))
+        (dir, IntentLog::new(intents))
     }
 
     #[test]
     fn lightweight_transactions_of_unknown_outcome_do_not_fill_the_table() {
-        let (_dir, ledger) = ledger(4);
+        let (_dir, intent_log) = intent_log(4);
         let scopes = [Scope::Slots(vec![7])];
         for until in [300, 400, 500, 400, 300] {
             let noted =
-                ledger.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
-            ledger.settle(&noted, Settled::Unknown { hold_until: until });
-            ledger.settle_due(299);
-            assert_eq!(ledger.intents.free(), 3, "noted once, and it stays noted");
+                intent_log.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
+            intent_log.settle(&noted, Settled::Unknown { hold_until: until });
+            intent_log.settle_due(299);
+            assert_eq!(intent_log.intents.free(), 3, "noted once, and it stays noted");
         }
-        ledger.settle_due(500);
-        assert_eq!(ledger.intents.free(), 4, "it could not take effect any more");
-        let noted = ledger.begin(&scopes, Nature { conditional: true, ..Nature::default() });
-        ledger.settle(&noted, Settled::Unknown { hold_until: u64::MAX });
-        let plain = ledger.begin(&scopes, Nature::default());
-        ledger.settle(&plain, Settled::Unknown { hold_until: 100 });
-        ledger.settle_due(99);
-        assert_eq!(ledger.intents.free(), 2);
-        ledger.settle_due(100);
-        assert_eq!(ledger.intents.free(), 3);
+        intent_log.settle_due(500);
+        assert_eq!(intent_log.intents.free(), 4, "it could not take effect any more");
+        let noted = intent_log.begin(&scopes, Nature { conditional: true, ..Nature::default() });
+        intent_log.settle(&noted, Settled::Unknown { hold_until: u64::MAX });
+        let plain = intent_log.begin(&scopes, Nature::default());
+        intent_log.settle(&plain, Settled::Unknown { hold_until: 100 });
+        intent_log.settle_due(99);
+        assert_eq!(intent_log.intents.free(), 2);
+        intent_log.settle_due(100);
+        assert_eq!(intent_log.intents.free(), 3);
     }
 
     #[test]
     fn writes_at_weak_levels_neither_fill_the_table_nor_the_memory() {
-        let (_dir, ledger) = ledger(64);
+        let (_dir, intent_log) = intent_log(64);
         for n in 0..10_000 {
-            let noted = ledger.begin(&[Scope::Slots(vec![n % 1_000])], Nature::default());
-            ledger.settle(&noted, Settled::Weak { until: 500 + u64::from(n) });
+            let noted = intent_log.begin(&[Scope::Slots(vec![n % 1_000])], Nature::default());
+            intent_log.settle(&noted, Settled::Weak { until: 500 + u64::from(n) });
         }
-        assert_eq!(ledger.intents.free(), 64 - 17, "a few, and one for all others");
-        assert_eq!(ledger.weak.lock().by_scope.len(), 17);
-        ledger.settle_due(10_498);
-        assert!(ledger.intents.free() < 64, "the last still counts");
-        ledger.settle_due(20_000);
-        assert_eq!(ledger.intents.free(), 64);
+        assert_eq!(intent_log.intents.free(), 64 - 17, "a few, and one for all others");
+        assert_eq!(intent_log.weak.lock().by_scope.len(), 17);
+        intent_log.settle_due(10_498);
+        assert!(intent_log.intents.free() < 64, "the last still counts");
+        intent_log.settle_due(20_000);
+        assert_eq!(intent_log.intents.free(), 64);
     }
 }

@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::io;
 
-use super::{Driver, Purpose, bytes};
+use super::{Background, Purpose, bytes};
 use crate::disk::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride};
 use crate::format::{BLOCK, round_up};
@@ -31,7 +31,7 @@ const EVERY: u64 = 300_000;
 
 /// An I/O of a checkpoint.
 #[derive(Debug)]
-pub enum Part {
+pub enum CheckpointIo {
     Write,
     Flush,
     ReadBlock { shard: u32, block: u64 },
@@ -66,7 +66,7 @@ enum Todo {
     Tables(usize),
     Header,
     Flush(u16),
-    Check(Part),
+    Check(CheckpointIo),
 }
 
 /// When checkpoints are due, and the one being written.
@@ -104,7 +104,7 @@ impl Checkpoints {
     }
 }
 
-impl Driver {
+impl Background {
     pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
         self.seal_what_holds_the_journal();
         if self.checkpoint.run.is_none()
@@ -121,7 +121,7 @@ impl Driver {
             // old ones, which only the lines of the checkpoint before lead to.
             let names_copies = run.phase == Phase::Blocks && !run.failed;
             if names_copies && !self.are_copies_written() {
-                reached!(CheckpointWaited);
+                coverage_mark!(CheckpointWaited);
                 return;
             }
             self.end_phase(now);
@@ -233,7 +233,7 @@ impl Driver {
                     let data = self.capture(&header, shard, block);
                     self.core.totals.metadata_bytes.add(data.len() as u64);
                     (
-                        Part::Write,
+                        CheckpointIo::Write,
                         0,
                         area + header.block_at(shard, block),
                         IoKind::Write { data: data.into() },
@@ -245,7 +245,7 @@ impl Driver {
                     data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
                     self.core.totals.metadata_bytes.add(data.len() as u64);
                     (
-                        Part::Write,
+                        CheckpointIo::Write,
                         0,
                         area + header.tables_at() + from as u64,
                         IoKind::Write { data: data.into() },
@@ -254,15 +254,17 @@ impl Driver {
                 Todo::Header => {
                     let data = AlignedBuf::copy_of(&header.encode());
                     self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (Part::Write, 0, area, IoKind::Write { data: data.into() })
+                    (CheckpointIo::Write, 0, area, IoKind::Write { data: data.into() })
                 }
-                Todo::Flush(device) => (Part::Flush, device, 0, IoKind::Sync),
+                Todo::Flush(device) => (CheckpointIo::Flush, device, 0, IoKind::Sync),
                 Todo::Check(part) => {
                     let (offset, len) = match &part {
-                        Part::ReadBlock { shard, block } => {
+                        CheckpointIo::ReadBlock { shard, block } => {
                             (header.block_at(*shard, *block), stride(header.lines))
                         }
-                        Part::ReadTables => (header.tables_at(), round_up(header.tables_len, BLOCK.into())),
+                        CheckpointIo::ReadTables => {
+                            (header.tables_at(), round_up(header.tables_len, BLOCK.into()))
+                        }
                         _ => (0, BLOCK.into()),
                     };
                     (part, 0, area + offset, IoKind::Read { len: len as u32 })
@@ -288,25 +290,25 @@ impl Driver {
         data
     }
 
-    pub(super) fn checkpoint_done(&mut self, part: Part, result: io::Result<IoOutput>) {
+    pub(super) fn checkpoint_done(&mut self, part: CheckpointIo, result: io::Result<IoOutput>) {
         let Some(run) = &mut self.checkpoint.run else { return };
         run.in_flight -= 1;
         let header = &run.header;
         let sound = match part {
-            Part::Write | Part::Flush => {
+            CheckpointIo::Write | CheckpointIo::Flush => {
                 if result.is_err() {
                     self.core.totals.write_errors.inc();
                 }
                 result.is_ok()
             }
-            Part::ReadBlock { shard, block } => bytes(result).is_ok_and(|b| {
+            CheckpointIo::ReadBlock { shard, block } => bytes(result).is_ok_and(|b| {
                 decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES).is_some()
             }),
-            Part::ReadTables => bytes(result).is_ok_and(|b| {
+            CheckpointIo::ReadTables => bytes(result).is_ok_and(|b| {
                 let sum = Tables::sum(&b[..header.tables_len as usize], &header.uuid, header.sequence);
                 sum == header.tables_checksum
             }),
-            Part::ReadHeader => {
+            CheckpointIo::ReadHeader => {
                 let area = self.checkpoint.areas[2];
                 bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(*header))
             }
@@ -332,9 +334,9 @@ impl Driver {
             Phase::Header => (Phase::FlushHeader, [Todo::Flush(0)].into()),
             Phase::FlushHeader => {
                 let blocks = (0..header.shards).flat_map(|shard| {
-                    (0..header.blocks_per_shard()).map(move |block| Part::ReadBlock { shard, block })
+                    (0..header.blocks_per_shard()).map(move |block| CheckpointIo::ReadBlock { shard, block })
                 });
-                let parts = [Part::ReadHeader, Part::ReadTables].into_iter().chain(blocks);
+                let parts = [CheckpointIo::ReadHeader, CheckpointIo::ReadTables].into_iter().chain(blocks);
                 (Phase::Verify, parts.map(Todo::Check).collect())
             }
             Phase::Verify => {
