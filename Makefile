@@ -61,7 +61,7 @@ build:
 	cargo build --locked -p afterglow-ffi
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
 
-# The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests run: docs/cassandra.md.
+# The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests run: docs/guide/inside-cassandra.md.
 cassandra-jar:
 	cargo build --locked --release -p afterglow-ffi
 	mvn -q -B -f cassandra/pom.xml package

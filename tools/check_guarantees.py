@@ -1,10 +1,10 @@
-"""Every test that docs/guarantees.md names (`path::function`) exists: the page cannot promise what nobody checks."""
+"""Every test that docs/guide/guarantees.md names (`path::function`) exists: the page cannot promise what nobody checks."""
 
 import re
 import sys
 from pathlib import Path
 
-PAGE = Path("docs/guarantees.md")
+PAGE = Path("docs/guide/guarantees.md")
 
 
 def main():

@@ -417,7 +417,7 @@ EXPORTER = {
     " conns": "addr listen_addr state secs_since_last_cmd",
 }
 
-# What memcached 1.6.18 names and Afterglow does not, as docs/memcached.md says: parts that it does not have, and what
+# What memcached 1.6.18 names and Afterglow does not, as docs/guide/memcached.md says: parts that it does not have, and what
 # it does not know.
 LEFT_OUT = {
     "": """libevent reserved_fds response_obj_.* read_buf_.* slab_.* slabs_moved lru_maintainer_juggles

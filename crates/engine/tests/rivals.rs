@@ -1,4 +1,4 @@
-//! What users of other caches have run into, each as a test of ours. `docs/guarantees.md` has the whole table: which defect, whose,
+//! What users of other caches have run into, each as a test of ours. `docs/guide/guarantees.md` has the whole table: which defect, whose,
 //! and where it is shown that ours does not have it.
 
 use std::path::Path;

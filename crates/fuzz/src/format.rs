@@ -1,4 +1,4 @@
-//! The structures of `docs/format.md`, one parser at a time.
+//! The structures of `docs/internals/formats.md`, one parser at a time.
 //!
 //! The first byte of an input says whether checksums are put right before parsing (odd) or not. What was parsed is encoded
 //! again and must come out as it was.

@@ -217,7 +217,7 @@ mod tests {
         has("USE s", &["keyspace to s"]);
     }
 
-    /// The table of which tables and columns are cached, in docs/cql.md.
+    /// The table of which tables and columns are cached, in docs/guide/cql.md.
     #[test]
     fn each_kind_of_table_is_cached_or_it_is_said_why_not() {
         let cached = "cached: one row of s.t";

@@ -58,7 +58,7 @@ starts the reactors, looks at flash. Where a server has the data directory open,
 Exit status: 0 a server could start with it, 2 it could not.";
 
 const EXPLAIN_HELP: &str = "\
-Which reads are cached, and why others are not, is told in docs/cql.md. The policy of the table decides besides, and the \
+Which reads are cached, and why others are not, is told in docs/guide/cql.md. The policy of the table decides besides, and the \
 options of each request (level, paging, tracing).
 
 Examples:

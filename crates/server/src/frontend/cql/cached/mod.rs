@@ -1,7 +1,7 @@
 //! The cached path: rows served from the engine, filled from the database, dropped by writes.
 //!
 //! [`RowCache`] is shared by all reactors and knows no socket. What keeps its rows fresh is told in
-//! `docs/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] (the order of a write),
+//! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] (the order of a write),
 //! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_cql::freshness::gate`.
 
 mod answer;

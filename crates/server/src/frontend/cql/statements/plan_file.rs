@@ -2,7 +2,7 @@
 //!
 //! Records are appended, never changed; the last one of an id and version counts. What a crash or a bad disk leaves
 //! behind costs its statements a round trip (their clients are asked to prepare again) and nothing else: each record
-//! carries a checksum, and reading ends at the first that does not hold. Drawn in `docs/format.md`.
+//! carries a checksum, and reading ends at the first that does not hold. Drawn in `docs/internals/formats.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

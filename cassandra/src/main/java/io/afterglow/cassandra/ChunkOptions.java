@@ -3,7 +3,7 @@ package io.afterglow.cassandra;
 import java.util.Properties;
 import java.util.Set;
 
-/** How the chunk cache is set up; docs/cassandra.md explains each option. */
+/** How the chunk cache is set up; docs/guide/inside-cassandra.md explains each option. */
 final class ChunkOptions extends FlashOptions {
   private static final String CACHE = "afterglow.chunkcache.";
 

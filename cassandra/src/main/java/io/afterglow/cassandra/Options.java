@@ -5,7 +5,7 @@ import java.util.Set;
 
 /**
  * How the row cache is set up: names that begin with {@code afterglow.}, from a properties file, or
- * from the command line, which wins. docs/cassandra.md explains each.
+ * from the command line, which wins. docs/guide/inside-cassandra.md explains each.
  */
 final class Options extends FlashOptions {
   private static final String CACHE = "afterglow.rowcache.";
