@@ -1,4 +1,4 @@
-"""Functions of at most 70 lines, files of at most 600, in Rust and Python; tools/house/*.txt lists what is still longer.
+"""Functions of at most 70 lines, files of at most 600; tools/house/*.txt lists what is still longer.
 
 The lists only shrink: a name that is on a list without need is an error too.
 """

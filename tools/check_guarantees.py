@@ -1,4 +1,4 @@
-"""Every test that docs/guide/guarantees.md names (`path::function`) exists: the page cannot promise what nobody checks."""
+"""Every test that docs/guide/guarantees.md names (`path::function`) exists: no promise without a test."""
 
 import re
 import sys

@@ -2,6 +2,8 @@
 //!
 //! The binary installs it; until [`count`] is called it costs one load of a flag that never changes per allocation.
 
+#![allow(unsafe_code)]
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::atomic::{AtomicBool, AtomicI64, Ordering},

@@ -1,5 +1,7 @@
 //! Reads on an io_uring of our own: the only unsafe code of the benchmarks.
 
+#![allow(unsafe_code)]
+
 use std::{io, os::fd::RawFd};
 
 use afterglow_engine::disk::AlignedBuf;

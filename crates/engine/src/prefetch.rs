@@ -3,6 +3,8 @@
 //! Index, sketch and DRAM tier are larger than any cache: an operation would wait for memory once for each of them, one after
 //! the other. Their places follow from the hash alone, so they are asked for together, before the first is looked at.
 
+#![allow(unsafe_code)]
+
 /// Bytes of a cache line.
 const LINE: usize = 64;
 

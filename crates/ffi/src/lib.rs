@@ -8,6 +8,7 @@
 //! - Handles may be used by any number of threads at once, but for [`aglow_keys`]; freeing one is the caller's last use of it.
 //! - No signal handlers, no allocator of its own, no threads but those of the caches that are open.
 
+#![allow(unsafe_code)]
 #![allow(non_camel_case_types)]
 
 mod cache;

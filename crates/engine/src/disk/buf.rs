@@ -1,5 +1,7 @@
 //! Buffers the kernel can read into and write from directly.
 
+#![allow(unsafe_code)]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;

@@ -1,5 +1,7 @@
 //! Devices through io_uring.
 
+#![allow(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

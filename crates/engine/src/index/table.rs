@@ -5,6 +5,8 @@
 //! count, clear: a reader that missed both copies has seen the cleared one, therefore sees the count changed, and looks
 //! again.
 
+#![allow(unsafe_code)]
+
 use super::SLOTS_PER_LINE;
 use super::slot::{Slot, tag_of};
 use crate::prefetch::prefetch;

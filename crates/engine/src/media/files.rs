@@ -1,5 +1,7 @@
 //! Areas in files: mapped into memory, or through `pread` and `pwrite`.
 
+#![allow(unsafe_code)]
+
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

@@ -2,6 +2,8 @@
 //!
 //! A device without a descriptor, which no ring can read, is read by a helper thread: it is simulated, or a test's that takes its time.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,7 +33,6 @@ impl FlashFile {
 struct OnRing(FlashFile);
 
 impl AsFd for OnRing {
-    #[allow(unsafe_code)]
     fn as_fd(&self) -> BorrowedFd<'_> {
         let FlashFile { set, device } = &self.0;
         let fd = set.raw_fd(*device).expect("checked when this was made, and sets do not change");
@@ -81,7 +82,6 @@ impl SetLen for Target {
 }
 
 impl IoBufMut for Target {
-    #[allow(unsafe_code)]
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let bytes: &mut [u8] = &mut self.buf;
         // SAFETY: same layout; the runtime only ever writes initialised bytes through it, so the buffer stays initialised.

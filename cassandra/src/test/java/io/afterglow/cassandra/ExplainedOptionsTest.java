@@ -60,7 +60,7 @@ class ExplainedOptionsTest {
 
   @Test
   void everyOptionIsInTheDocs() throws Exception {
-    byte[] docs = Files.readAllBytes(Paths.get("..", "docs", "cassandra.md"));
+    byte[] docs = Files.readAllBytes(Paths.get("..", "docs", "guide", "inside-cassandra.md"));
     String text = new String(docs, StandardCharsets.UTF_8);
     for (String name : known()) {
       assertTrue(text.contains("| `" + name + "` |"), name + " has no line in docs/guide/inside-cassandra.md");
