@@ -257,3 +257,30 @@ fn a_large_request_that_does_not_come_loses_its_room() {
     assert!(idle.try_receive().is_none(), "the connection ends");
     wait_until("its room is given back", || metric(&proxy, HELD) == 0);
 }
+
+/// A request of v4 that says that it was so long before it was compressed, up to its first bytes.
+fn announced(client: &mut Client, length: i32, unpacked: i32) -> Vec<u8> {
+    const COMPRESSED: u8 = 1;
+    let mut head = client.encode(3, Opcode::Query, &[]);
+    head.truncate(9);
+    head[1] |= COMPRESSED;
+    head[5..9].copy_from_slice(&length.to_be_bytes());
+    head.extend_from_slice(&unpacked.to_be_bytes());
+    head
+}
+
+#[test]
+fn a_request_that_takes_more_than_the_whole_budget_is_read_and_given_up_like_any_other() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut greedy = Client::connect(proxy.front_end.address(), Version::V4);
+    assert_eq!(greedy.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
+    let head = announced(&mut greedy, 100 << 20, 250 << 20);
+    greedy.stream.write_all(&head).unwrap();
+    wait_until("it is admitted", || metric(&proxy, HELD) > 512 << 20);
+    // The front end still reads what comes, and so sees that nothing more does.
+    drop(greedy);
+    wait_until("what it held is given back", || metric(&proxy, HELD) == 0);
+    let large = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(1_000_000));
+    assert_eq!(proxy.client(Version::V5).ask(&large), large);
+}
