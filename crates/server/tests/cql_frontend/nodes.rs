@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use afterglow::frontend::cql::PassThrough;
+use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router};
 use afterglow::reactor::Driver;
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_cql::message::{
@@ -394,4 +394,45 @@ fn a_node_that_leaves_still_answers_what_it_was_asked_also_in_two_steps() {
     kept.error(&ErrorBody::unprepared("forgotten", READ.as_bytes()));
     assert_eq!(text_of(&client.receive()), "node 1");
     wait_until("nothing is left there", || cluster.nodes[1].live() == 0);
+}
+
+/// Notes what the control connection is up to.
+#[derive(Default)]
+struct Noting(Mutex<Vec<ControlState>>);
+
+impl Router for Noting {
+    fn route(&self, request: Request) -> Option<Later> {
+        PassThrough.route(request)
+    }
+
+    fn control(&self, state: ControlState) {
+        self.0.lock().unwrap().push(state);
+    }
+}
+
+#[test]
+fn a_schemas_version_is_noted_although_news_of_nodes_came_before_it_was_shown() {
+    let (listener, late) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None::<Vec<u8>>)));
+    let (listens, news) = (listener.clone(), late.clone());
+    let fake = Fake::start(Version::V5, move |ask| {
+        if ask.opcode() == Opcode::Register {
+            *listens.lock().unwrap() = Some(ask.clone());
+        }
+        if ask.text.starts_with("SELECT schema_version FROM system.local") {
+            news.lock().unwrap().take().iter().for_each(|event| ask.event(event));
+        }
+        false
+    });
+    let router = Arc::new(Noting::default());
+    let _proxy = Proxy::routed(fake.address, Driver::Auto, router.clone());
+    let notes = |is: fn(&ControlState) -> bool| router.0.lock().unwrap().iter().any(is);
+    wait_until("it is connected", || notes(|state| matches!(state, ControlState::Connected { .. })));
+    let (mut status, mut schema) = (Vec::new(), Vec::new());
+    Event::Status { change: "UP", address: "127.0.0.1".parse().unwrap(), port: 9042 }.encode(&mut status);
+    *late.lock().unwrap() = Some(status);
+    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    Event::Schema(change).encode(&mut schema);
+    listener.lock().unwrap().as_ref().unwrap().event(&schema);
+    wait_until("the version is noted", || notes(|state| matches!(state, ControlState::Current { .. })));
+    assert!(late.lock().unwrap().is_none(), "the news of the node came in time");
 }

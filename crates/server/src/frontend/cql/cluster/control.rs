@@ -240,6 +240,8 @@ async fn follow(
 ) -> ControlError {
     let (mut away, mut events) = (Away::default(), events.peekable());
     let (mut waiting, mut turns) = (Vec::new(), 0);
+    // The schema was read while more news came: its version is not noted yet.
+    let mut unnoted = false;
     loop {
         let mut changes = Vec::new();
         let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
@@ -270,7 +272,7 @@ async fn follow(
                 forget_failures(front_end);
             }
         }
-        if !is_changed && waiting.is_empty() {
+        if !is_changed && waiting.is_empty() && !unnoted {
             continue;
         }
         if !waiting.is_empty() {
@@ -291,6 +293,7 @@ async fn follow(
         // Servers tell of a change before they show its version, on the same connection: who is told of nothing more
         // has heard of all that this version is made of. Otherwise the next turn looks again.
         let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
+        unnoted = !is_current;
         if is_current {
             front_end.config.router.control(ControlState::Current { schema_version: version });
         }
