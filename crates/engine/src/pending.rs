@@ -44,7 +44,7 @@ impl<T> Ack<T> {
 }
 
 /// The acknowledgement of an operation: a future for reactors. It is resolved by the engine's background thread, after five
-/// seconds at the latest. Dropping it takes nothing back.
+/// seconds at the latest, as long as the disks of the data directory answer. Dropping it takes nothing back.
 #[must_use]
 pub struct Pending<T> {
     core: Arc<Core>,
@@ -82,6 +82,12 @@ impl<T> Pending<T> {
     #[cfg(test)]
     pub(crate) fn preview(&self) -> &T {
         self.outcome.as_ref().expect("not ready yet")
+    }
+
+    /// Whether it waits although its deadline had passed `at` that time.
+    #[cfg(test)]
+    pub(crate) fn is_late(&self, at: u64) -> bool {
+        at >= self.ticket.deadline && !self.is_done()
     }
 
     /// Blocks until the operation is acknowledged or refused: five seconds at most, as long as the disks of the data directory

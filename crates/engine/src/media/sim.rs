@@ -141,6 +141,7 @@ impl Media for SimMedia {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.machine.blocks();
         let state = &mut *self.machine.lock();
         if state.effect(self.life) != Moment::Alive {
             return Err(crashed());
@@ -167,6 +168,7 @@ impl SimMetaStore {
 
     /// Has `change` happen, or fail with or without having happened.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> io::Result<()> {
+        self.machine.blocks();
         let state = &mut *self.machine.lock();
         let moment = state.effect(self.life);
         if moment == Moment::Dead {

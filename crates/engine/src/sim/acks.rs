@@ -42,6 +42,15 @@ impl Outstanding {
         }
     }
 
+    /// Whether it ought to have been refused by a step that began then.
+    pub fn is_late(&self, step_began: u64) -> bool {
+        match self {
+            Self::Put(pending) | Self::Refused(pending) => pending.is_late(step_began),
+            Self::Removed(pending) => pending.is_late(step_began),
+            Self::Modified(pending) => pending.is_late(step_began),
+        }
+    }
+
     /// The outcome of a put; `None` for removals.
     fn outcome(self) -> Option<PutOutcome> {
         match self {

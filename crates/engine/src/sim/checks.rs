@@ -1,5 +1,6 @@
 //! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that everything comes to rest.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach, reach_times};
@@ -228,22 +229,45 @@ impl Run {
         (hash as usize & (core.shards.len() - 1), (hash >> 48).max(1), lines)
     }
 
+    /// Where the keys of a life that ends have their copies.
+    pub(super) fn homes(&self, life: &Life) -> HashMap<Key, (u32, u64)> {
+        let (core, machine) = (&life.core, &self.world.machine);
+        let home = |key: Key| {
+            let bytes = key_bytes(key);
+            life.on_flash(machine, key.ns, &bytes)?;
+            let hash = core.hash(key.ns.into(), &bytes);
+            let segment = core.shard(hash).index.peek(hash)?.location().segment;
+            Some((key, (segment, core.table.generation(segment))))
+        };
+        self.oracle.all_keys().filter_map(home).collect()
+    }
+
+    /// Whether no reclaim has begun of the segment that a key had its copy in when the life before ended.
+    fn is_home(&self, life: &Life, key: Key) -> bool {
+        let table = &life.core.table;
+        self.homes.get(&key).is_some_and(|&(segment, generation)| {
+            table.generation(segment) == generation && table.state(segment) == SegmentState::Sealed
+        })
+    }
+
     /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken, and as many as this life
-    /// says that it has dropped: for want of room in the index, by a reclaim, or behind one. Nothing is asked when the machine died,
-    /// nor behind a reclaim in an index of another shape.
+    /// says that it has dropped: for want of room in the index, by a reclaim, or behind one. Nothing is asked when the machine died.
+    /// In an index of another shape, what a reclaim found in a segment before its index lines were loaded is counted by nobody: there,
+    /// only what was in segments that no reclaim has begun is asked for.
     fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> bool {
         if self.world.machine.is_down() {
             return false;
         }
+        let mut keys = keys.to_vec();
         if life.core.stats().totals.segments_reclaimed > 0 {
-            // What a reclaim drops of an index that is rebuilt in another shape is known to nobody yet.
             if self.reshaped {
-                return false;
+                keys.retain(|key| self.is_home(life, *key));
+                reach_times(Path::WarmReshaped, u64::from(!keys.is_empty()));
             }
             reach(Path::WarmReclaimed);
         }
         let mut missing = Vec::new();
-        for &key in keys {
+        for &key in &keys {
             // Other options may have killed it meanwhile.
             let Some((_, version)) = self.oracle.current(key) else { continue };
             self.done[usize::from(key.ns)].gets += 1;

@@ -26,6 +26,8 @@ paths! {
     MisdirectedWrite = "fault: misdirected write",
     SlowIo = "fault: slow I/O",
     HeldUp = "fault: one I/O held up, overtaken by all others",
+    Blocked = "fault: the background thread makes no step for a while",
+    BlockedFlush = "fault: a flush of journal or state file blocks the background thread",
     MediaError = "fault: journal store fails",
     MetaError = "fault: state file fails",
     DeviceAway = "fault: I/O to a device that is away",
@@ -109,9 +111,12 @@ paths! {
     WarmAfterProcess = "checked: warm after a process crash",
     WarmAfterMachine = "checked: warm after a machine crash",
     WarmReclaimed = "checked: warm although segments were reclaimed",
+    WarmReshaped = "checked: warm although segments were reclaimed, in an index of another shape",
     RestedFoul = "checked: as well as ever after faults that have ended",
     CopiedInTime = "checked: on its way to flash, and there in ten seconds",
     CountedOn = "checked: beside counters that never rest",
+    BlockedJournal = "checked: nobody awaits room in the journal for more than 50 ms, with the thread blocked",
+    BlockedQueue = "checked: nobody awaits room in the write queue for more than a second, with the thread blocked",
     Live = "checked: everything comes to rest",
 }
 

@@ -5,7 +5,8 @@
 //! one seed of 64 2,500: puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
 //! background work, clocks that step, sizes and options that change between lives, clean stops, crashes of the process and of
 //! the machine between two steps and in the middle of every kind of effect, also of one while opening. Among them are short
-//! histories in which what must be in order comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other.
+//! histories in which what must be in order comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other, a
+//! background thread that is blocked while operations go on ([`blocked`]).
 //! Half of the seeds have faults besides; the fault model is at the head of [`crate::disk::sim`].
 //!
 //! [`run`] carries a plan out. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
@@ -17,6 +18,7 @@
 
 mod acks;
 mod backpressure;
+mod blocked;
 mod campaign;
 mod changes;
 mod checks;

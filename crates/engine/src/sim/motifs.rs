@@ -14,7 +14,7 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(14) {
+        match r.below(17) {
             0 | 1 => self.journal_goes_round(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
@@ -22,6 +22,7 @@ impl Maker<'_> {
             7 => self.footer_held_up(r),
             8 => self.changed_while_reinserted(r),
             9 => self.counted_on(r),
+            10..13 => self.blocked(r),
             _ => self.overtaken(r),
         }
     }
@@ -113,6 +114,28 @@ impl Maker<'_> {
         self.then(What::Count { ns, counters, turns: 100 + r.below(80) as u32 }, r);
         if r.chance(0.5) {
             self.crash(r, false);
+        }
+    }
+
+    /// The background thread is blocked for long, or for longer than anybody waits; then the life ends, or does not.
+    fn blocked(&mut self, r: &mut SimRandom) {
+        if r.chance(0.5) {
+            self.hold_up(r);
+        }
+        for _ in 0..1 + r.below(3) {
+            let count = r.below(20);
+            self.press(r, count);
+            let (ms, most) = (choose(r, &[20, 300, 4_000, 30_000]), choose(r, &[10, 30, 100]));
+            let operations = r.below(most) as u8;
+            self.then(What::Block { ms, operations, flush: r.chance(0.7) }, r);
+        }
+        match r.below(4) {
+            0 => self.crash(r, false),
+            1 => self.crash(r, true),
+            _ => self.then(What::Turn { ms: r.below(100) as u32 }, r),
+        }
+        if r.chance(0.5) {
+            self.read_all_hot(r);
         }
     }
 

@@ -213,6 +213,12 @@ pub enum What {
         counters: u8,
         turns: u32,
     },
+    /// The background thread makes no step for so long, in a flush or anywhere, while so many operations are done.
+    Block {
+        ms: u32,
+        operations: u8,
+        flush: bool,
+    },
     /// Faults end, and everything must come to rest.
     Rest,
     /// Somebody finds the journal nearly full: a checkpoint is made at once.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::acks::{Acking, Outstanding};
+use super::blocked::Happened;
 use super::changes::Changing;
 use super::coverage::{Coverage, Path, reach, reach_times};
 use super::lateness::Lateness;
@@ -14,6 +15,7 @@ use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
 use super::world::{EPOCH, Life, World};
 use crate::api::{Lookup, MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
 use crate::cache::Namespace;
+use crate::clock::Clock;
 use crate::disk::DeviceId;
 use crate::disk::sim::{Crash, SimFaults};
 use crate::format::journal::Event;
@@ -24,7 +26,7 @@ use crate::read::FlashRead;
 use crate::stats::Stats;
 
 /// Lookups that may wait for their read at once.
-const WAITING: usize = 6;
+pub(super) const WAITING: usize = 6;
 
 /// What a run saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,9 +99,13 @@ pub(super) struct Run {
     pub stained: bool,
     /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
     pub holes: bool,
+    /// Segments, and which use of them, that keys had their copies in when the life before ended.
+    pub homes: HashMap<Key, (u32, u64)>,
     /// Versions that were seen on flash in this life.
     pub flashed: HashMap<Key, u64>,
     pub lateness: Lateness,
+    /// What came back while the background thread was blocked.
+    pub happened: Arc<Mutex<Vec<Happened>>>,
     /// The clean stop has begun.
     pub closing: bool,
     /// What was to be kept when it began, and the counters then.
@@ -140,8 +146,10 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
         fouled: false,
         stained: false,
         holes: false,
+        homes: HashMap::new(),
         flashed: HashMap::new(),
         lateness: Lateness::default(),
+        happened: Arc::default(),
         closing: false,
         to_keep: None,
         needed: [0; 2],
@@ -230,6 +238,7 @@ impl Run {
                 }
                 self.note_flashed(&life);
             }
+            What::Block { ms, operations, flush } => self.block(&mut life, ms, operations, flush),
             What::Count { ns, counters, turns } => self.count_on(&mut life, ns, counters, turns),
             What::Rest => self.rest(&mut life),
             What::SetClock { by } => self.set_clock(by),
@@ -279,8 +288,11 @@ impl Run {
     }
 
     pub(super) fn turn(&mut self, life: &mut Life) {
+        let began = self.world.clock.millis();
         self.world.turn(life);
+        self.tell_happened();
         self.within_write_budget(life);
+        self.nobody_waits_too_long(began);
         self.take_acks(life);
         self.watch_copies(life);
         if !self.world.machine.is_down() && !life.background.is_closed() {
@@ -351,7 +363,7 @@ impl Run {
         reach(Path::CountedOn);
     }
 
-    fn put(&mut self, life: &Life, key: Key, object: Object) {
+    pub(super) fn put(&mut self, life: &Life, key: Key, object: Object) {
         self.outcome.operations += 1;
         let handle = &life.namespaces[usize::from(key.ns)];
         let ack = handle.submit_put(&key_bytes(key), &object.value(), put_options(object));
@@ -493,7 +505,7 @@ impl Run {
     }
 
     /// Notes a removal, which may have to be waited for.
-    fn removed(&mut self, key: Key, ack: Ack<u64>, certain: bool) {
+    pub(super) fn removed(&mut self, key: Key, ack: Ack<u64>, certain: bool) {
         self.done[usize::from(key.ns)].removes += 1;
         let (version, pending) = match ack {
             Ack::Done(version) => (version, None),
@@ -562,6 +574,7 @@ impl Run {
         self.end_life(&life);
         let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.lines());
         let (before, covered) = (shape(&life), life.core.stats().totals.checkpoints > 0);
+        self.homes = self.homes(&life);
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
         if let Some(device) = crash.exchange {
@@ -579,7 +592,7 @@ impl Run {
         self.fouled = false;
         self.done = [Done::default(); 4];
         self.forget_copies();
-        self.began = crate::clock::Clock::millis(&*self.world.clock);
+        self.began = self.world.clock.millis();
         self.written = (0, 0);
         if life.core.uuid != self.uuid {
             // A new, empty cache.

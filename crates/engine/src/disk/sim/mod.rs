@@ -34,6 +34,9 @@
 //!
 //! One I/O chosen beforehand may be *held up* for as many turns as told ([`SimMachine::hold_up`]), while all others overtake it.
 //!
+//! A flush of a media area, and a change of a metadata file, may *block* whoever calls for it while others go on
+//! (`SimMachine::block_with`). Flushes of devices are held up as other I/Os.
+//!
 //! A device may also be *away*: every I/O fails with EIO until it is back, with what it held. And a device may be exchanged for
 //! an empty one.
 //!
@@ -172,6 +175,9 @@ pub(crate) struct Machine {
     /// What happens in the middle of the next blocking read.
     #[cfg(test)]
     interruption: Option<Interruption>,
+    /// What happens in the middle of the next flush of an area, or change of a metadata file.
+    #[cfg(test)]
+    blocking: Option<Interruption>,
 }
 
 /// Something another thread does meanwhile.
@@ -266,6 +272,8 @@ impl SimMachine {
             queues: 0,
             #[cfg(test)]
             interruption: None,
+            #[cfg(test)]
+            blocking: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -363,6 +371,10 @@ impl SimMachine {
         }
         state.countdown = None;
         state.cut_behind = None;
+        #[cfg(test)]
+        {
+            state.blocking = None;
+        }
         state.holds.clear();
         state.down = false;
         state.life += 1;
@@ -436,6 +448,29 @@ impl SimMachine {
         let interruption = self.lock().interruption.take();
         if let Some(interruption) = interruption {
             interruption();
+        }
+    }
+
+    /// Has the next flush of an area, or change of a metadata file, take as long as this does.
+    #[cfg(test)]
+    pub(crate) fn block_with(&self, meanwhile: Option<Interruption>) {
+        self.lock().blocking = meanwhile;
+    }
+
+    /// Whether that is still to come.
+    #[cfg(test)]
+    pub(crate) fn is_to_block(&self) -> bool {
+        self.lock().blocking.is_some()
+    }
+
+    /// A call of the operating system that may block has been made.
+    pub(crate) fn blocks(&self) {
+        #[cfg(test)]
+        {
+            let meanwhile = self.lock().blocking.take();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile();
+            }
         }
     }
 
