@@ -1,8 +1,9 @@
 //! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else goes on.
 
 use super::plan::{Setup, Size};
-use super::scenarios::{NS, crash, get, pass, put, world};
+use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
+use crate::api::Lookup;
 use crate::disk::sim::{Crash, SimFaults};
 use crate::segment::SegmentState;
 
@@ -157,4 +158,68 @@ fn a_clean_stop_writes_to_segments_that_an_outage_has_cost() {
     let life = crash(&mut world, life, Crash::Machine);
     let lost = objects.iter().filter(|key| get(&life, key).is_none()).count();
     assert_eq!(lost, 0, "the device had recovered, and DRAM held all of them");
+}
+
+/// Puts `key` and has other objects follow it until its segment is the next to be reclaimed, and nothing else is.
+fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
+    put_first_in_segment(world, life, key, &[1; 900]);
+    let hash = life.core.hash(NS as u16, key);
+    let segment = life.core.shard(hash).index.peek(hash).expect("on flash").location().segment;
+    let table = life.core.table.clone();
+    let oldest = || table.in_state(SegmentState::Sealed).min_by_key(|&s| table.generation(s));
+    for n in 0..200 {
+        let is_reclaiming = table.in_state(SegmentState::Reclaiming).next().is_some();
+        if oldest() == Some(segment) && !is_reclaiming && table.free_count() <= life.core.free_target + 1 {
+            return segment;
+        }
+        put_first_in_segment(world, life, format!("filler-{n}").as_bytes(), &[2; 900]);
+        assert_eq!(table.state(segment), SegmentState::Sealed, "no test: reclaimed too early");
+    }
+    panic!("no test: {:?}", life.core.stats());
+}
+
+/// A read of an object that DRAM does not have ends `turns` turns after a reclaim of the object's own segment, whose footer cannot be
+/// read, has begun; false when the reclaim is over by then.
+fn read_while_reclaimed_blindly(turns: usize) -> bool {
+    let (mut world, mut life) = world(1);
+    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
+    let Lookup::Flash(read) = life.namespaces[NS].get(b"key") else { panic!("it is on flash") };
+    let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+    world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
+    for n in 0..40 {
+        if life.core.table.state(segment) == SegmentState::Reclaiming {
+            break;
+        }
+        copy_to_segment(&life, format!("last-{n}").as_bytes(), &[3; 900]);
+        world.turn(&mut life);
+    }
+    assert_eq!(life.core.table.state(segment), SegmentState::Reclaiming, "no test");
+    for _ in 0..turns {
+        world.turn(&mut life);
+    }
+    if life.core.table.state(segment) != SegmentState::Reclaiming {
+        return false;
+    }
+    assert!(matches!(read.finish(bytes), Lookup::Hit(_)), "its bytes are there still");
+    let hash = life.core.hash(NS as u16, b"key");
+    assert!(
+        life.core.shard(hash).lock().dram.peek(hash, NS as u16, b"key").is_some(),
+        "no test: not promoted"
+    );
+    world.machine.set_faults(SimFaults::none());
+    pass(&mut world, &mut life, IN_TIME);
+    assert_eq!(
+        not_on_flash(&world, &life, &[b"key".to_vec()]),
+        0,
+        "in DRAM alone, {turns} turns after the begin"
+    );
+    let life = crash(&mut world, life, Crash::Process);
+    assert!(get(&life, b"key").is_some(), "lost with the process, {turns} turns after the begin");
+    true
+}
+
+#[test]
+fn what_a_read_brings_from_a_segment_that_is_reclaimed_blindly_is_written_again() {
+    let moments = (0..40).take_while(|&turns| read_while_reclaimed_blindly(turns)).count();
+    assert!(moments > 0, "no test: no read ended while its segment was reclaimed");
 }

@@ -75,6 +75,12 @@ fn a_stream_that_stands_still_does_not_hold_up_the_journal() {
 
 /// Puts `key` and has it be the first record of a segment on flash, and nowhere else.
 pub(super) fn put_first_in_segment(world: &mut World, life: &mut Life, key: &[u8], value: &[u8]) {
+    copy_to_segment(life, key, value);
+    pass(world, life, 40);
+}
+
+/// Has `key` be the first record of a segment on its way to flash, and nowhere else.
+pub(super) fn copy_to_segment(life: &Life, key: &[u8], value: &[u8]) {
     life.core.streams.flush(u64::MAX, true);
     put(life, key, value, 0);
     let hash = life.core.hash(NS as u16, key);
@@ -84,7 +90,6 @@ pub(super) fn put_first_in_segment(world: &mut World, life: &mut Life, key: &[u8
     shard.dram.remove(hash, NS as u16, key);
     drop(shard);
     life.core.streams.flush(u64::MAX, true);
-    pass(world, life, 40);
 }
 
 #[test]
