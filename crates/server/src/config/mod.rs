@@ -16,10 +16,9 @@ pub mod keys;
 mod load;
 mod policy;
 pub mod private;
+mod settings;
 mod size;
 mod value;
-
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 pub use address::{Advertise, HostPort, parse_listen};
 pub use duration::Span;
@@ -27,151 +26,6 @@ pub use fault::{Fault, Faults, FilePlace, SettingPlace};
 pub use flash::FlashSpec;
 pub use load::{Inputs, Loaded, load};
 pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};
+pub use settings::Config;
 pub use size::Size;
 pub use value::{DurabilityChoice, Invalid, IoChoice, LogFilter, LogFormat};
-
-/// The settings of a server, as they came out of flags, environment and file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// Where the CQL front end listens; `None` when it is not open. Port 0 lets the system choose one.
-    pub cql: Option<SocketAddr>,
-    /// Contact points of the database behind the CQL front end, in order of preference.
-    pub backend: Vec<HostPort>,
-    /// The file with our own user and password at the database; see [`credentials`].
-    pub backend_credentials: Option<PathBuf>,
-    /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
-    pub advertise: Option<Advertise>,
-    /// Where the memcached front end listens; `None` when it does not listen on TCP. Port 0 lets the system choose one.
-    pub memcache: Option<SocketAddr>,
-    /// Unix socket of the memcached front end.
-    pub memcache_unix: Option<PathBuf>,
-    /// Certificates of the memcached front end, in PEM; clients of its TCP port then speak TLS.
-    pub memcache_tls_cert: Option<PathBuf>,
-    /// Their key, in PEM.
-    pub memcache_tls_key: Option<PathBuf>,
-    /// Who may use the memcached front end: a file of `name:password` lines. `None`: anybody who reaches it.
-    pub memcache_auth_file: Option<PathBuf>,
-    /// The memcached front end refuses `flush_all`.
-    pub memcache_no_flush: bool,
-    /// The memcached front end refuses to list keys.
-    pub memcache_no_dump: bool,
-    /// Connections of the memcached front end at once.
-    pub memcache_connections: NonZeroUsize,
-    /// A connection of the memcached front end on which nothing comes for so long is closed; `None`: never.
-    pub memcache_idle_timeout: Option<Span>,
-    /// Largest object of the memcached front end, with its key and 64 bytes.
-    pub memcache_item_size: Size,
-    /// When the memcached front end acknowledges a store.
-    pub memcache_durability: DurabilityChoice,
-    /// Memory for requests and answers on their way through the memcached front end; see [`Config::buffers`].
-    pub memcache_buffers: Option<Size>,
-    /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other places.
-    pub data_dir: PathBuf,
-    /// Size of the flash file in the data directory; without meaning when [`Config::flash`] is not empty.
-    pub flash_size: Size,
-    /// Files or block devices to cache on; empty means one file in the data directory.
-    pub flash: Vec<FlashSpec>,
-    /// Lets a cache that was made of other flash than configured be thrown away.
-    pub discard_cache: bool,
-    /// All the memory the cache may use: index, DRAM tier, write buffers.
-    pub memory: Size,
-    /// Bytes a second that may be written, on average; `None` for no limit.
-    pub write_budget: Option<Size>,
-    /// How flash is read and written.
-    pub io: IoChoice,
-    /// Who else writes to which table, and so what may be cached for how long.
-    pub table_policy: TablePolicies,
-    /// How long an instance may have been away and still serve what it cached under `exclusive`.
-    pub restart_grace: Span,
-    /// How long a partition stays uncached after a write whose outcome is not known.
-    pub unknown_outcome_hold: Span,
-    /// Threads that serve clients; `None` means one per core the process may run on.
-    pub reactors: Option<NonZeroUsize>,
-    /// Where metrics and health are served; `None` when they are not.
-    pub admin: Option<SocketAddr>,
-    /// Lets [`Config::admin`] be an address beyond loopback.
-    pub admin_allow_remote: bool,
-    /// How long SIGTERM waits for requests in flight.
-    pub drain_timeout: Span,
-    /// Which log lines are written.
-    pub log_level: LogFilter,
-    /// How log lines are written.
-    pub log_format: LogFormat,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            cql: None,
-            backend: Vec::new(),
-            backend_credentials: None,
-            advertise: None,
-            memcache: None,
-            memcache_unix: None,
-            memcache_tls_cert: None,
-            memcache_tls_key: None,
-            memcache_auth_file: None,
-            memcache_connections: const { NonZeroUsize::new(1024).unwrap() },
-            memcache_idle_timeout: None,
-            memcache_item_size: Size::mib(1),
-            memcache_durability: DurabilityChoice::WriteBack,
-            memcache_buffers: None,
-            data_dir: PathBuf::from("afterglow-data"),
-            flash_size: Size::gib(1),
-            flash: Vec::new(),
-            discard_cache: false,
-            memory: Size::mib(256),
-            write_budget: None,
-            io: IoChoice::Auto,
-            table_policy: TablePolicies::default(),
-            restart_grace: Span::new(Duration::from_secs(60)),
-            // Cassandra keeps hints for a missing replica this long, so until then a timed-out write may still land.
-            unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
-            reactors: None,
-            admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
-            memcache_no_flush: false,
-            memcache_no_dump: false,
-            admin_allow_remote: false,
-            drain_timeout: Span::new(Duration::from_secs(10)),
-            log_level: LogFilter::default(),
-            log_format: LogFormat::Text,
-        }
-    }
-}
-
-impl Config {
-    /// The address to give drivers for this instance, once the CQL front end listens on `bound`.
-    pub fn advertised(&self, bound: SocketAddr) -> SocketAddr {
-        match self.advertise {
-            Some(Advertise { ip, port }) => SocketAddr::new(ip, port.unwrap_or(bound.port())),
-            None => bound,
-        }
-    }
-
-    /// How much flash there is to be in all; `None` when that is for the devices to say.
-    pub fn flash_total(&self) -> Option<Size> {
-        if self.flash.is_empty() {
-            return Some(self.flash_size);
-        }
-        let sizes: Option<Vec<u64>> = self.flash.iter().map(|flash| flash.size.map(Size::get)).collect();
-        Some(Size::bytes(sizes?.into_iter().fold(0, u64::saturating_add)))
-    }
-
-    /// Whether the memcached front end is open.
-    pub fn has_memcache(&self) -> bool {
-        self.memcache.is_some() || self.memcache_unix.is_some()
-    }
-
-    /// Memory for requests and answers on their way through the memcached front end: what was asked for, or an eighth of all memory and
-    /// at most 64 MiB. Part of [`Config::memory`].
-    pub fn buffers(&self) -> Size {
-        let default = || Size::bytes((self.memory.get() / 8).min(Size::mib(64).get()));
-        self.memcache_buffers.unwrap_or_else(default)
-    }
-
-    /// How many reactors to run: what was asked for, or one per core the process may run on.
-    pub fn reactor_count(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        self.reactors.map_or_else(cores, NonZeroUsize::get)
-    }
-}
