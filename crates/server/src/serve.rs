@@ -1,6 +1,7 @@
 //! A server from its configuration to its end: data directory, cache, front ends, admin pages, signals.
 
 mod cache;
+mod error;
 mod frontends;
 mod limits;
 mod memory;
@@ -9,92 +10,25 @@ mod startup;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     sync::{Arc, mpsc},
 };
 
-use afterglow_engine::{IntentDoubt, OpenError, Outlook};
+use afterglow_engine::{IntentDoubt, Outlook};
 
 use self::frontends::{Entrances, FrontEnds};
+pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};
 use crate::{
     admin::{self, Health, Shown, Stage},
-    config::{Config, IoChoice, LivePolicies, Size},
+    config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
-    data_dir::{DataDir, DataDirError},
-    frontend::cql::cached::{self, CachedError},
-    frontend::memcache::{self, MemcacheFrontEndError, TlsError},
+    data_dir::DataDir,
+    frontend::cql::cached,
+    frontend::memcache,
     inspect,
     logging::Logging,
     metrics::Metrics,
-    reactor::{Driver, ListenError, Reactors, ReactorsConfig},
+    reactor::{Driver, Reactors, ReactorsConfig},
 };
-
-/// The flash file in the data directory, when no other place is configured.
-pub const FLASH_FILE: &str = "flash";
-/// The file of prepared statements in the data directory.
-const PLANS_FILE: &str = "plans";
-
-/// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
-pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
-
-/// Why a server could not start, or not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The data directory cannot be used.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// More memory is configured than there is.
-    #[error("--memory {wanted} is more than the {there} this process may have: configure less")]
-    Memory {
-        /// What is configured.
-        wanted: Size,
-        /// What there is.
-        there: Size,
-    },
-    /// The flash is not what the cache was made of.
-    #[error("{0} (--discard-cache)")]
-    Mismatch(#[source] OpenError),
-    /// The cache cannot be opened.
-    #[error(transparent)]
-    Cache(OpenError),
-    /// The cached path cannot be set up.
-    #[error(transparent)]
-    Cached(#[from] CachedError),
-    /// Admin address or signals.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// A front end's address.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The memcached front end.
-    #[error(transparent)]
-    Memcache(#[from] MemcacheFrontEndError),
-    /// Certificates of the memcached front end.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Users of the memcached front end.
-    #[error("cannot use {}: {why}. It names who may use the memcached front end, one name:password a line", .path.display())]
-    Users {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The threads that serve clients.
-    #[error(
-        "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"
-    )]
-    Reactors(#[source] io::Error),
-}
-
-impl From<OpenError> for ServeError {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::Mismatch { .. } => ServeError::Mismatch(error),
-            other => ServeError::Cache(other),
-        }
-    }
-}
 
 /// Serves until a signal says to stop.
 ///

@@ -11,12 +11,13 @@ use std::{
 
 use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError, Outlook, disk, media::MediaError};
 
-use super::FLASH_FILE;
 use crate::{
     config::{Config, IoChoice, Size},
     metrics::{self, Metrics},
 };
 
+/// The flash file in the data directory, when no other place is configured.
+pub const FLASH_FILE: &str = "flash";
 /// How long a device may stay in use after the process that had it is gone.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between attempts to take it.

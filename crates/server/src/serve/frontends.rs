@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use afterglow_engine::{Cache, Durability};
 use afterglow_memcache::auth::Users;
 
-use super::{PLANS_FILE, ServeError};
+use super::error::ServeError;
 use crate::{
     config::{Config, DurabilityChoice, LivePolicies, private},
     frontend::cql::cached::{Cached, CachedConfig, Keeping, Times},
@@ -16,6 +16,9 @@ use crate::{
     metrics::Metrics,
     reactor::{Bound, Reactors},
 };
+
+/// The file of prepared statements in the data directory.
+const PLANS_FILE: &str = "plans";
 
 /// What the front ends need of this machine, had before the cache is opened: a start that fails for the want of it costs no warmth.
 pub(super) struct Entrances {

@@ -1,6 +1,6 @@
 //! How much memory there is for the process.
 
-use super::ServeError;
+use super::error::ServeError;
 use crate::config::{Config, Size};
 
 /// Refuses a budget that no machine like this could hold.

@@ -1,10 +1,12 @@
 //! SIGHUP: what can change while serving does, the rest is named.
 
-use super::Reload;
 use crate::{
     config::{Config, LivePolicies, keys::KEYS},
     logging::Logging,
 };
+
+/// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
+pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
 
 /// Reads the configuration again and puts in force what can be. Nothing changes when anything in it is wrong.
 pub(super) fn apply(config: &mut Config, reload: &Reload<'_>, policies: &LivePolicies, logging: &Logging) {

@@ -1,0 +1,75 @@
+//! Why a server cannot start, or does not end well.
+
+use std::{io, path::PathBuf};
+
+use afterglow_engine::OpenError;
+
+use crate::{
+    config::Size,
+    control::ControlError,
+    data_dir::DataDirError,
+    frontend::{
+        cql::cached::CachedError,
+        memcache::{MemcacheFrontEndError, TlsError},
+    },
+    reactor::ListenError,
+};
+
+/// Why a server could not start, or not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// More memory is configured than there is.
+    #[error("--memory {wanted} is more than the {there} this process may have: configure less")]
+    Memory {
+        /// What is configured.
+        wanted: Size,
+        /// What there is.
+        there: Size,
+    },
+    /// The flash is not what the cache was made of.
+    #[error("{0} (--discard-cache)")]
+    Mismatch(#[source] OpenError),
+    /// The cache cannot be opened.
+    #[error(transparent)]
+    Cache(OpenError),
+    /// The cached path cannot be set up.
+    #[error(transparent)]
+    Cached(#[from] CachedError),
+    /// Admin address or signals.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A front end's address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The memcached front end.
+    #[error(transparent)]
+    Memcache(#[from] MemcacheFrontEndError),
+    /// Certificates of the memcached front end.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Users of the memcached front end.
+    #[error("cannot use {}: {why}. It names who may use the memcached front end, one name:password a line", .path.display())]
+    Users {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The threads that serve clients.
+    #[error(
+        "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"
+    )]
+    Reactors(#[source] io::Error),
+}
+
+impl From<OpenError> for ServeError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Mismatch { .. } => ServeError::Mismatch(error),
+            other => ServeError::Cache(other),
+        }
+    }
+}
