@@ -6,7 +6,10 @@ use clap::ArgMatches;
 
 use afterglow_engine::Outlook;
 
-use super::{Failure, flag, inputs, print};
+use super::{
+    inputs,
+    output::{Failure, print},
+};
 use crate::{
     config::{Config, Loaded, SettingPlace, TablePolicy, key::Group, keys::KEYS, load},
     inspect,
@@ -14,7 +17,7 @@ use crate::{
 };
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
-    if flag(arguments, "example") {
+    if arguments.get_flag("example") {
         return print(&example());
     }
     let file = arguments.get_one::<String>("FILE").map(Path::new);

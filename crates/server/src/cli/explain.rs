@@ -6,7 +6,10 @@ use afterglow_cql::plan::{analyse, defined_tables};
 use afterglow_cql::statement;
 use clap::ArgMatches;
 
-use super::{Failure, inputs, print};
+use super::{
+    inputs,
+    output::{Failure, print},
+};
 use crate::config::HostPort;
 use crate::frontend::cql::Schema;
 

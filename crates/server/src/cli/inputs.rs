@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-use super::Failure;
+use super::output::Failure;
 use crate::config::{Inputs, keys::KEYS};
 
 /// Gathers flags, environment and the file, which is read now.

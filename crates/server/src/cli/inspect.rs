@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-use super::{Failure, flag, print};
+use super::output::{Failure, print};
 use crate::{config::FlashSpec, inspect, serve::FLASH_FILE};
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     }
     let report = inspect::inspect(data_dir, &devices)
         .map_err(|e| Failure::failed(format!("error: cannot look into {}: {e}", data_dir.display())))?;
-    match flag(arguments, "json") {
+    match arguments.get_flag("json") {
         true => {
             let json =
                 serde_json::to_string_pretty(&report).map_err(|e| Failure::failed(format!("error: {e}")))?;

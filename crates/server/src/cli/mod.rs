@@ -5,40 +5,12 @@ mod command;
 mod explain;
 mod inputs;
 mod inspect;
+mod output;
 mod serve;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
-use clap::ArgMatches;
-
-/// Something went wrong while running.
-const FAILED: u8 = 1;
-/// Flags or configuration are wrong; also clap's own.
-const USAGE: u8 = 2;
-
-/// Why a command ended without success; the message is for the person who typed it.
-#[derive(Debug)]
-struct Failure {
-    code: u8,
-    message: String,
-}
-
-impl Failure {
-    /// Flags, environment or file are wrong.
-    fn usage(message: impl ToString) -> Self {
-        Failure { code: USAGE, message: message.to_string() }
-    }
-
-    /// It did not work, and the log has said why.
-    fn said() -> Self {
-        Failure::failed("")
-    }
-
-    /// All was said rightly, and still it did not work.
-    fn failed(message: impl ToString) -> Self {
-        Failure { code: FAILED, message: message.to_string() }
-    }
-}
+use output::Failure;
 
 /// Does what the command line says, and returns the exit status: 0 done, 1 failed, 2 wrong flags or configuration.
 pub fn run() -> ExitCode {
@@ -60,19 +32,4 @@ pub fn run() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
-}
-
-/// Prints to standard output. A reader that went away (`| head`) is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("error: cannot write: {e}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn flag(arguments: &ArgMatches, name: &str) -> bool {
-    arguments.get_flag(name)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-use super::{Failure, inputs};
+use super::{inputs, output::Failure};
 use crate::{
     config::{Config, LogFormat, load},
     logging::Logging,
