@@ -12,21 +12,19 @@ use compio::BufResult;
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_util::future::{Either, select};
 
-use super::MemcacheShared;
 use super::answers::Answers;
 use super::budget::FREE;
 use super::metering;
-use super::perform::{MemcacheSession, Performed};
+use super::options::REQUESTS_PER_EVENT;
 use super::reactor_state::{Info, MemcacheReactorState};
+use super::session::{MemcacheSession, Performed};
+use super::shared::MemcacheShared;
 use super::tls::Transport;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
 const READ_BUFFER: usize = 8 * 1024;
 /// What a connection too many is told, as memcached has it.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
-
-/// Requests of a connection that are carried out before others have their turn, as memcached's `-R`.
-pub(super) const REQUESTS_PER_EVENT: u64 = 20;
 
 /// A socket of either kind; clones are handles to the same one.
 pub trait Stream: AsyncRead + AsyncWrite + rustix::fd::AsFd + Clone + 'static {}

@@ -4,7 +4,7 @@
 
 use afterglow_engine::{DropReason, MissReason, Stats, Tier};
 
-use super::MemcacheShared;
+use super::store::NAMESPACE;
 use crate::metrics::{FrontEndTraffic, MemcacheMetrics};
 
 /// Counters at one moment, or what was counted between two.
@@ -29,9 +29,9 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// All that was ever counted; `stats` are the engine's.
-    pub fn ever(front_end: &MemcacheShared, stats: &Stats) -> Self {
-        let objects = stats.namespaces.iter().find(|namespace| namespace.name == super::NAMESPACE);
+    /// What the front end's own counters hold, and of the engine's those of its objects.
+    pub fn new(commands: MemcacheMetrics, traffic: FrontEndTraffic, items: u64, stats: &Stats) -> Self {
+        let objects = stats.namespaces.iter().find(|namespace| namespace.name == NAMESPACE);
         let objects = objects.cloned().unwrap_or_default();
         let dropped = |reason: DropReason| {
             let place = DropReason::ALL.iter().position(|known| *known == reason);
@@ -39,9 +39,9 @@ impl Counted {
         };
         let expired = dropped(DropReason::Dead);
         Counted {
-            commands: front_end.config.metrics.memcache_total(),
-            traffic: front_end.config.metrics.front_end_traffic("memcache"),
-            items: front_end.store.total_items(),
+            commands,
+            traffic,
+            items,
             hot: objects.hits_from(Tier::Dram) + objects.hits_from(Tier::Buffer),
             cold: objects.hits_from(Tier::Flash),
             misses: objects.misses,
@@ -50,15 +50,8 @@ impl Counted {
         }
     }
 
-    /// What was counted since `stats reset`.
-    pub fn now(front_end: &MemcacheShared, stats: &Stats) -> Self {
-        // Before the counters are looked at: what is reset meanwhile may be counted, never the other way round.
-        let before = front_end.reset.lock();
-        Self::ever(front_end, stats).since(&before)
-    }
-
     /// What was counted since the counters were at `before`.
-    fn since(&self, before: &Counted) -> Counted {
+    pub fn since(&self, before: &Counted) -> Counted {
         let traffic = FrontEndTraffic {
             opened: self.traffic.opened.saturating_sub(before.traffic.opened),
             closed: self.traffic.closed.saturating_sub(before.traffic.closed),
@@ -82,10 +75,4 @@ impl Counted {
     pub fn misses_for(&self, reason: MissReason) -> u64 {
         self.misses[reason as usize]
     }
-}
-
-/// Begins to count anew.
-pub fn reset(front_end: &MemcacheShared) {
-    let mut before = front_end.reset.lock();
-    *before = Counted::ever(front_end, &front_end.cache.stats());
 }

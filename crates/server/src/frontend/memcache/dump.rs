@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use afterglow_engine::{KeysError, Listing};
 use afterglow_memcache::{Dump, Form};
 
-use super::MemcacheShared;
-use super::perform::{MemcacheSession, Performed};
+use super::answers::Answers;
+use super::shared::MemcacheShared;
 
 /// Bytes of answers that are made at a time, and a line.
 const PIECE: usize = 64 * 1024;
@@ -33,11 +33,66 @@ pub struct Running {
     torn: Rc<Cell<bool>>,
 }
 
+/// How far a dump has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A piece is being made, or waits for room.
+    Waits,
+    /// Its end is answered.
+    Over,
+    /// It failed after a part of it had been listed.
+    Torn,
+}
+
 impl Running {
     fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let source = Rc::new(Cell::new(Some(Source::new(turn, dump, listing, stop.clone()))));
         Running { source, stop, torn: Rc::default() }
+    }
+
+    /// Begins a dump.
+    ///
+    /// # Errors
+    /// The answer to one that cannot begin.
+    pub(super) fn begin(front_end: &Arc<MemcacheShared>, dump: Dump) -> Result<Self, &'static [u8]> {
+        if !front_end.config.dump_enabled {
+            return Err(dump.refused());
+        }
+        if !dump.is_named {
+            return Err(dump.end());
+        }
+        let turn = Turn::take(front_end).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
+        Ok(Running::new(turn, dump, None))
+    }
+
+    /// Has the next piece made, when the last one is answered and there is room for it among the answers.
+    pub(super) fn advance(&self, answers: &Rc<Answers>) -> Step {
+        let Some(mut source) = self.source.take() else {
+            return if self.torn.get() { Step::Torn } else { Step::Over };
+        };
+        if !answers.has_room(PIECE) {
+            self.source.set(Some(source));
+            return Step::Waits;
+        }
+        // No object has this key.
+        let slot = answers.reserve(&[], false, PIECE);
+        let (back, torn) = (self.source.clone(), self.torn.clone());
+        compio::runtime::spawn(async move {
+            let make = move || {
+                let mut bytes = Vec::with_capacity(PIECE);
+                let ended = source.piece(&mut bytes);
+                ((ended == Piece::More).then_some(source), ended, bytes)
+            };
+            // Without an answer, which a bug alone can cost, the connection ends.
+            if let Ok((source, ended, bytes)) = compio::runtime::spawn_blocking(make).await {
+                back.set(source);
+                torn.set(ended == Piece::Torn);
+                slot.answer(|out| out.extend_from_slice(&bytes));
+            }
+        })
+        .detach();
+        Step::Waits
     }
 
     /// A dump of what `listing` makes.
@@ -149,62 +204,4 @@ fn lines(front_end: &Arc<MemcacheShared>, dump: Dump) -> Listing<Vec<u8>> {
         }
         line
     })
-}
-
-impl MemcacheSession {
-    /// Begins a dump, or goes on with it.
-    pub(super) fn dump(&mut self, dump: Dump) -> Performed {
-        // What is before it is answered first, and its own pieces come one after the other.
-        if !self.answers.is_complete() {
-            return Performed::Blocked;
-        }
-        if self.dump.is_none() {
-            match begin(&self.reactor_state.front_end, dump) {
-                Ok(running) => self.dump = Some(running),
-                Err(answer) => {
-                    self.answers.push(|out| out.extend_from_slice(answer));
-                    return Performed::Done;
-                }
-            }
-        }
-        let running = self.dump.as_ref().expect("begun above");
-        let Some(mut source) = running.source.take() else {
-            let torn = running.torn.get();
-            self.dump = None;
-            return if torn { Performed::Close } else { Performed::Done };
-        };
-        if !self.answers.has_room(PIECE) {
-            running.source.set(Some(source));
-            return Performed::Blocked;
-        }
-        // No object has this key.
-        let slot = self.answers.reserve(&[], false, PIECE);
-        let (back, torn) = (running.source.clone(), running.torn.clone());
-        compio::runtime::spawn(async move {
-            let make = move || {
-                let mut bytes = Vec::with_capacity(PIECE);
-                let ended = source.piece(&mut bytes);
-                ((ended == Piece::More).then_some(source), ended, bytes)
-            };
-            // Without an answer, which a bug alone can cost, the connection ends.
-            if let Ok((source, ended, bytes)) = compio::runtime::spawn_blocking(make).await {
-                back.set(source);
-                torn.set(ended == Piece::Torn);
-                slot.answer(|out| out.extend_from_slice(&bytes));
-            }
-        })
-        .detach();
-        Performed::Blocked
-    }
-}
-
-fn begin(front_end: &Arc<MemcacheShared>, dump: Dump) -> Result<Running, &'static [u8]> {
-    if !front_end.config.dump_enabled {
-        return Err(dump.refused());
-    }
-    if !dump.is_named {
-        return Err(dump.end());
-    }
-    let turn = Turn::take(front_end).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
-    Ok(Running::new(turn, dump, None))
 }

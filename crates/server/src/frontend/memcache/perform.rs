@@ -6,21 +6,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{
-    Ack, Backpressure, Hit, Lookup, MissReason, Modified, Modify, PREFETCHED, PutOutcome, Tier,
-};
+use afterglow_engine::{Ack, Hit, Lookup, MissReason, Modified, Modify, PREFETCHED, PutOutcome, Tier};
 use afterglow_memcache::{
-    Action, Delete, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request,
+    Action, Delete, Dump, Get, Keys, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, Request,
     Store as Storing, absolute,
 };
 
-use super::MemcacheShared;
-use super::answers::{Answers, Slot};
-use super::dump::Running;
+use super::answers::Slot;
+use super::dump::{Running, Step};
 use super::flush::Flushed;
-use super::metering::AtOnce;
 use super::reactor_state::MemcacheReactorState;
+use super::session::{MemcacheSession, Performed};
+use super::shared::MemcacheShared;
 use super::store::{FoundBefore, Store, mode};
+use super::version::version;
 use super::{stats, tls};
 use crate::metrics::Path;
 
@@ -29,52 +28,7 @@ pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
 /// So often; reads do not wait, they miss.
 pub(super) const LOADING_TRIES: u32 = 2500;
 
-/// How far a request got.
-#[derive(Debug)]
-pub enum Performed {
-    /// It is answered, or will be.
-    Done,
-    /// It has to wait for others of its connection, or for room.
-    Blocked,
-    /// It has to wait until the cache has room for what it changes.
-    Full(Backpressure),
-    /// Done, and the client is who it says it is.
-    Authenticated,
-    /// Done, and the connection ends.
-    Close,
-}
-
-/// What requests of one connection need.
-pub struct MemcacheSession {
-    pub reactor_state: Rc<MemcacheReactorState>,
-    pub answers: Rc<Answers>,
-    /// Keys of a retrieval that are done with already.
-    resume: usize,
-    /// A dump under way.
-    pub(super) dump: Option<Running>,
-    /// When what is being carried out was received.
-    pub received: Instant,
-    /// What was answered at once and is not timed yet.
-    pub at_once: AtOnce,
-}
-
 impl MemcacheSession {
-    /// For a connection on this reactor.
-    pub fn new(reactor_state: Rc<MemcacheReactorState>, answers: Rc<Answers>) -> Self {
-        MemcacheSession {
-            reactor_state,
-            answers,
-            resume: 0,
-            dump: None,
-            received: Instant::now(),
-            at_once: AtOnce::default(),
-        }
-    }
-
-    fn store(&self) -> &Store {
-        &self.reactor_state.front_end.store
-    }
-
     /// Carries a request out.
     pub fn perform(&mut self, request: Request<'_>) -> Performed {
         if !self.answers.has_room(0) {
@@ -114,7 +68,7 @@ impl MemcacheSession {
                 self.reactor_state.counts.cmd_flush.inc();
                 self.answers.push(|out| reply.bad_expiry(out));
             }
-            Request::Version(reply) => self.answers.push(|out| reply.version(&super::version(), out)),
+            Request::Version(reply) => self.answers.push(|out| reply.version(&version(), out)),
             Request::Authenticate { user, password, reply } => {
                 let users = self.reactor_state.front_end.users.read();
                 let accepted = users.as_ref().is_some_and(|users| users.knows(user, password));
@@ -133,12 +87,38 @@ impl MemcacheSession {
                 return Performed::Done;
             }
             Request::RefreshCertificates => {
-                let line = tls::refresh(&self.reactor_state.front_end);
+                let line = tls::refresh(self.reactor_state.front_end.config.tls.as_ref());
                 self.answers.push(|out| out.extend_from_slice(line.as_bytes()));
             }
         }
         self.at_once.add(Path::Local);
         Performed::Done
+    }
+
+    /// Begins a dump, or goes on with it.
+    fn dump(&mut self, dump: Dump) -> Performed {
+        // What is before it is answered first, and its own pieces come one after the other.
+        if !self.answers.is_complete() {
+            return Performed::Blocked;
+        }
+        if self.dump.is_none() {
+            match Running::begin(&self.reactor_state.front_end, dump) {
+                Ok(running) => self.dump = Some(running),
+                Err(answer) => {
+                    self.answers.push(|out| out.extend_from_slice(answer));
+                    return Performed::Done;
+                }
+            }
+        }
+        let step = self.dump.as_ref().expect("begun above").advance(&self.answers);
+        if step != Step::Waits {
+            self.dump = None;
+        }
+        match step {
+            Step::Waits => Performed::Blocked,
+            Step::Over => Performed::Done,
+            Step::Torn => Performed::Close,
+        }
     }
 
     /// What no longer fits goes to flash first, so this is not for a thread that others wait for.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use afterglow_engine::disk::{AlignedBuf, DeviceId};
 
-use super::MemcacheShared;
 use super::answers::Answers;
 use super::budget::Budget;
+use super::shared::MemcacheShared;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 

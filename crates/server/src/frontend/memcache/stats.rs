@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use afterglow_engine::{DropReason, MissReason, Stats};
 use afterglow_memcache::{CLASS, ITEM_OVERHEAD, Reply};
 
-use super::counted::{Counted, reset};
-use super::perform::{MemcacheSession, Performed};
+use super::counted::Counted;
+use super::options::{FrontEndAddress, REQUESTS_PER_EVENT};
 use super::reactor_state::{Info, MemcacheReactorState};
-use super::{FrontEndAddress, MemcacheShared};
+use super::session::{MemcacheSession, Performed};
+use super::shared::MemcacheShared;
+use super::version::version;
 use crate::metrics::{Exposition, Kind, MemcacheMetrics};
 
 /// About as many bytes say what there is to say of a connection.
@@ -29,7 +31,7 @@ pub fn answer(session: &MemcacheSession, argument: &[u8], reply: &Reply<'_>) -> 
         b"sizes" => vec![line("sizes_status", "disabled")],
         b"conns" => return connections(session, reply),
         b"reset" => {
-            reset(front_end);
+            front_end.reset_counted();
             return instead(session, reply, "RESET");
         }
         b"detail" => {
@@ -75,13 +77,13 @@ impl Engine {
     /// As clients see it: since the last reset.
     fn of(front_end: &MemcacheShared) -> Self {
         let stats = front_end.cache.stats();
-        Engine { counted: Counted::now(front_end, &stats), stats }
+        Engine { counted: front_end.counted_now(&stats), stats }
     }
 
     /// As the metrics have it: since the start.
     fn ever(front_end: &MemcacheShared) -> Self {
         let stats = front_end.cache.stats();
-        Engine { counted: Counted::ever(front_end, &stats), stats }
+        Engine { counted: front_end.counted_ever(&stats), stats }
     }
 
     /// About how many objects there are: those that the index knows, and those that are in memory only.
@@ -110,7 +112,7 @@ fn general(front_end: &MemcacheShared) -> Lines {
         line("pid", std::process::id()),
         line("uptime", front_end.store.uptime()),
         line("time", front_end.store.now()),
-        line("version", super::version()),
+        line("version", version()),
         line("pointer_size", usize::BITS),
         line("rusage_user", usage.0),
         line("rusage_system", usage.1),
@@ -284,7 +286,7 @@ pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
         engine.counted.expired,
     );
     out.header("memcached_version", Kind::Gauge, "The version clients are told.");
-    out.sample("memcached_version", &[("version", &super::version())], 1);
+    out.sample("memcached_version", &[("version", &version())], 1);
     for (mode, seconds) in ["user", "system"].into_iter().zip(<[String; 2]>::from(rustix_usage())) {
         let name = format!("memcached_process_{mode}_cpu_seconds_total");
         out.single(&name, Kind::Counter, "Processor time used.", seconds);
@@ -365,7 +367,7 @@ fn settings(front_end: &MemcacheShared) -> Lines {
         line("auth_enabled_ascii", on(config.users.is_some())),
         line("item_size_max", config.max_item),
         line("maxconns_fast", "yes"),
-        line("reqs_per_event", super::connection::REQUESTS_PER_EVENT),
+        line("reqs_per_event", REQUESTS_PER_EVENT),
         line("slab_reassign", "no"),
         line("slab_automove", 0),
         line("slab_chunk_max", config.max_item),

@@ -16,6 +16,9 @@ use super::flush::{FlushSchedule, Flushed};
 use super::object;
 use super::recency::Recency;
 
+/// The namespace that objects live in.
+pub const NAMESPACE: &str = "memcache";
+
 /// The namespace of the memcached front end, and what is known of its objects beside.
 pub struct Store {
     pub(super) objects: Namespace,

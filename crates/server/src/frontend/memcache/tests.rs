@@ -6,10 +6,12 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
-use afterglow_engine::Config;
-use afterglow_engine::disk::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo};
+use afterglow_engine::disk::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo, DeviceSet};
+use afterglow_engine::{Cache, Config, Durability};
 use afterglow_memcache::{Reply, Request};
 use compio::BufResult;
 use compio::buf::{IoBuf, IoBufMut};
@@ -17,9 +19,12 @@ use compio::io::{AsyncRead, AsyncWrite};
 use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 
-use super::connection::Ends;
+use super::connection::{self, Ends};
+use super::reactor_state::MemcacheReactorState;
+use super::session::{MemcacheSession, Performed};
+use super::shared::MemcacheShared;
 use super::*;
-use crate::reactor::{Driver, ReactorsConfig};
+use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 mod changes;
 mod dumps;
@@ -443,15 +448,15 @@ fn a_list_of_connections_waits_for_room_as_any_answer() {
         front_end.connections.fetch_add(10_000, Ordering::AcqRel);
         let reactor_state = MemcacheReactorState::of(&front_end);
         let answers = answers::Answers::new(reactor_state.budget.share());
-        let mut session = perform::MemcacheSession::new(reactor_state, answers);
+        let mut session = MemcacheSession::new(reactor_state, answers);
         let ask = || Request::Stats { argument: b"conns", reply: Reply::Text { quiet: false } };
         let performed = [session.perform(ask()), session.perform(ask())];
         front_end.connections.fetch_sub(10_000, Ordering::AcqRel);
         performed
     });
     let [first, second] = performed.expect("the reactor runs");
-    assert!(matches!(first, perform::Performed::Done));
-    assert!(matches!(second, perform::Performed::Blocked), "a second one of megabytes");
+    assert!(matches!(first, Performed::Done));
+    assert!(matches!(second, Performed::Blocked), "a second one of megabytes");
 }
 
 #[test]

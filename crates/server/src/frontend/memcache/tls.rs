@@ -9,8 +9,6 @@ use rustls::ServerConnection;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::MemcacheShared;
-
 /// Certificate and key, read from files and now and then again.
 pub struct Tls {
     certificates: PathBuf,
@@ -96,8 +94,8 @@ fn read(certificates: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Tl
 }
 
 /// `refresh_certs`, and its answer.
-pub fn refresh(front_end: &MemcacheShared) -> String {
-    let Some(tls) = &front_end.config.tls else { return "Error TLS not enabled\r\n".into() };
+pub fn refresh(tls: Option<&Tls>) -> String {
+    let Some(tls) = tls else { return "Error TLS not enabled\r\n".into() };
     match tls.refresh() {
         Ok(()) => "OK\r\n".into(),
         Err(error) => {

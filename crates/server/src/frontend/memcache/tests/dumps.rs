@@ -3,7 +3,6 @@
 use super::*;
 use crate::frontend::memcache::answers::Answers;
 use crate::frontend::memcache::dump::Running;
-use crate::frontend::memcache::perform::{MemcacheSession, Performed};
 use afterglow_memcache::{Dump, Form};
 
 #[test]

@@ -1,0 +1,234 @@
+//! A memcached front end from its opening to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use afterglow_engine::disk::DeviceSet;
+use afterglow_engine::{Cache, NamespaceOptions, OpenError};
+use afterglow_memcache::auth::Users;
+use parking_lot::{Mutex, RwLock};
+
+use super::connection::{self, Ends};
+use super::flush::FlushSchedule;
+use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
+use super::perform::LOADING_PAUSE;
+use super::reactor_state::MemcacheReactorState;
+use super::shared::MemcacheShared;
+use super::stats;
+use super::store::{NAMESPACE, Store};
+use super::watch::watch;
+use crate::reactor::{Bound, BoundUnix, ListenError, Listener, Reactors};
+
+/// Why the front end cannot open.
+#[derive(Debug, thiserror::Error)]
+pub enum MemcacheFrontEndError {
+    /// The namespace.
+    #[error(transparent)]
+    Namespace(#[from] OpenError),
+    /// An address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// What is kept in the data directory.
+    #[error("cannot read the schedule of flush_all: {0}")]
+    Flush(#[source] io::Error),
+}
+
+/// Refuses what the front end keeps in the data directory where opening it would.
+///
+/// # Errors
+/// [`MemcacheFrontEndError::Flush`].
+pub fn look(data_dir: &Path) -> Result<(), MemcacheFrontEndError> {
+    FlushSchedule::open(data_dir).map(drop).map_err(MemcacheFrontEndError::Flush)
+}
+
+/// The addresses of a front end, bound before it opens.
+#[derive(Default)]
+pub struct Sockets {
+    tcp: Option<Bound>,
+    unix: Option<BoundUnix>,
+}
+
+impl Sockets {
+    /// Takes what is configured.
+    ///
+    /// # Errors
+    /// When one of them cannot be had.
+    pub fn bind(tcp: Option<SocketAddr>, unix: Option<&Path>) -> Result<Self, ListenError> {
+        Ok(Sockets { tcp: tcp.map(Bound::tcp).transpose()?, unix: unix.map(BoundUnix::at).transpose()? })
+    }
+}
+
+/// A running memcached front end.
+pub struct MemcacheFrontEnd {
+    pub(super) front_end: Arc<MemcacheShared>,
+    listeners: Vec<Listener>,
+    address: Option<SocketAddr>,
+}
+
+impl MemcacheFrontEnd {
+    /// Opens the namespace and starts listening.
+    ///
+    /// # Errors
+    /// See [`MemcacheFrontEndError`].
+    pub fn start(
+        config: MemcacheFrontEndConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheFrontEndError> {
+        let sockets = Sockets::bind(config.listen, config.unix.as_deref())?;
+        Self::start_on(sockets, config, cache, reactors)
+    }
+
+    /// As [`MemcacheFrontEnd::start`], on addresses that are bound already.
+    ///
+    /// # Errors
+    /// See [`MemcacheFrontEndError`].
+    pub fn start_on(
+        sockets: Sockets,
+        config: MemcacheFrontEndConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheFrontEndError> {
+        Self::open(cache.devices(), sockets, config, cache, reactors)
+    }
+
+    /// As [`MemcacheFrontEnd::start`], reading flash from `devices`.
+    #[cfg(test)]
+    pub(super) fn start_over(
+        devices: Arc<dyn DeviceSet>,
+        config: MemcacheFrontEndConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheFrontEndError> {
+        let sockets = Sockets::bind(config.listen, config.unix.as_deref())?;
+        Self::open(devices, sockets, config, cache, reactors)
+    }
+
+    fn open(
+        devices: Arc<dyn DeviceSet>,
+        sockets: Sockets,
+        config: MemcacheFrontEndConfig,
+        cache: &Arc<Cache>,
+        reactors: &Reactors,
+    ) -> Result<Self, MemcacheFrontEndError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let options = NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
+        let objects = cache.namespace(NAMESPACE, options)?;
+        let store = Store::open(objects, &config.data_dir, config.max_item);
+        let store = store.map_err(MemcacheFrontEndError::Flush)?;
+        let front_end = Arc::new(MemcacheShared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            reactors: reactors.clone(),
+            cache: cache.clone(),
+            devices,
+            store,
+            addresses: RwLock::default(),
+            connections: AtomicUsize::new(0),
+            sessions: Arc::default(),
+            closed: AtomicBool::new(false),
+            users: RwLock::new(config.users.clone()),
+            dumping: AtomicBool::new(false),
+            reset: Mutex::default(),
+            // Tests count the looks, and wait for none of them.
+            loading_pause: if cfg!(test) { Duration::ZERO } else { LOADING_PAUSE },
+            #[cfg(test)]
+            loading: Default::default(),
+            config,
+        });
+        let mut opened = MemcacheFrontEnd { listeners: Vec::new(), address: None, front_end };
+        opened.front_end.config.metrics.announce("memcache");
+        opened.listen(sockets);
+        opened.expose();
+        for reactor in 0..reactors.count() {
+            let front_end = opened.front_end.clone();
+            reactors.spawn_on(reactor, move || watch(front_end));
+        }
+        Ok(opened)
+    }
+
+    fn listen(&mut self, sockets: Sockets) {
+        let reactors = &self.front_end.reactors;
+        if let (Some(bound), Some(address)) = (sockets.tcp, self.front_end.config.listen) {
+            let (front_end, tls) = (self.front_end.clone(), self.front_end.config.tls.is_some());
+            let shown: Arc<str> = FrontEndAddress::Tcp(address).to_string().into();
+            let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
+                let peer = FrontEndAddress::Tcp(peer).to_string();
+                connection::serve(
+                    front_end.clone(),
+                    stream,
+                    Ends { peer, listener: shown.clone(), tls },
+                    guard,
+                )
+            });
+            self.address = Some(listener.address());
+            self.front_end.addresses.write().push(FrontEndAddress::Tcp(listener.address()));
+            self.listeners.push(listener);
+        }
+        if let (Some(bound), Some(path)) = (sockets.unix, &self.front_end.config.unix) {
+            let front_end = self.front_end.clone();
+            let shown: Arc<str> = FrontEndAddress::Unix(path.clone()).to_string().into();
+            let listener = Listener::start_unix(reactors, bound, move |stream, guard| {
+                let ends = Ends { peer: shown.to_string(), listener: shown.clone(), tls: false };
+                connection::serve(front_end.clone(), stream, ends, guard)
+            });
+            self.front_end.addresses.write().push(FrontEndAddress::Unix(path.clone()));
+            self.listeners.push(listener);
+        }
+    }
+
+    /// Adds to the metrics what is only known here, under the names of memcached's exporter.
+    fn expose(&self) {
+        let front_end = Arc::downgrade(&self.front_end);
+        self.front_end.config.metrics.add_source(move |out| {
+            if let Some(front_end) = front_end.upgrade() {
+                stats::expose(&front_end, out);
+            }
+        });
+    }
+
+    /// Where it listens for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Lets in only these from now on. Who is in stays in.
+    pub fn set_users(&self, users: Users) {
+        *self.front_end.users.write() = Some(users);
+    }
+
+    /// Every address it listens on.
+    pub fn addresses(&self) -> Vec<FrontEndAddress> {
+        self.front_end.addresses.read().clone()
+    }
+
+    /// Takes no more connections or requests, lets those under way be answered until `timeout` is over, and closes. Blocks; not to be
+    /// called on a reactor. False when some were cut off.
+    pub fn drain(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.listeners.iter().for_each(Listener::stop);
+        self.shut(rustix::net::Shutdown::Read);
+        let whole = self.front_end.sessions.wait_for_none(deadline);
+        self.front_end.closed.store(true, Ordering::Release);
+        self.shut(rustix::net::Shutdown::Both);
+        self.on_every_reactor(|front_end| MemcacheReactorState::forget(front_end));
+        whole
+    }
+
+    fn shut(&self, how: rustix::net::Shutdown) {
+        self.on_every_reactor(move |front_end| {
+            MemcacheReactorState::of(front_end).connections().iter().for_each(|info| (info.shut)(how));
+        });
+    }
+
+    fn on_every_reactor(&self, act: impl Fn(&Arc<MemcacheShared>) + Clone + Send + 'static) {
+        for reactor in 0..self.front_end.reactors.count() {
+            let (front_end, act) = (self.front_end.clone(), act.clone());
+            // `None` when the reactors have ended: then there is nothing to act on either.
+            let _ = self.front_end.reactors.block_on(reactor, move || async move { act(&front_end) });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the requests of one connection share, and how far one of them got.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use afterglow_engine::Backpressure;
+
+use super::answers::Answers;
+use super::dump::Running;
+use super::metering::AtOnce;
+use super::reactor_state::MemcacheReactorState;
+use super::store::Store;
+
+/// How far a request got.
+#[derive(Debug)]
+pub enum Performed {
+    /// It is answered, or will be.
+    Done,
+    /// It has to wait for others of its connection, or for room.
+    Blocked,
+    /// It has to wait until the cache has room for what it changes.
+    Full(Backpressure),
+    /// Done, and the client is who it says it is.
+    Authenticated,
+    /// Done, and the connection ends.
+    Close,
+}
+
+/// What requests of one connection need.
+pub struct MemcacheSession {
+    pub reactor_state: Rc<MemcacheReactorState>,
+    pub answers: Rc<Answers>,
+    /// Keys of a retrieval that are done with already.
+    pub(super) resume: usize,
+    /// A dump under way.
+    pub(super) dump: Option<Running>,
+    /// When what is being carried out was received.
+    pub received: Instant,
+    /// What was answered at once and is not timed yet.
+    pub at_once: AtOnce,
+}
+
+impl MemcacheSession {
+    /// For a connection on this reactor.
+    pub fn new(reactor_state: Rc<MemcacheReactorState>, answers: Rc<Answers>) -> Self {
+        MemcacheSession {
+            reactor_state,
+            answers,
+            resume: 0,
+            dump: None,
+            received: Instant::now(),
+            at_once: AtOnce::default(),
+        }
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.reactor_state.front_end.store
+    }
+}
