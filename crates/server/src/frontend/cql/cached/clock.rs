@@ -5,7 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use afterglow_cql::freshness::gate::Millis;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Moment;
+/// A moment, as the clocks that matter for a fill show it, each rounded down.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Unix seconds, for expiry.
+    pub unix: u32,
+    /// Seconds since boot, for staleness.
+    pub boot: u32,
+}
 
 /// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts while the machine
 /// sleeps: a lease that ran out during a suspend has run out.

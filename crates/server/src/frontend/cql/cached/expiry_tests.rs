@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::row::{Filled, encode_absent};
 use afterglow_cql::statement::parse;
-use afterglow_engine::Cache;
+use afterglow_engine::{Cache, Lookup};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::testing::{cache_of_boot, open_cache};
 use super::*;
+use crate::metrics::{FillOutcome, MissReason};
 
 const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };
 

@@ -18,7 +18,7 @@ use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_cql::row::quoted;
 
 use super::super::{Client, Fetched, Request, error_code};
-use super::Moment;
+use super::clock::Moment;
 use super::router::CachedState;
 use super::scope::{NEVER, WriteScope};
 use super::tables::Index;

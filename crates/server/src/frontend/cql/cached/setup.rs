@@ -15,8 +15,8 @@ use super::clock::Clock;
 use super::instance::{self, Instance, Present};
 use super::keeper::{Keeper, Stop, policies_text};
 use super::router::CachedRouter;
+use super::row_cache::{Parts, RowCache};
 use super::scope::ANYTHING;
-use super::{Parts, RowCache};
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
 

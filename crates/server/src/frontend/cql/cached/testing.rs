@@ -7,7 +7,8 @@ use std::time::Duration;
 use afterglow_engine::disk::DeviceConfig;
 use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
 
-use super::{Clock, Parts, RowCache, Times};
+use super::row_cache::Parts;
+use super::{Clock, RowCache, Times};
 use crate::config::{LivePolicies, TablePolicies};
 
 /// An empty cache in that folder, and the engine that it lives on.

@@ -14,9 +14,10 @@ use afterglow_engine::Backpressure;
 use super::super::{CallError, Later, Request, error_code, parsed};
 use super::intent_log::Noted;
 use super::router::{CachedState, metrics, scope_label, touched_by};
+use super::row_cache::{RowCache, hold_of};
 use super::scope::Tables;
 use super::scope::{Invalidation, Nature, WriteScope};
-use super::{RowCache, hold_of, serial};
+use super::serial;
 use crate::metrics::{Path, QuarantineReason};
 
 /// How the database answered a write.
