@@ -23,7 +23,7 @@ use super::super::{Backend, Cluster, CqlShared, Fetched};
 use super::instance::{Instance, NewClaim};
 use super::router::CachedState;
 use super::serial::setting_of;
-use super::setup::Times;
+use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
 

@@ -21,9 +21,11 @@ mod setup;
 mod tables;
 #[cfg(test)]
 mod testing;
+mod times;
 mod write;
 
 pub use clock::{Clock, Moment};
 pub use router::CachedRouter;
 pub use row_cache::{CachePermission, Fill, FillResult, FillWaiter, Row, RowCache};
-pub use setup::{Cached, CachedConfig, CachedError, Keeping, Times, look};
+pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};
+pub use times::Times;
