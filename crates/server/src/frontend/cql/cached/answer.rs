@@ -6,7 +6,7 @@ use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, ResultKind};
 
 use super::super::Responder;
-use super::Row;
+use super::row_cache::Row;
 use crate::metrics::Path;
 
 /// The metadata that an answer carries.

@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, Fetched};
 use super::instance::{Instance, NewClaim};
-use super::router::CachedState;
-use super::serial::setting_of;
+use super::paxos::setting_of;
+use super::state::CachedState;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};

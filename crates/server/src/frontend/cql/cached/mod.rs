@@ -1,23 +1,27 @@
 //! The cached path: rows served from the engine, filled from the database, dropped by writes.
 //!
 //! [`RowCache`] is shared by all reactors and knows no socket. What keeps its rows fresh is told in
-//! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] (the order of a write),
+//! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] and [`in_flight`] (the order of a write),
 //! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_cql::freshness::gate`.
 
 mod answer;
+mod bound;
 pub mod clock;
 #[cfg(test)]
 mod expiry_tests;
 mod fill;
+mod in_flight;
 pub mod instance;
 mod intent_log;
 mod keeper;
+mod paxos;
 mod read;
 mod router;
 mod row_cache;
 mod scope;
 mod serial;
 mod setup;
+mod state;
 mod tables;
 #[cfg(test)]
 mod testing;

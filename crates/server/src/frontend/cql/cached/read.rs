@@ -20,9 +20,10 @@ use super::super::{
     Client, KeptBackend, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
 };
 use super::answer::{Metadata, answer};
+use super::bound::bound;
 use super::fill::{Ask, FillFailure};
-use super::router::{CachedState, bound, metrics};
-use super::{CachePermission, Fill, FillWaiter, Row};
+use super::row_cache::{CachePermission, Fill, FillWaiter, Row};
+use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
@@ -41,16 +42,16 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
     let terms = match terms(shared, &request, read) {
         Ok(terms) => terms,
         Err(Unfit::Pass(reason)) => {
-            metrics(&request).passes.inc(reason);
+            request.metrics().passes.inc(reason);
             request.pass(Path::Pass);
             return None;
         }
         Err(Unfit::Unconfirmed(prepared)) => {
-            metrics(&request).passes.inc(PassReason::SchemaUnknown);
+            request.metrics().passes.inc(PassReason::SchemaUnknown);
             return Some(Box::pin(confirm(request, prepared, plan)));
         }
         Err(Unfit::Outdated(prepared, now)) => {
-            metrics(&request).passes.inc(PassReason::Option);
+            request.metrics().passes.inc(PassReason::Option);
             if shared.cache.cache_permission(&read.table).is_ok() {
                 return outdated(request, prepared, now);
             }
@@ -60,7 +61,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
     };
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
-        metrics(&request).passes.inc(PassReason::Authentication);
+        request.metrics().passes.inc(PassReason::Authentication);
         return Some(Box::pin(ask(request, plan)));
     }
     let found = match looked_up {
@@ -77,12 +78,12 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
                 let pending = Pending { shared: shared.clone(), request, plan, terms };
                 return Some(Box::pin(pending.hit(row, tier)));
             };
-            metrics(&request).hits.inc(tier);
+            request.metrics().hits.inc(tier);
             answer(request.into_responder(), read, &terms.key, &row, metadata.view(), path_of(tier));
             return None;
         }
         LookupOutcome::Missing(reason) => {
-            metrics(&request).misses.inc(reason);
+            request.metrics().misses.inc(reason);
             Pending { shared: shared.clone(), request, plan, terms }
         }
     };
@@ -270,14 +271,14 @@ impl Pending {
         match found {
             LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
             LookupOutcome::Missing(reason) => {
-                metrics(&self.request).misses.inc(reason);
+                self.request.metrics().misses.inc(reason);
                 Box::pin(self.missed()).await;
             }
         }
     }
 
     async fn hit(self, row: Row, tier: Tier) {
-        metrics(&self.request).hits.inc(tier);
+        self.request.metrics().hits.inc(tier);
         self.reply(row, path_of(tier)).await;
     }
 
@@ -310,7 +311,7 @@ impl Pending {
         match joined {
             Join::Lead(ticket) => self.lead(ticket).await,
             Join::Wait => {
-                metrics(&self.request).misses.inc(MissReason::Coalesced);
+                self.request.metrics().misses.inc(MissReason::Coalesced);
                 let row = match hears {
                     Some(hears) => hears.await.ok().flatten(),
                     None => None,
@@ -325,7 +326,7 @@ impl Pending {
                 }
             }
             Join::Bypass(reason) => {
-                metrics(&self.request).misses.inc(reason.into());
+                self.request.metrics().misses.inc(reason.into());
                 self.request.pass(Path::Miss);
             }
         }
@@ -334,7 +335,7 @@ impl Pending {
     async fn lead(self, ticket: Ticket<FillWaiter>) {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let filled = self.fill(asked_at.unix).await;
-        let fills = &metrics(&self.request).fills;
+        let fills = &self.request.metrics().fills;
         match filled {
             Ok(filled) => {
                 let read = self.read();

@@ -1,75 +1,31 @@
 //! Decides for every request whether the cache answers it, fills from it, or must drop something because of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
-use afterglow_cql::statement::Marker;
-use afterglow_engine::disk::{DeviceId, DeviceSet};
-use parking_lot::RwLock;
+use afterglow_engine::disk::DeviceSet;
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
-use super::fill::FillStatements;
-use super::scope::{Invalidation, Tables, WriteScope};
-use super::serial::Paxos;
-use super::tables::Newest;
-use super::{RowCache, read, write};
-use crate::metrics::{FrontEndMetrics, PassReason, Path};
-use crate::reactor::FlashFile;
+use super::row_cache::RowCache;
+use super::scope::{Tables, WriteScope};
+use super::state::CachedState;
+use super::{read, write};
+use crate::metrics::{PassReason, Path};
 
 /// The router of a CQL front end that caches.
 pub struct CachedRouter {
     shared: Arc<CachedState>,
 }
 
-/// What its tasks share.
-pub(super) struct CachedState {
-    pub(super) cache: Arc<RowCache>,
-    pub(super) statements: FillStatements,
-    pub(super) newest: Newest,
-    pub(super) flash: Vec<FlashFile>,
-    /// See [`Times::fill`](super::Times::fill).
-    pub(super) fill_timeout: Duration,
-    /// What is known of the database's lightweight transactions.
-    pub(super) paxos: Paxos,
-    /// The data centre of the node that we talk to.
-    pub(super) data_center: RwLock<Option<String>>,
-    /// Name of the cluster that we talk to.
-    pub(super) cluster: RwLock<Option<String>>,
-    /// `schema_version` when the control connection was last there.
-    schema_version: RwLock<Option<String>>,
-    /// The lease has been asked for, and the answer is known; or none is needed.
-    pub(super) settled: AtomicBool,
-    /// The database has required authentication since the control connection was last there.
-    guarded: AtomicBool,
-}
-
 impl CachedRouter {
     /// A router over `cache`, whose flash devices are read on the reactors' own rings.
     pub fn new(cache: Arc<RowCache>, devices: &Arc<dyn DeviceSet>, fill_timeout: Duration) -> CachedRouter {
-        let device = |n: usize| FlashFile::new(devices.clone(), DeviceId(n as u16));
-        let flash = (0..devices.infos().len()).filter_map(device).collect();
-        let shared = CachedState {
-            cache,
-            statements: FillStatements::default(),
-            newest: Newest::default(),
-            flash,
-            fill_timeout,
-            paxos: Paxos::default(),
-            data_center: RwLock::default(),
-            cluster: RwLock::default(),
-            schema_version: RwLock::default(),
-            settled: AtomicBool::new(false),
-            guarded: AtomicBool::new(false),
-        };
-        CachedRouter { shared: Arc::new(shared) }
+        CachedRouter { shared: Arc::new(CachedState::new(cache, devices, fill_timeout)) }
     }
-}
 
-impl CachedRouter {
     pub(super) fn shared(&self) -> &Arc<CachedState> {
         &self.shared
     }
@@ -89,7 +45,7 @@ impl Router for CachedRouter {
             Plan::CachedRead(_) => read::route(&self.shared, request, plan),
             Plan::Write(_) => write::route(&self.shared, request),
             Plan::Read(reason) => {
-                metrics(&request).passes.inc(pass_reason(*reason));
+                request.metrics().passes.inc(pass_reason(*reason));
                 request.pass(Path::Pass);
                 None
             }
@@ -162,55 +118,6 @@ impl Router for CachedRouter {
             // The last schema still tells what statements mean; what was cached is still what it was.
             ControlState::Lost => {}
         }
-    }
-}
-
-/// The counters of the reactor that a request is on.
-pub(super) fn metrics(request: &Request) -> &FrontEndMetrics {
-    &request.client().reactor_state.metrics
-}
-
-/// Finds bound values by marker.
-pub(super) fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
-    let values = *values;
-    move |marker| {
-        let value = match &marker.name {
-            Some(name) if values.are_named() => values.by_name(name),
-            None if values.are_named() => None,
-            _ => values.get(usize::from(marker.index)),
-        };
-        value.and_then(|value| value.bytes())
-    }
-}
-
-/// What a write request touches.
-pub(super) fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
-    let mut touched = WriteScope::default();
-    let mut add = |plan: &Plan, values: &Values<'_>| {
-        if let Plan::Write(plan) = plan {
-            touched.add(plan, &bound(values), tables);
-        }
-    };
-    match (request.message().map(|(_, message)| message), &request.asked) {
-        (Ok(Message::Query(query)), Operation::Query(plan)) => add(plan, &query.params.values),
-        (Ok(Message::Execute(execute)), Operation::Execute(_, plan)) => add(plan, &execute.params.values),
-        (Ok(Message::Batch(batch)), Operation::Batch(plans)) => {
-            batch.statements().zip(plans).for_each(|(statement, (_, plan))| add(plan, &statement.values));
-            touched.parted = batch.kind != BatchKind::Logged;
-        }
-        _ => return WriteScope::everything(),
-    }
-    touched
-}
-
-/// Drops counted by how much they take.
-pub(super) fn scope_label(doomed: &Invalidation) -> crate::metrics::WriteScopeLabel {
-    use crate::metrics::WriteScopeLabel;
-    match doomed {
-        Invalidation::Row(_) => WriteScopeLabel::Row,
-        Invalidation::Partition(_) => WriteScopeLabel::Partition,
-        Invalidation::Table(_) => WriteScopeLabel::Table,
-        Invalidation::Everything => WriteScopeLabel::Everything,
     }
 }
 

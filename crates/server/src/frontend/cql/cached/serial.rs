@@ -7,97 +7,30 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_cql::row::quoted;
 
-use super::super::{Client, Fetched, Request, error_code};
-use super::clock::Moment;
-use super::router::CachedState;
-use super::scope::{NEVER, WriteScope};
+use super::super::{Client, Request, error_code};
+use super::in_flight::{Answered, WriteInFlight};
+use super::row_cache::RowCache;
+use super::scope::WriteScope;
+use super::state::CachedState;
 use super::tables::Index;
-use super::write::{Answered, WriteInFlight};
 use crate::metrics::QuarantineReason;
 
-/// Replicas keep what they know of a transaction for so many minutes at least.
-const SHORTEST_MEMORY: u32 = 3 * 60;
-/// `gc_grace_seconds` where the table's is not known: Cassandra's default.
-const USUAL_GRACE: u32 = 10 * 24 * 60 * 60;
-/// Minutes added for clocks that differ.
-const SLACK: u32 = 60;
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
 const COORDINATORS_TIME: Duration = Duration::from_secs(60);
 /// Pauses between attempts, doubled from the first to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// More than so many inquiries are not made at once; what is beyond waits until the replicas have forgotten.
 const MAX_INQUIRIES: usize = 1024;
-
-/// What is known of how the database runs lightweight transactions.
-#[derive(Debug, Default)]
-pub struct Paxos {
-    /// Its release is known, and one whose serial reads decide.
-    decides: AtomicBool,
-    /// It was told not to be strict.
-    lax: AtomicBool,
-    /// It keeps what it knows until a repair.
-    keeps: AtomicBool,
-    asked: AtomicBool,
-}
-
-impl Paxos {
-    /// Takes the node's `release_version`.
-    pub fn set_release(&self, release: &str) {
-        let numbers: Vec<u32> =
-            release.split(['.', '-']).map_while(|number| number.parse().ok()).take(3).collect();
-        // Since then serial reads write an empty proposal (CASSANDRA-12126).
-        let decides = match numbers.as_slice() {
-            [3, 0, patch, ..] => *patch >= 24,
-            [3, 11, patch, ..] => *patch >= 10,
-            [major, ..] => *major >= 4,
-            [] => false,
-        };
-        self.decides.store(decides, Ordering::Release);
-    }
-
-    /// Takes the settings `paxos_variant` and `paxos_state_purging`, where there are any.
-    pub fn set_settings(&self, variant: Option<&str>, purging: Option<&str>) {
-        let is = |value: &str, of: &str| value.eq_ignore_ascii_case(of);
-        self.lax.store(
-            variant.is_some_and(|variant| !is(variant, "v1") && !is(variant, "v2")),
-            Ordering::Release,
-        );
-        self.keeps.store(purging.is_some_and(|purging| is(purging, "repaired")), Ordering::Release);
-        self.asked.store(true, Ordering::Release);
-    }
-
-    fn serial_reads_decide(&self) -> bool {
-        let of = |flag: &AtomicBool| flag.load(Ordering::Acquire);
-        of(&self.decides) && of(&self.asked) && !of(&self.lax)
-    }
-
-    /// The minute after which a transaction begun now cannot take effect any more; `grace` is the table's `gc_grace_seconds`.
-    pub fn dead_after(&self, grace: Option<u32>, now: Moment) -> u32 {
-        if self.keeps.load(Ordering::Acquire) {
-            return NEVER;
-        }
-        let memory = (grace.unwrap_or(USUAL_GRACE) / 60).max(SHORTEST_MEMORY);
-        (now.unix / 60).saturating_add(memory).saturating_add(SLACK).min(NEVER - 1)
-    }
-}
-
-/// A setting in the database's answer: none, where it has no such setting or tells none. `None` where the answer says nothing of that.
-pub(super) fn setting_of(answer: &Envelope) -> Option<Option<String>> {
-    if error_code(answer) == Some(ErrorCode::Invalid) {
-        return Some(None); // no such table
-    }
-    Some(Fetched::new(answer)?.rows().next().and_then(|row| row.text("value")))
-}
 
 /// What an inquiry heard.
 #[derive(Debug, PartialEq, Eq)]
@@ -219,7 +152,7 @@ impl Inquiry {
 }
 
 /// One inquiry, as long as it lasts.
-pub struct Counted(Arc<super::RowCache>);
+pub struct Counted(Arc<RowCache>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -227,7 +160,7 @@ impl Drop for Counted {
     }
 }
 
-impl super::RowCache {
+impl RowCache {
     fn is_full_of_inquiries(&self) -> bool {
         self.unresolved.load(Ordering::Acquire) >= MAX_INQUIRIES
     }
@@ -235,69 +168,5 @@ impl super::RowCache {
     fn count_inquiry(self: &Arc<Self>) -> Counted {
         self.unresolved.fetch_add(1, Ordering::AcqRel);
         Counted(self.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use afterglow_cql::frame::Header;
-    use afterglow_cql::response::{ColumnSpec, ErrorBody, MetadataOut, encode_rows_start};
-
-    use super::*;
-
-    #[test]
-    fn serial_reads_decide_where_the_release_and_its_settings_say_so() {
-        let decides = |release: &str, variant: Option<&str>| {
-            let paxos = Paxos::default();
-            paxos.set_release(release);
-            assert!(!paxos.serial_reads_decide(), "before it was asked");
-            paxos.set_settings(variant, None);
-            paxos.serial_reads_decide()
-        };
-        assert!(decides("5.0.5", Some("v1")) && decides("4.1.9", Some("v2")) && decides("4.0-rc1", None));
-        assert!(decides("3.11.19", None) && decides("3.0.24", None));
-        assert!(!decides("3.11.9", None) && !decides("3.0.8", None) && !decides("", None));
-        assert!(!decides("5.0.5", Some("v1_without_linearizable_reads_or_rejected_writes")));
-    }
-
-    #[test]
-    fn a_setting_that_may_not_be_read_is_not_taken_for_one_that_is_not_there() {
-        let error = |code| {
-            let mut body = Vec::new();
-            ErrorBody::new(code, "no").encode(&mut body);
-            Envelope { header: Header::new(Version::V4, 1, Opcode::Error), body: body.into() }
-        };
-        assert_eq!(setting_of(&error(ErrorCode::Invalid)), Some(None));
-        for code in [ErrorCode::Unauthorized, ErrorCode::Overloaded, ErrorCode::ReadTimeout] {
-            assert_eq!(setting_of(&error(code)), None, "{code:?}");
-        }
-        let rows = |values: &[&str]| {
-            let column = ColumnSpec {
-                keyspace: "system_views",
-                table: "settings",
-                name: "value",
-                type_bytes: &[0, 13],
-            };
-            let mut body = Vec::new();
-            encode_rows_start(Version::V4, &MetadataOut::of_table(&[column]), values.len(), &mut body);
-            for value in values {
-                body.extend_from_slice(&(value.len() as i32).to_be_bytes());
-                body.extend_from_slice(value.as_bytes());
-            }
-            Envelope { header: Header::new(Version::V4, 1, Opcode::Result), body: body.into() }
-        };
-        assert_eq!(setting_of(&rows(&[])), Some(None));
-        assert_eq!(setting_of(&rows(&["v1"])), Some(Some("v1".to_owned())));
-    }
-
-    #[test]
-    fn replicas_forget_after_the_grace_of_the_table_or_never() {
-        let paxos = Paxos::default();
-        let now = Moment { unix: 60_000_000, boot: 0 };
-        assert_eq!(paxos.dead_after(Some(60), now), 1_000_000 + 180 + 60);
-        assert_eq!(paxos.dead_after(None, now), 1_000_000 + 14_400 + 60);
-        assert_eq!(paxos.dead_after(Some(u32::MAX), now), 1_000_000 + u32::MAX / 60 + 60);
-        paxos.set_settings(None, Some("repaired"));
-        assert_eq!(paxos.dead_after(Some(60), now), NEVER);
     }
 }

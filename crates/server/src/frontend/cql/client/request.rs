@@ -20,7 +20,7 @@ use crate::frontend::cql::cluster::control;
 use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::statements::prepared::Prepared;
-use crate::metrics::Path;
+use crate::metrics::{FrontEndMetrics, Path};
 
 /// Connections that are begun at once where another node shall be asked and there is none.
 const MOST_BESIDE: usize = 2;
@@ -71,6 +71,11 @@ impl Request {
     /// Who asks.
     pub fn client(&self) -> &Rc<Client> {
         self.responder.client()
+    }
+
+    /// The counters of the reactor that it is on.
+    pub fn metrics(&self) -> &FrontEndMetrics {
+        &self.client().reactor_state.metrics
     }
 
     /// The message and what precedes it.

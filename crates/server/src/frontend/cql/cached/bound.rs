@@ -1,0 +1,17 @@
+//! Values that a request binds to the markers of its statement.
+
+use afterglow_cql::message::Values;
+use afterglow_cql::statement::Marker;
+
+/// Finds bound values by marker.
+pub(super) fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
+    let values = *values;
+    move |marker| {
+        let value = match &marker.name {
+            Some(name) if values.are_named() => values.by_name(name),
+            None if values.are_named() => None,
+            _ => values.get(usize::from(marker.index)),
+        };
+        value.and_then(|value| value.bytes())
+    }
+}
