@@ -31,10 +31,10 @@ use crate::frontend::cql::cluster::nodes::{Addresses, TopologyStore};
 
 pub use crate::frontend::cql::client::request::{Operation, Request};
 pub use crate::frontend::cql::client::state::{Client, Responder};
-pub use crate::frontend::cql::cluster::backend::{
-    Backend, CallError, ConnectError, KeptBackend, error_code, parsed, result_kind,
-};
+pub use crate::frontend::cql::cluster::answer::{error_code, parsed, result_kind};
+pub use crate::frontend::cql::cluster::backend::{Backend, KeptBackend};
 pub use crate::frontend::cql::cluster::control::Cluster;
+pub use crate::frontend::cql::cluster::error::{CallError, ConnectError};
 pub use crate::frontend::cql::cluster::login::{Login, User};
 pub use crate::frontend::cql::cluster::nodes::NodeId;
 pub use crate::frontend::cql::cluster::permissions::{May, PermissionCache};

@@ -14,7 +14,7 @@ use afterglow_cql::statement;
 use super::CqlShared;
 use crate::frontend::cql::client::route::Routes;
 use crate::frontend::cql::client::state::Client;
-use crate::frontend::cql::cluster::backend::ConnectError;
+use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};

@@ -5,15 +5,13 @@ use std::collections::VecDeque;
 use afterglow_cql::frame::{Flags, Opcode};
 use bytes::Bytes;
 
-use crate::frontend::cql::cluster::backend::AnswerWaiter;
-
 /// Requests that may be under way on one connection: it has so many streams.
 pub const MAX_STREAMS: usize = 32 * 1024;
 /// The last stream is kept for the question whether the server is there.
 pub const MAX_IN_FLIGHT: usize = MAX_STREAMS - 1;
 
 /// A request that waits for a stream.
-pub struct Queued {
+pub struct Queued<W> {
     /// What kind of request it is.
     pub opcode: Opcode,
     /// Its flags.
@@ -21,20 +19,25 @@ pub struct Queued {
     /// Its body.
     pub body: Bytes,
     /// Who waits for the answer.
-    pub waiter: AnswerWaiter,
+    pub waiter: W,
 }
 
 /// Who waits on which stream, and who for one.
-#[derive(Default)]
-pub struct Waiters {
+pub struct Waiters<W> {
     /// By stream.
-    pub slots: Vec<Option<AnswerWaiter>>,
+    pub slots: Vec<Option<W>>,
     free: Vec<i16>,
     /// In the order in which they came.
-    pub queued: VecDeque<Queued>,
+    pub queued: VecDeque<Queued<W>>,
 }
 
-impl Waiters {
+impl<W> Default for Waiters<W> {
+    fn default() -> Self {
+        Waiters { slots: Vec::new(), free: Vec::new(), queued: VecDeque::new() }
+    }
+}
+
+impl<W> Waiters<W> {
     /// Requests that have a stream.
     pub fn sent(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -53,7 +56,7 @@ impl Waiters {
     }
 
     /// Who waits on a stream, which is free then.
-    pub fn take(&mut self, stream: i16) -> Option<AnswerWaiter> {
+    pub fn take(&mut self, stream: i16) -> Option<W> {
         let waiter = self.slots.get_mut(usize::try_from(stream).ok()?)?.take()?;
         self.free.push(stream);
         Some(waiter)

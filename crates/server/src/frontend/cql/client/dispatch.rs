@@ -13,8 +13,10 @@ use bytes::Bytes;
 
 use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::client::state::{Client, Responder};
-use crate::frontend::cql::cluster::backend::{CallError, ConnectError, KeptBackend, parsed};
+use crate::frontend::cql::cluster::answer::parsed;
+use crate::frontend::cql::cluster::backend::KeptBackend;
 use crate::frontend::cql::cluster::control::Cluster;
+use crate::frontend::cql::cluster::error::{CallError, ConnectError};
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::router::pass_path;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};

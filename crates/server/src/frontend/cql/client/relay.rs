@@ -9,7 +9,9 @@ use afterglow_cql::message::Prepare;
 use afterglow_cql::response::{self, ErrorDetail, Response, ResultBody, ResultKind};
 
 use crate::frontend::cql::client::request::Request;
-use crate::frontend::cql::cluster::backend::{Backend, CallError, error_code, parsed, result_kind};
+use crate::frontend::cql::cluster::answer::{error_code, parsed, result_kind};
+use crate::frontend::cql::cluster::backend::{AnswerSink, AnswerWaiter, Backend};
+use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
 use crate::metrics::Path;
@@ -26,9 +28,8 @@ pub struct Relay {
     pub path: Path,
 }
 
-impl Relay {
-    /// The answer is here, from that connection.
-    pub fn answer(self, backend: &Rc<Backend>, answer: Envelope) {
+impl AnswerSink for Relay {
+    fn answer(self: Box<Self>, backend: &Rc<Backend>, answer: Envelope) {
         let unprepared = error_code(&answer) == Some(ErrorCode::Unprepared);
         if unprepared || result_kind(&answer) == Some(ResultKind::SchemaChange) {
             let (backend, kept) = (backend.clone(), backend.keep());
@@ -43,16 +44,41 @@ impl Relay {
             .detach();
             return;
         }
-        self.request.relay_plain(&answer, self.path);
+        let this = *self;
+        this.request.relay_plain(&answer, this.path);
     }
 
-    /// There will be no answer.
-    pub fn fail(self, error: &CallError) {
+    fn fail(self: Box<Self>, error: &CallError) {
         self.request.fail(error);
     }
 }
 
 impl Request {
+    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is spawned while the connection is up.
+    pub fn pass(self, path: Path) {
+        match self.connection_now() {
+            Some(backend) => self.pass_on(&backend, path),
+            None => compio::runtime::spawn(async move {
+                match self.connection().await {
+                    Ok(backend) => self.pass_on(&backend, path),
+                    Err(error) => self.fail(&error),
+                }
+            })
+            .detach(),
+        }
+    }
+
+    /// As [`Request::pass`], on a connection chosen by the caller.
+    pub fn pass_on(self, backend: &Backend, path: Path) {
+        let (header, body) = (self.header, self.body.clone());
+        backend.send(
+            header.opcode,
+            header.flags,
+            body,
+            AnswerWaiter::Relay(Box::new(Relay { request: self, path })),
+        );
+    }
+
     /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and repeats the request, once
     /// for each statement and [`REPEATS`] times more. Any other answer is given back, and so is UNPREPARED where the server does not take the
     /// statement any more: its client prepares it and hears why.

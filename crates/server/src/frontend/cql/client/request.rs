@@ -10,13 +10,12 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
 
-use crate::frontend::cql::client::relay::Relay;
 use crate::frontend::cql::client::route::Candidates;
 use crate::frontend::cql::client::state::{Client, Responder};
-use crate::frontend::cql::cluster::backend::{
-    AnswerWaiter, Backend, CallError, ConnectError, KeptBackend, result_kind,
-};
+use crate::frontend::cql::cluster::answer::result_kind;
+use crate::frontend::cql::cluster::backend::{Backend, KeptBackend};
 use crate::frontend::cql::cluster::control;
+use crate::frontend::cql::cluster::error::{CallError, ConnectError};
 use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::statements::prepared::Prepared;
@@ -128,26 +127,6 @@ impl Request {
         self.responder
     }
 
-    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is spawned while the connection is up.
-    pub fn pass(self, path: Path) {
-        match self.connection_now() {
-            Some(backend) => self.pass_on(&backend, path),
-            None => compio::runtime::spawn(async move {
-                match self.connection().await {
-                    Ok(backend) => self.pass_on(&backend, path),
-                    Err(error) => self.fail(&error),
-                }
-            })
-            .detach(),
-        }
-    }
-
-    /// As [`Request::pass`], on a connection chosen by the caller.
-    pub fn pass_on(self, backend: &Backend, path: Path) {
-        let (header, body) = (self.header, self.body.clone());
-        backend.send(header.opcode, header.flags, body, AnswerWaiter::Relay(Relay { request: self, path }));
-    }
-
     /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that
     /// the server has forgotten is prepared again unseen.
     ///
@@ -225,7 +204,7 @@ impl Request {
     }
 
     /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
-    fn connection_now(&self) -> Option<KeptBackend> {
+    pub(crate) fn connection_now(&self) -> Option<KeptBackend> {
         let client = self.client();
         if let Some(backend) = &*client.dedicated.borrow() {
             return (!backend.is_closed()).then(|| backend.keep());

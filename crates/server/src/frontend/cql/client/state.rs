@@ -14,7 +14,8 @@ use afterglow_cql::response::{ErrorBody, ErrorDetail};
 
 use crate::frontend::cql::client::budget::Share;
 use crate::frontend::cql::client::outbox::Outbox;
-use crate::frontend::cql::cluster::backend::{Backend, CallError};
+use crate::frontend::cql::cluster::backend::Backend;
+use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::reactor_state::CqlReactorState;

@@ -21,13 +21,12 @@ use futures_channel::{mpsc, oneshot};
 
 use crate::config::HostPort;
 use crate::frontend::cql::client::outbox::Outbox;
-use crate::frontend::cql::client::relay::Relay;
+use crate::frontend::cql::cluster::answer::{parsed, result_kind};
+use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, CallError, ConnectError};
 use crate::frontend::cql::cluster::login::Login;
 use crate::frontend::cql::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::metrics::{BackendMetrics, ConnectFailure};
 
-/// How long making a connection may take, handshake included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a connection is looked after.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A connection that owes answers and is silent for so long is given up.
@@ -37,64 +36,19 @@ const HESITATION: Duration = Duration::from_millis(500);
 /// Largest read at once.
 const READ_BUFFER: usize = 64 * 1024;
 
-/// Why a request has no answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CallError {
-    /// It was not sent: nothing happened.
-    #[error("the database cannot be reached: {0}")]
-    NotSent(Rc<str>),
-    /// It was sent and the connection broke: it may have happened.
-    #[error("the connection to the database was lost before the answer came")]
-    Lost,
-}
+/// Takes the answer to a client's request as it comes.
+pub trait AnswerSink {
+    /// The answer is here, from that connection.
+    fn answer(self: Box<Self>, backend: &Rc<Backend>, answer: Envelope);
 
-/// Why a connection could not be made.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ConnectError {
-    /// Nobody listens, no route, no such name.
-    #[error("{address}: {reason}")]
-    Unreachable {
-        /// Where.
-        address: Rc<str>,
-        /// What the system said.
-        reason: Rc<str>,
-    },
-    /// No answer in time.
-    #[error("{0}: no answer within {CONNECT_TIMEOUT:?}")]
-    Timeout(Rc<str>),
-    /// The server does not speak the version.
-    #[error("the database does not speak protocol version {0}")]
-    Version(Version),
-    /// The server wants to know who we are, and we have nothing to say; this is the class of its authenticator.
-    #[error("the database requires authentication")]
-    Authentication(Rc<str>),
-    /// Our own credentials cannot be read.
-    #[error("{0}")]
-    Credentials(Rc<str>),
-    /// The server refused the handshake; this is its answer.
-    #[error("the database refused the connection: {message}")]
-    Refused {
-        /// Its words.
-        message: Rc<str>,
-        /// Its ERROR.
-        answer: Envelope,
-    },
-}
-
-impl ConnectError {
-    fn label(&self) -> ConnectFailure {
-        match self {
-            ConnectError::Unreachable { .. } => ConnectFailure::Unreachable,
-            ConnectError::Timeout(_) => ConnectFailure::Timeout,
-            _ => ConnectFailure::Handshake,
-        }
-    }
+    /// There will be no answer.
+    fn fail(self: Box<Self>, error: &CallError);
 }
 
 /// Who waits for an answer.
 pub enum AnswerWaiter {
     /// A client: the answer is passed on as it is.
-    Relay(Relay),
+    Relay(Box<dyn AnswerSink>),
     /// A task.
     Call(oneshot::Sender<Result<Envelope, CallError>>),
     /// Nobody.
@@ -138,7 +92,7 @@ pub struct Backend {
     keyspace: Option<Rc<str>>,
     target: HostPort,
     address: Rc<str>,
-    waiters: RefCell<Waiters>,
+    waiters: RefCell<Waiters<AnswerWaiter>>,
     last_heard: Cell<Instant>,
     /// Gets what the server pushes, until the connection has ended.
     events: RefCell<Option<mpsc::UnboundedSender<Envelope>>>,
@@ -421,7 +375,7 @@ impl Backend {
         }
     }
 
-    fn send_on(&self, stream: i16, request: Queued) {
+    fn send_on(&self, stream: i16, request: Queued<AnswerWaiter>) {
         let Queued { opcode, flags, body, waiter } = request;
         let mut waiters = self.waiters.borrow_mut();
         if waiters.sent() == 1 {
@@ -607,30 +561,6 @@ impl Drop for KeptBackend {
         self.0.kept.set(self.0.kept.get() - 1);
         self.0.close_if_retired();
     }
-}
-
-/// The error in an answer, if it is one.
-pub fn error_code(answer: &Envelope) -> Option<ErrorCode> {
-    if answer.header.opcode != Opcode::Error {
-        return None;
-    }
-    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
-    Some(ErrorCode::from_i32(i32::from_be_bytes(*message.first_chunk()?)))
-}
-
-/// The kind of a RESULT, if the answer is one.
-pub fn result_kind(answer: &Envelope) -> Option<ResultKind> {
-    if answer.header.opcode != Opcode::Result {
-        return None;
-    }
-    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
-    ResultKind::peek(message).ok()
-}
-
-/// An answer parsed whole; `None` when it is not understood.
-pub fn parsed(answer: &Envelope) -> Option<Response<'_>> {
-    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
-    Response::parse(&answer.header, message).ok()
 }
 
 #[cfg(test)]

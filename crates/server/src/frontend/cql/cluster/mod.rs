@@ -1,8 +1,10 @@
 //! The database: its nodes, the connections to them, its schema, and who logs in there.
 
 pub(crate) mod agreement;
+pub(crate) mod answer;
 pub(crate) mod backend;
 pub(crate) mod control;
+pub(crate) mod error;
 pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod permissions;

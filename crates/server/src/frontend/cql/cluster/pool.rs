@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
-use crate::frontend::cql::cluster::backend::{Backend, ConnectError, Dial, KeptBackend};
+use crate::frontend::cql::cluster::backend::{Backend, Dial, KeptBackend};
+use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;

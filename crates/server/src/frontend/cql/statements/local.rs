@@ -16,6 +16,7 @@ use crate::frontend::cql::client::request::Request;
 use crate::frontend::cql::client::route::Candidates;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::control::query;
+use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::rows::Fetched;
 use crate::metrics::Path;
 
@@ -104,9 +105,7 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
         Err(_) => {}
     }
     let Some(tables) = front_end.system.read().clone() else {
-        return request.fail(&crate::frontend::cql::cluster::backend::CallError::NotSent(
-            "system.local could not be read".into(),
-        ));
+        return request.fail(&CallError::NotSent("system.local could not be read".into()));
     };
     let tables = tables.shown(&front_end);
     if !tables.has(question.table()) {

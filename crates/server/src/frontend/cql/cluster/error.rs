@@ -1,0 +1,66 @@
+//! Why there is no connection to the database, or no answer on one.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use afterglow_cql::frame::{Envelope, Version};
+
+use crate::metrics::ConnectFailure;
+
+/// How long making a connection may take, handshake included.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// It was not sent: nothing happened.
+    #[error("the database cannot be reached: {0}")]
+    NotSent(Rc<str>),
+    /// It was sent and the connection broke: it may have happened.
+    #[error("the connection to the database was lost before the answer came")]
+    Lost,
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens, no route, no such name.
+    #[error("{address}: {reason}")]
+    Unreachable {
+        /// Where.
+        address: Rc<str>,
+        /// What the system said.
+        reason: Rc<str>,
+    },
+    /// No answer in time.
+    #[error("{0}: no answer within {CONNECT_TIMEOUT:?}")]
+    Timeout(Rc<str>),
+    /// The server does not speak the version.
+    #[error("the database does not speak protocol version {0}")]
+    Version(Version),
+    /// The server wants to know who we are, and we have nothing to say; this is the class of its authenticator.
+    #[error("the database requires authentication")]
+    Authentication(Rc<str>),
+    /// Our own credentials cannot be read.
+    #[error("{0}")]
+    Credentials(Rc<str>),
+    /// The server refused the handshake; this is its answer.
+    #[error("the database refused the connection: {message}")]
+    Refused {
+        /// Its words.
+        message: Rc<str>,
+        /// Its ERROR.
+        answer: Envelope,
+    },
+}
+
+impl ConnectError {
+    /// What it counts as.
+    pub(crate) fn label(&self) -> ConnectFailure {
+        match self {
+            ConnectError::Unreachable { .. } => ConnectFailure::Unreachable,
+            ConnectError::Timeout(_) => ConnectFailure::Timeout,
+            _ => ConnectFailure::Handshake,
+        }
+    }
+}
