@@ -11,14 +11,13 @@ use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::Event;
 use afterglow_cql::statement;
 
-use super::CqlShared;
-use crate::frontend::cql::client::route::Routes;
-use crate::frontend::cql::client::state::Client;
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
+use crate::frontend::cql::cluster::routes::Routes;
 use crate::frontend::cql::cluster::schema::Schema;
+use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
 
 /// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.
@@ -30,6 +29,21 @@ const LONGEST_PLANNED: usize = 64 * 1024;
 
 /// Held by who checks a user's credentials.
 type Turn = futures_util::lock::Mutex<()>;
+
+/// A client, as its reactor sees it.
+pub trait ConnectedClient {
+    /// The version that it speaks, if it wants to hear of schema changes.
+    fn hears_schema_in(&self) -> Option<Version>;
+
+    /// Sends it what it has not asked for.
+    fn tell(&self, header: &Header, body: &[u8]);
+
+    /// Takes no more requests from it.
+    fn stop_reading(&self);
+
+    /// Ends its connection.
+    fn abort(&self);
+}
 
 /// One reactor's part of a front end.
 pub struct CqlReactorState {
@@ -47,7 +61,7 @@ pub struct CqlReactorState {
     pub metrics: Arc<FrontEndMetrics>,
     /// This reactor's counters of the database.
     pub backend_metrics: Arc<BackendMetrics>,
-    clients: RefCell<HashMap<u64, Rc<Client>>>,
+    clients: RefCell<HashMap<u64, Rc<dyn ConnectedClient>>>,
     next_client: Cell<u64>,
     schema: RefCell<Arc<Schema>>,
     plans: RefCell<Plans>,
@@ -176,17 +190,17 @@ impl CqlReactorState {
     }
 
     /// A client is here now.
-    pub fn add(&self, client: &Rc<Client>) {
-        self.clients.borrow_mut().insert(client.id, client.clone());
+    pub fn add(&self, id: u64, client: Rc<dyn ConnectedClient>) {
+        self.clients.borrow_mut().insert(id, client);
     }
 
     /// A client is gone.
-    pub fn remove(&self, client: &Client) {
-        self.clients.borrow_mut().remove(&client.id);
+    pub fn remove(&self, id: u64) {
+        self.clients.borrow_mut().remove(&id);
     }
 
     /// All clients, as they are now.
-    pub fn clients(&self) -> Vec<Rc<Client>> {
+    pub fn clients(&self) -> Vec<Rc<dyn ConnectedClient>> {
         self.clients.borrow().values().cloned().collect()
     }
 
@@ -197,11 +211,28 @@ impl CqlReactorState {
             event.for_version(Version::V3).encode(&mut old);
         }
         for client in self.clients.borrow().values() {
-            let version = client.version.get().unwrap_or(Version::V4);
-            if client.wants_schema.get() {
+            if let Some(version) = client.hears_schema_in() {
                 let event = if version == Version::V3 { &old[..] } else { event };
-                client.out.push(&Header::new(version, -1, Opcode::Event), event);
+                client.tell(&Header::new(version, -1, Opcode::Event), event);
             }
+        }
+    }
+}
+
+impl CqlShared {
+    /// Tells clients of the schema changes that they have not heard of.
+    pub(super) fn announce_untold(self: &Arc<Self>) {
+        let untold = std::mem::take(&mut *self.untold.lock());
+        untold.iter().for_each(|event| self.announce(event));
+    }
+
+    /// Sends an event to the clients on all reactors that want to hear of schema changes.
+    fn announce(self: &Arc<Self>, event: &[u8]) {
+        let event: Arc<[u8]> = event.into();
+        for reactor in 0..self.reactors.count() {
+            let (front_end, event) = (self.clone(), event.clone());
+            self.reactors
+                .spawn_on(reactor, move || async move { CqlReactorState::of(&front_end).announce(&event) });
         }
     }
 }

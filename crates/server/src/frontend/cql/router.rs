@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::SchemaChange;
 
 use crate::frontend::cql::client::request::{Operation, Request};
+use crate::frontend::cql::cluster::events::{ClusterListener, ControlState};
 use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::metrics::Path;
 
@@ -39,30 +41,14 @@ pub trait Router: Send + Sync + 'static {
     }
 }
 
-/// What the control connection is up to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ControlState {
-    /// Events come in; the schema is about to be published.
-    Connected {
-        /// The cluster's name.
-        cluster: String,
-        /// `release_version` of the node.
-        release: String,
-        /// The node's data centre.
-        data_center: Option<String>,
-        /// `schema_version` of the node: equal only for equal schemas.
-        schema_version: Option<String>,
-    },
-    /// Every change of the schema up to this version has been told.
-    Current {
-        /// `schema_version` of the node.
-        schema_version: Option<String>,
-    },
-    /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
-    /// about their requests, writes included. Called before the first of them.
-    Guarded,
-    /// Lost, or never there.
-    Lost,
+impl ClusterListener for Arc<dyn Router> {
+    fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
+        Router::schema_changed(&**self, change, schema);
+    }
+
+    fn control(&self, state: ControlState) {
+        Router::control(&**self, state);
+    }
 }
 
 /// Passes everything through.

@@ -15,12 +15,13 @@ use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::answer::parsed;
 use crate::frontend::cql::cluster::backend::KeptBackend;
-use crate::frontend::cql::cluster::control::Cluster;
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
+use crate::frontend::cql::cluster::events::Cluster;
 use crate::frontend::cql::cluster::pool::Who;
-use crate::frontend::cql::router::pass_path;
+use crate::frontend::cql::hex::hex;
+use crate::frontend::cql::router::{Router, pass_path};
+use crate::frontend::cql::statements::local;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
-use crate::frontend::cql::{hex, session_keyspace, statements::local};
 use crate::metrics::{Path, RequestKind};
 
 /// Why a request is answered at once.
@@ -37,8 +38,14 @@ impl From<ProtocolError> for Refusal {
     }
 }
 
-/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it.
-pub fn request(header: Header, body: Bytes, understood: Result<Operation, Refusal>, responder: Responder) {
+/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it; `router` decides how it is answered.
+pub fn request(
+    header: Header,
+    body: Bytes,
+    understood: Result<Operation, Refusal>,
+    responder: Responder,
+    router: &dyn Router,
+) {
     let client = responder.client().clone();
     let counters = &client.reactor_state.metrics.requests;
     counters.inc(match header.opcode {
@@ -55,7 +62,7 @@ pub fn request(header: Header, body: Bytes, understood: Result<Operation, Refusa
             {
                 request.ask_for_metadata();
             }
-            decide(request);
+            decide(request, router);
         }
         Err(Refusal::Protocol(error)) => {
             counters.inc(RequestKind::Malformed);
@@ -101,6 +108,11 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Opera
         }
         _ => Operation::Prepare,
     })
+}
+
+/// The keyspace that counts: a request's own (v5), else the session's.
+fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> Option<&'a str> {
+    request.or(session)
 }
 
 /// The highest version that the database speaks.
@@ -167,7 +179,7 @@ fn unknown_id(id: &[u8]) -> String {
 }
 
 /// Sends the request on its way.
-fn decide(request: Request) {
+fn decide(request: Request, router: &dyn Router) {
     let plan = match &request.asked {
         Operation::Prepare => return spawn(prepare(request)),
         Operation::Query(plan) | Operation::Execute(_, plan) => Some(plan.clone()),
@@ -188,7 +200,6 @@ fn decide(request: Request) {
         let path = pass_path(&request.asked);
         return request.pass(path);
     }
-    let router = request.client().reactor_state.front_end.config.router.clone();
     // A bug behind this seam costs its request, which is answered with an error when it is dropped, not the client's connection.
     match std::panic::catch_unwind(AssertUnwindSafe(|| router.route(request))) {
         Ok(Some(later)) => spawn(later),

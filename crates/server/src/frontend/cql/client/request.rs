@@ -10,14 +10,13 @@ use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
 
-use crate::frontend::cql::client::route::Candidates;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::answer::result_kind;
 use crate::frontend::cql::cluster::backend::{Backend, KeptBackend};
-use crate::frontend::cql::cluster::control;
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
 use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{FrontEndMetrics, Path};
 
@@ -228,7 +227,7 @@ impl Request {
     /// that whoever has seen the answer finds plans made for the new schema.
     pub async fn relay(self, answer: Envelope, path: Path) {
         if result_kind(&answer) == Some(ResultKind::SchemaChange) {
-            control::refresh(&self.client().reactor_state.front_end).await;
+            self.client().reactor_state.front_end.refresh_schema().await;
         }
         self.relay_plain(&answer, path);
     }

@@ -1,7 +1,5 @@
 //! Which node a request is best sent to.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,39 +12,9 @@ use afterglow_cql::token::{murmur3, partition_key};
 use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::nodes::{NodeId, Topology};
+use crate::frontend::cql::cluster::routes::{Candidates, Known};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::statements::prepared::Answer;
-
-/// What a reactor remembers to choose nodes.
-#[derive(Default)]
-pub struct Routes {
-    topology: RefCell<Arc<Topology>>,
-    replicas: RefCell<Known>,
-    /// Has requests that any of several nodes can take go round.
-    turn: Cell<usize>,
-}
-
-/// Replicas of keyspaces, of one generation of the topology and one of the schema.
-#[derive(Default)]
-struct Known {
-    generations: (u64, u64),
-    by_keyspace: HashMap<Box<str>, Rc<Replicas>>,
-}
-
-/// Nodes to try in turn.
-pub struct Candidates {
-    /// All of them.
-    pub nodes: Vec<NodeId>,
-    /// So many of the first are worth a connection even if another one is there already.
-    pub preferred: usize,
-}
-
-impl Routes {
-    /// Begins with what is known.
-    pub fn new(topology: Arc<Topology>) -> Self {
-        Self { topology: RefCell::new(topology), ..Self::default() }
-    }
-}
 
 impl CqlReactorState {
     /// The newest topology.

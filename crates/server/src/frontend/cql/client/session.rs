@@ -17,16 +17,17 @@ use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
 
-use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::FREE;
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::backend::Backend;
-use crate::frontend::cql::cluster::control::Cluster;
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
+use crate::frontend::cql::cluster::events::Cluster;
 use crate::frontend::cql::cluster::login::Login;
 use crate::frontend::cql::reactor_state::CqlReactorState;
+use crate::frontend::cql::router::Router;
+use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::{ConnectionGuard, yield_now};
 
@@ -52,8 +53,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The CQL version told in SUPPORTED, as Cassandra 4.0 and later have it.
 const CQL_VERSION: &str = "3.4.7";
 
-/// Serves one connection to its end.
-pub async fn serve(front_end: Arc<CqlShared>, stream: TcpStream, peer: SocketAddr, guard: ConnectionGuard) {
+/// Serves one connection to its end; `router` decides how its requests are answered.
+pub async fn serve(
+    front_end: Arc<CqlShared>,
+    router: Arc<dyn Router>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    guard: ConnectionGuard,
+) {
     let _counted = (guard, front_end.sessions.enter());
     let reactor_state = CqlReactorState::of(&front_end);
     let client = Rc::new(Client::new(
@@ -63,7 +70,7 @@ pub async fn serve(front_end: Arc<CqlShared>, stream: TcpStream, peer: SocketAdd
         Outbox::new(stream.clone()),
     ));
     reactor_state.metrics.connections_opened.inc();
-    reactor_state.add(&client);
+    reactor_state.add(client.id, client.clone());
     let writer = client.clone();
     let writing = compio::runtime::spawn(async move {
         let sent = &writer.reactor_state.metrics.bytes_sent;
@@ -75,7 +82,7 @@ pub async fn serve(front_end: Arc<CqlShared>, stream: TcpStream, peer: SocketAdd
     });
     let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
     decoder.hold_above(HOLD_ABOVE);
-    let mut session = ClientSession { client: client.clone(), decoder, deadline: None };
+    let mut session = ClientSession { client: client.clone(), router, decoder, deadline: None };
     if let Cluster::Known { version, .. } = front_end.cluster() {
         session.decoder.set_highest(version);
     }
@@ -87,7 +94,7 @@ pub async fn serve(front_end: Arc<CqlShared>, stream: TcpStream, peer: SocketAdd
     if let Some(backend) = client.dedicated.take() {
         backend.close();
     }
-    reactor_state.remove(&client);
+    reactor_state.remove(client.id);
     reactor_state.metrics.connections_closed.inc();
 }
 
@@ -98,6 +105,7 @@ fn takes_passwords(class: &str) -> bool {
 
 struct ClientSession {
     client: Rc<Client>,
+    router: Arc<dyn Router>,
     decoder: Decoder,
     /// When the large request that is arriving must be whole.
     deadline: Option<Instant>,
@@ -217,7 +225,7 @@ impl ClientSession {
                 if apart {
                     self.client.wait_until_in_flight(1).await;
                 }
-                dispatch::request(header, envelope.body, understood, responder);
+                dispatch::request(header, envelope.body, understood, responder, &*self.router);
                 if apart {
                     self.client.wait_for_answers().await;
                 }
@@ -292,7 +300,7 @@ impl ClientSession {
         let front_end = &self.client.reactor_state.front_end;
         self.wait(WAIT_FOR_DATABASE, || front_end.cluster() != Cluster::Unknown).await;
         if matches!(front_end.cluster(), Cluster::Known { guarded: false, .. }) {
-            self.wait(WAIT_FOR_CACHE, || front_end.config.router.is_ready()).await;
+            self.wait(WAIT_FOR_CACHE, || self.router.is_ready()).await;
         }
     }
 

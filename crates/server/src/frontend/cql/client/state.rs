@@ -18,7 +18,7 @@ use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
 use crate::frontend::cql::cluster::pool::Who;
-use crate::frontend::cql::reactor_state::CqlReactorState;
+use crate::frontend::cql::reactor_state::{ConnectedClient, CqlReactorState};
 use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::Path;
 
@@ -160,6 +160,24 @@ impl Client {
     /// Waits until no more than so many requests are without an answer.
     pub async fn wait_until_in_flight(&self, at_most: usize) {
         self.out.wait_until(|out| out.is_closed() || self.in_flight.get() <= at_most).await;
+    }
+}
+
+impl ConnectedClient for Client {
+    fn hears_schema_in(&self) -> Option<Version> {
+        self.wants_schema.get().then(|| self.version.get().unwrap_or(Version::V4))
+    }
+
+    fn tell(&self, header: &Header, body: &[u8]) {
+        self.out.push(header, body);
+    }
+
+    fn stop_reading(&self) {
+        self.out.stop_reading();
+    }
+
+    fn abort(&self) {
+        self.out.abort();
     }
 }
 

@@ -17,9 +17,10 @@ use uuid::Uuid;
 
 use crate::config::HostPort;
 use crate::frontend::cql::cluster::backend::Backend;
-use crate::frontend::cql::cluster::control::{ControlError, fetch};
+use crate::frontend::cql::cluster::nodes;
+use crate::frontend::cql::cluster::query::{ControlError, fetch};
 use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
-use crate::frontend::cql::{CqlShared, cluster::nodes};
+use crate::frontend::cql::shared::CqlShared;
 
 /// How long a schema change waits until all nodes have it.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,97 +5,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, Query, QueryParams, Register};
+use afterglow_cql::frame::{Envelope, Opcode, Version};
+use afterglow_cql::message::Register;
 use afterglow_cql::response::{self, Event};
-use futures_channel::{mpsc, oneshot};
+use futures_channel::mpsc;
 use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 
 use crate::config::HostPort;
-use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cluster::agreement::{Away, agree};
-use crate::frontend::cql::cluster::answer::error_code;
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
-use crate::frontend::cql::cluster::error::{CallError, ConnectError};
-use crate::frontend::cql::cluster::rows::Fetched;
+use crate::frontend::cql::cluster::error::ConnectError;
+use crate::frontend::cql::cluster::events::{Cluster, ControlState};
+use crate::frontend::cql::cluster::query::{ControlError, call, fetch, fetch_if_there};
 use crate::frontend::cql::cluster::schema::{self, Schema, Sources};
+use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
-use crate::frontend::cql::router::ControlState;
-use crate::frontend::cql::{cluster::nodes, statements::local};
+use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 /// Wait between attempts, doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often to look whether a database that requires authentication is there, and still does.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long one control query may take.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an acknowledgement of a schema change waits for our own view of it.
-const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the schema is read at most before who waits for it is told, where one change follows another.
 const MOST_TURNS: u32 = 4;
 /// How often the nodes are looked at, in case an event was lost.
 const LOOK_AT_NODES: Duration = Duration::from_secs(30);
-
-/// What is known of the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cluster {
-    /// It has not been reached yet.
-    Unknown,
-    /// It has been reached.
-    Known {
-        /// The highest protocol version that it and we speak.
-        version: Version,
-        /// It wants to know who a client is.
-        authentication: bool,
-        /// And who we are, of which we can say nothing: its schema is not known, and nothing is cached.
-        guarded: bool,
-    },
-}
-
-impl Cluster {
-    /// Whether nothing can be known of its schema, because it wants to know who we are.
-    pub fn is_guarded(self) -> bool {
-        matches!(self, Cluster::Known { guarded: true, .. })
-    }
-
-    /// Whether it wants to know who a client is.
-    pub fn asks_who(self) -> bool {
-        matches!(self, Cluster::Known { authentication: true, .. })
-    }
-}
-
-/// Asks for the schema to be loaded again; answered when that is done.
-pub type RefreshRequest = oneshot::Sender<()>;
-
-/// Why the control connection ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ControlError {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Call(#[from] CallError),
-    #[error("no answer to {0:?}")]
-    Timeout(&'static str),
-    #[error("{0:?} was refused or not understood")]
-    Refused(&'static str),
-    #[error("the database closed the connection")]
-    Closed,
-}
-
-/// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
-/// schema until it has been loaded, which is slower but never wrong.
-pub async fn refresh(front_end: &CqlShared) {
-    let (done, wait) = oneshot::channel();
-    let sent =
-        front_end.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
-    if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
-        tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
-        front_end.schema.publish(Schema::default());
-    }
-}
 
 /// Keeps a control connection, for ever. Runs on the first reactor.
 pub async fn run(front_end: Arc<CqlShared>) {
@@ -118,7 +54,7 @@ pub async fn run(front_end: Arc<CqlShared>) {
                 *front_end.authenticator.write() = Some((*class).into());
                 front_end.config.metrics.authentication.set(1);
                 if front_end.cluster() != now {
-                    front_end.config.router.control(ControlState::Guarded);
+                    front_end.listener.control(ControlState::Guarded);
                     front_end.set_cluster(now);
                     tracing::warn!(
                         "the database requires authentication and --backend-credentials says nothing: clients log in as themselves, and nothing is cached"
@@ -169,7 +105,7 @@ enum Served {
 fn lost(front_end: &CqlShared) {
     // The snapshot stays: what was cached under it can still be served. What changes meanwhile shows in the schema's version.
     *front_end.refresh.lock() = None;
-    front_end.config.router.control(ControlState::Lost);
+    front_end.listener.control(ControlState::Lost);
 }
 
 async fn serve(front_end: &Arc<CqlShared>) -> Served {
@@ -212,7 +148,7 @@ async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), C
     if answer.header.opcode != Opcode::Ready {
         return Err(ControlError::Refused("REGISTER"));
     }
-    let node = local::load(front_end, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    let node = system_read::load(front_end, backend).await.ok_or(ControlError::Refused("system.local"))?;
     load_nodes(front_end, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
@@ -221,7 +157,7 @@ async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), C
         let authentication = backend.authenticator().is_some();
         front_end.set_cluster(Cluster::Known { version: backend.version(), authentication, guarded: false });
     }
-    front_end.config.router.control(ControlState::Connected {
+    front_end.listener.control(ControlState::Connected {
         cluster: node.cluster,
         release: node.release,
         data_center: node.data_center,
@@ -297,7 +233,7 @@ async fn follow(
         let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
         unnoted = !is_current;
         if is_current {
-            front_end.config.router.control(ControlState::Current { schema_version: version });
+            front_end.listener.control(ControlState::Current { schema_version: version });
         }
         turns += 1;
         // A client that is told of its change finds the version noted: to lose the connection from then on costs nothing.
@@ -336,7 +272,7 @@ fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
     let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
     match Event::parse(message) {
         Ok(Event::Schema(change)) => {
-            front_end.config.router.schema_changed(&change, &front_end.schema);
+            front_end.listener.schema_changed(&change, &front_end.schema);
             true
         }
         _ => false,
@@ -437,37 +373,4 @@ async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
         masks: fetch_if_there(backend, masks).await?,
     };
     Ok(schema::build(&sources))
-}
-
-pub(crate) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
-    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
-    Fetched::new(&answer).ok_or(ControlError::Refused(text))
-}
-
-/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
-async fn fetch_if_there(backend: &Rc<Backend>, text: &'static str) -> Result<Option<Fetched>, ControlError> {
-    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
-    if error_code(&answer) == Some(ErrorCode::Invalid) {
-        return Ok(None);
-    }
-    Fetched::new(&answer).map(Some).ok_or(ControlError::Refused(text))
-}
-
-async fn call(
-    backend: &Rc<Backend>,
-    opcode: Opcode,
-    body: Vec<u8>,
-    what: &'static str,
-) -> Result<Envelope, ControlError> {
-    compio::time::timeout(QUERY_TIMEOUT, backend.call(opcode, Flags::NONE, body.into()))
-        .await
-        .map_err(|_| ControlError::Timeout(what))?
-        .map_err(ControlError::Call)
-}
-
-/// The body of a plain QUERY without values.
-pub fn query(version: Version, text: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    Query { text, params: QueryParams::new(Consistency::One) }.encode(version, &mut body);
-    body
 }

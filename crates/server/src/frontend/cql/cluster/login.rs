@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::frontend::cql::hex;
+use crate::frontend::cql::hex::hex;
 
 /// Credentials that the database has just accepted are not checked again for so long: what it keeps them for itself by default
 /// (`credentials_validity`).

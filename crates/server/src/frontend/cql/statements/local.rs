@@ -1,89 +1,19 @@
 //! `system.local`, `system.peers` and `system.peers_v2`: answered here, so that drivers stay on us.
 
-use std::rc::Rc;
-
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
 use afterglow_cql::statement::Marker;
-use afterglow_cql::system::{Proxy, SystemError, SystemQuery, SystemTables, Table};
+use afterglow_cql::system::{SystemError, SystemQuery, SystemTables};
 use uuid::Uuid;
 
-use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::request::Request;
-use crate::frontend::cql::client::route::Candidates;
-use crate::frontend::cql::cluster::backend::Backend;
-use crate::frontend::cql::cluster::control::query;
 use crate::frontend::cql::cluster::error::CallError;
-use crate::frontend::cql::cluster::rows::Fetched;
+use crate::frontend::cql::cluster::routes::Candidates;
+use crate::frontend::cql::cluster::system_read;
 use crate::metrics::Path;
-
-/// The database's own tables as they were last read.
-#[derive(Clone)]
-pub struct Tables {
-    local: Table,
-    peers: Table,
-    peers_v2: Option<Table>,
-}
-
-impl Tables {
-    fn shown(&self, front_end: &CqlShared) -> SystemTables {
-        let advertised = front_end.advertised();
-        let proxy = Proxy {
-            address: advertised.ip(),
-            port: advertised.port(),
-            host_id: front_end.config.host_id,
-            tokens: None,
-        };
-        SystemTables::new(self.local.clone(), self.peers.clone(), self.peers_v2.clone(), &proxy, &[])
-    }
-}
-
-/// What the node that we talk to says of itself.
-pub struct Node {
-    /// The cluster's name.
-    pub cluster: String,
-    /// Its release.
-    pub release: String,
-    /// Its data centre.
-    pub data_center: Option<String>,
-    /// Version of its schema.
-    pub schema_version: Option<String>,
-}
-
-/// Reads the tables and keeps them. `None` when the database does not answer as it should.
-pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<Node> {
-    let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
-    let row = local.rows().next()?;
-    let node = Node {
-        cluster: row.text("cluster_name").unwrap_or_default(),
-        release: row.text("release_version").unwrap_or_default(),
-        data_center: row.text("data_center"),
-        schema_version: row
-            .bytes("schema_version")
-            .and_then(|id| Uuid::from_slice(id).ok())
-            .map(|id| id.to_string()),
-    };
-    let known = front_end.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
-    let (peers, peers_v2) = match known {
-        // Only their columns matter, and those stay the same.
-        Some(known) => known,
-        None => (
-            fetch(backend, "SELECT * FROM system.peers LIMIT 1").await?.into_table(),
-            fetch(backend, "SELECT * FROM system.peers_v2 LIMIT 1").await.map(Fetched::into_table),
-        ),
-    };
-    *front_end.system.write() = Some(Tables { local: local.into_table(), peers, peers_v2 });
-    Some(node)
-}
-
-async fn fetch(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
-    let body = query(backend.version(), text);
-    let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;
-    Fetched::new(&answer)
-}
 
 /// The query over these tables that a plan is, if it is one.
 pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
@@ -100,14 +30,14 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
     let first =
         Candidates { nodes: front_end.topology.current().first().into_iter().collect(), preferred: 1 };
     match request.connection_among(&first).await {
-        Ok((backend, _)) => drop(load(&front_end, &backend).await),
+        Ok((backend, _)) => drop(system_read::load(&front_end, &backend).await),
         Err(error) if front_end.system.read().is_none() => return request.fail(&error),
         Err(_) => {}
     }
     let Some(tables) = front_end.system.read().clone() else {
         return request.fail(&CallError::NotSent("system.local could not be read".into()));
     };
-    let tables = tables.shown(&front_end);
+    let tables = tables.shown(front_end.advertised(), front_end.config.host_id);
     if !tables.has(question.table()) {
         // The database has no such table either, and says so in its own words.
         return request.pass(Path::Pass);

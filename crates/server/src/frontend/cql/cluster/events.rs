@@ -1,0 +1,70 @@
+//! What is known of the database, and who hears of it when that changes.
+
+use afterglow_cql::frame::Version;
+use afterglow_cql::response::SchemaChange;
+
+use crate::frontend::cql::cluster::schema::SchemaStore;
+
+/// What is known of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cluster {
+    /// It has not been reached yet.
+    Unknown,
+    /// It has been reached.
+    Known {
+        /// The highest protocol version that it and we speak.
+        version: Version,
+        /// It wants to know who a client is.
+        authentication: bool,
+        /// And who we are, of which we can say nothing: its schema is not known, and nothing is cached.
+        guarded: bool,
+    },
+}
+
+impl Cluster {
+    /// Whether nothing can be known of its schema, because it wants to know who we are.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Cluster::Known { guarded: true, .. })
+    }
+
+    /// Whether it wants to know who a client is.
+    pub fn asks_who(self) -> bool {
+        matches!(self, Cluster::Known { authentication: true, .. })
+    }
+}
+
+/// What the control connection is up to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlState {
+    /// Events come in; the schema is about to be published.
+    Connected {
+        /// The cluster's name.
+        cluster: String,
+        /// `release_version` of the node.
+        release: String,
+        /// The node's data centre.
+        data_center: Option<String>,
+        /// `schema_version` of the node: equal only for equal schemas.
+        schema_version: Option<String>,
+    },
+    /// Every change of the schema up to this version has been told.
+    Current {
+        /// `schema_version` of the node.
+        schema_version: Option<String>,
+    },
+    /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
+    /// about their requests, writes included. Called before the first of them.
+    Guarded,
+    /// Lost, or never there.
+    Lost,
+}
+
+/// Hears what the control connection learns.
+pub trait ClusterListener: Send + Sync + 'static {
+    /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
+    /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
+    fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore);
+
+    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in doubt.
+    fn control(&self, state: ControlState);
+}

@@ -1,0 +1,69 @@
+//! Queries that Afterglow asks for itself, on a connection of its own.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+
+use crate::frontend::cql::cluster::answer::error_code;
+use crate::frontend::cql::cluster::backend::Backend;
+use crate::frontend::cql::cluster::error::{CallError, ConnectError};
+use crate::frontend::cql::cluster::rows::Fetched;
+
+/// How long one control query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the control connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ControlError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("no answer to {0:?}")]
+    Timeout(&'static str),
+    #[error("{0:?} was refused or not understood")]
+    Refused(&'static str),
+    #[error("the database closed the connection")]
+    Closed,
+}
+
+/// The rows of a query.
+pub(crate) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    Fetched::new(&answer).ok_or(ControlError::Refused(text))
+}
+
+/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
+pub(crate) async fn fetch_if_there(
+    backend: &Rc<Backend>,
+    text: &'static str,
+) -> Result<Option<Fetched>, ControlError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    if error_code(&answer) == Some(ErrorCode::Invalid) {
+        return Ok(None);
+    }
+    Fetched::new(&answer).map(Some).ok_or(ControlError::Refused(text))
+}
+
+/// The answer to a request, `what` in words.
+pub(crate) async fn call(
+    backend: &Rc<Backend>,
+    opcode: Opcode,
+    body: Vec<u8>,
+    what: &'static str,
+) -> Result<Envelope, ControlError> {
+    compio::time::timeout(QUERY_TIMEOUT, backend.call(opcode, Flags::NONE, body.into()))
+        .await
+        .map_err(|_| ControlError::Timeout(what))?
+        .map_err(ControlError::Call)
+}
+
+/// The body of a plain QUERY without values.
+pub fn query(version: Version, text: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    Query { text, params: QueryParams::new(Consistency::One) }.encode(version, &mut body);
+    body
+}

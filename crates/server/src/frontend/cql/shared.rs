@@ -1,0 +1,153 @@
+//! What all reactors of a front end share.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_cql::frame::{Envelope, Version};
+use afterglow_cql::message::AuthResponse;
+use futures_channel::{mpsc, oneshot};
+use parking_lot::{Mutex, RwLock};
+use uuid::Uuid;
+
+use crate::config::{Advertise, HostPort, credentials};
+use crate::frontend::cql::client::budget::Budget;
+use crate::frontend::cql::cluster::backend::{Backend, Dial};
+use crate::frontend::cql::cluster::error::ConnectError;
+use crate::frontend::cql::cluster::events::{Cluster, ClusterListener};
+use crate::frontend::cql::cluster::login::{Login, Users};
+use crate::frontend::cql::cluster::nodes::{Addresses, NodeId, TopologyStore};
+use crate::frontend::cql::cluster::schema::{Schema, SchemaStore};
+use crate::frontend::cql::cluster::system_tables::Tables;
+use crate::frontend::cql::statements::prepared::PreparedStore;
+use crate::frontend::sessions::Sessions;
+use crate::metrics::{BackendMetrics, Metrics};
+use crate::reactor::Reactors;
+
+/// How long an acknowledgement of a schema change waits for our own view of it.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Gets what the database pushes.
+pub type EventSink = mpsc::UnboundedSender<Envelope>;
+/// Asks for the schema to be loaded again; answered when that is done.
+pub type RefreshRequest = oneshot::Sender<()>;
+
+/// What a front end goes by as long as it runs.
+pub struct CqlSettings {
+    /// The database's contact points, in order of preference.
+    pub backends: Vec<HostPort>,
+    /// The file with our own user and password, for where the database asks; see [`crate::config::credentials`].
+    pub credentials: Option<PathBuf>,
+    /// The address to give drivers; `None`: the one it listens on.
+    pub advertise: Option<Advertise>,
+    /// The host id to give drivers, the same after every restart; `None`: the database node's own.
+    pub host_id: Option<Uuid>,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What all reactors of a front end share.
+pub struct CqlShared {
+    /// Tells front ends of one process apart.
+    pub(super) id: u64,
+    /// What it was started with.
+    pub config: CqlSettings,
+    /// Hears what the control connection learns.
+    pub(super) listener: Box<dyn ClusterListener>,
+    /// The threads it runs on.
+    pub reactors: Reactors,
+    /// The database's schema.
+    pub schema: SchemaStore,
+    /// Statements prepared through it.
+    pub prepared: Arc<PreparedStore>,
+    /// Addresses of the database's nodes.
+    pub(super) addresses: Arc<Addresses>,
+    /// The database's nodes.
+    pub(super) topology: TopologyStore,
+    /// Who has logged in.
+    pub(super) users: Users,
+    /// What clients may hold in all.
+    pub(super) budget: Arc<Budget>,
+    /// Class of the database's authenticator, where it has one.
+    pub(super) authenticator: RwLock<Option<Arc<str>>>,
+    pub(super) cluster: RwLock<Cluster>,
+    pub(super) bound: RwLock<SocketAddr>,
+    pub(super) system: RwLock<Option<Tables>>,
+    pub(super) refresh: Mutex<Option<mpsc::UnboundedSender<RefreshRequest>>>,
+    /// Schema changes that clients have not been told of yet: they are when the schema has been read, be it by the next control connection.
+    pub(super) untold: Mutex<Vec<Vec<u8>>>,
+    pub(super) sessions: Arc<Sessions>,
+}
+
+impl CqlShared {
+    /// What is known of the database.
+    pub fn cluster(&self) -> Cluster {
+        *self.cluster.read()
+    }
+
+    pub(super) fn set_cluster(&self, now: Cluster) -> Cluster {
+        std::mem::replace(&mut *self.cluster.write(), now)
+    }
+
+    /// Class of the database's authenticator; none while it lets everybody in.
+    pub(super) fn authenticator(&self) -> Option<Arc<str>> {
+        self.authenticator.read().clone()
+    }
+
+    /// A connection with our own credentials, to the first node that can be reached; with the node.
+    ///
+    /// # Errors
+    /// What the database said about it, else what happened last.
+    pub async fn connect_own(
+        &self,
+        version: Version,
+        events: Option<EventSink>,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
+        let login = self.own_login()?;
+        let nowhere =
+            ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
+        let mut last = nowhere;
+        for node in self.topology.current().targets() {
+            let (login, events, metrics) = (login.clone(), events.clone(), metrics.clone());
+            let dial = Dial { version, keyspace: None, login, events, metrics };
+            match Backend::connect(&self.addresses.get(node), dial).await {
+                Ok(backend) => return Ok((backend, node)),
+                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Read anew each time, so that a password can be changed without a restart.
+    fn own_login(&self) -> Result<Option<Login>, ConnectError> {
+        let Some(file) = &self.config.credentials else { return Ok(None) };
+        let read =
+            credentials::read(file).map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
+        let token = AuthResponse::plain(&read.username, &read.password).into();
+        Ok(Some(Login { user: read.username.into(), token }))
+    }
+
+    /// The address that drivers are told.
+    pub(super) fn advertised(&self) -> SocketAddr {
+        let bound = *self.bound.read();
+        match self.config.advertise {
+            Some(Advertise { ip, port }) => SocketAddr::new(ip, port.unwrap_or(bound.port())),
+            None => bound,
+        }
+    }
+
+    /// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
+    /// schema until it has been loaded, which is slower but never wrong.
+    pub async fn refresh_schema(&self) {
+        let (done, wait) = oneshot::channel();
+        let sent = self.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
+        if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
+            tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
+            self.schema.publish(Schema::default());
+        }
+    }
+}
