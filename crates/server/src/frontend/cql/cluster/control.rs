@@ -10,6 +10,7 @@ use afterglow_cql::message::Register;
 use afterglow_cql::response::{self, Event};
 use futures_channel::mpsc;
 use futures_util::future::{Either, select};
+use futures_util::stream::Peekable;
 use futures_util::{FutureExt, StreamExt};
 
 use crate::config::HostPort;
@@ -181,21 +182,9 @@ async fn follow(
     // The schema was read while more news came: its version is not noted yet.
     let mut unnoted = false;
     loop {
-        let mut changes = Vec::new();
-        let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
-        match tick {
-            Ok(Either::Left((None, _))) => return ControlError::Closed,
-            Ok(Either::Left((Some(event), _))) => changes.push(event),
-            Ok(Either::Right((request, _))) => waiting.extend(request),
-            Err(_) => {}
-        }
-        // Changes come in bunches: one load for all that are here.
-        while let Some(Some(event)) = events.next().now_or_never() {
-            changes.push(event);
-        }
-        while let Some(Some(request)) = asked.next().now_or_never() {
-            waiting.push(request);
-        }
+        let Some(mut changes) = next_changes(&mut events, &mut asked, &mut waiting).await else {
+            return ControlError::Closed;
+        };
         let nodes_changed = note_nodes(&changes, &mut away);
         let look = nodes_changed || tick_is_over(&changes, &waiting);
         changes.retain(|event| note_schema_change(front_end, event));
@@ -245,6 +234,31 @@ async fn follow(
             }
         }
     }
+}
+
+/// Waits for a change, a request or the time to look at the nodes; the changes that are here then, and in `waiting` the requests.
+/// `None` when the connection has ended.
+async fn next_changes(
+    events: &mut Peekable<mpsc::UnboundedReceiver<Envelope>>,
+    asked: &mut mpsc::UnboundedReceiver<RefreshRequest>,
+    waiting: &mut Vec<RefreshRequest>,
+) -> Option<Vec<Envelope>> {
+    let mut changes = Vec::new();
+    let tick = compio::time::timeout(LOOK_AT_NODES, select(events.next(), asked.next())).await;
+    match tick {
+        Ok(Either::Left((None, _))) => return None,
+        Ok(Either::Left((Some(event), _))) => changes.push(event),
+        Ok(Either::Right((request, _))) => waiting.extend(request),
+        Err(_) => {}
+    }
+    // Changes come in bunches: one load for all that are here.
+    while let Some(Some(event)) = events.next().now_or_never() {
+        changes.push(event);
+    }
+    while let Some(Some(request)) = asked.next().now_or_never() {
+        waiting.push(request);
+    }
+    Some(changes)
 }
 
 /// The version of the schema that the node shows.
