@@ -14,8 +14,8 @@ use parking_lot::{Mutex, RwLock};
 
 use super::connection::{self, Ends};
 use super::flush::FlushSchedule;
+use super::modify::LOADING_PAUSE;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
-use super::perform::LOADING_PAUSE;
 use super::reactor_state::MemcacheReactorState;
 use super::shared::MemcacheShared;
 use super::stats;

@@ -48,7 +48,7 @@ fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
     let front_end = &opened.front_end.front_end;
     for (change, answer) in CHANGES {
         // As many tries as fit into the time that a change may wait: not one of them is told.
-        front_end.loading.store(perform::LOADING_TRIES + 1, Ordering::Release);
+        front_end.loading.store(modify::LOADING_TRIES + 1, Ordering::Release);
         client.send(&format!("{change}\r\n"));
         assert_eq!(client.line(), answer, "{change}");
         assert_eq!(front_end.loading.load(Ordering::Acquire), 0, "it was tried to the end");
@@ -58,7 +58,7 @@ fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
         assert_eq!(client.line(), "END", "after {change}");
     }
     // Told at the last try, it is as ever.
-    front_end.loading.store(perform::LOADING_TRIES, Ordering::Release);
+    front_end.loading.store(modify::LOADING_TRIES, Ordering::Release);
     client.send("delete cold9\r\nget cold9\r\n");
     assert_eq!(client.lines(), ["DELETED", "END"]);
 }

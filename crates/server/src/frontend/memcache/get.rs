@@ -1,0 +1,175 @@
+//! Reads that change nothing: answered at once from memory, in a task of their own from flash.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use afterglow_engine::{Hit, Lookup, MissReason, PREFETCHED};
+use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply};
+
+use super::answers::Slot;
+use super::modify::{begin, change};
+use super::reactor_state::MemcacheReactorState;
+use super::session::{MemcacheSession, Performed};
+use super::store::Store;
+use crate::metrics::Path;
+
+impl MemcacheSession {
+    /// Answers the keys of one command in their order; goes on where it was blocked.
+    pub(super) fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
+        let mut ahead = keys.iter().skip(self.resume);
+        let several = get.is_plain() && keys.iter().nth(1).is_some();
+        for (number, key) in keys.iter().enumerate().skip(self.resume) {
+            if several && (number - self.resume).is_multiple_of(PREFETCHED) {
+                self.store().objects.prefetch(ahead.by_ref());
+            }
+            let performed = match get.is_plain() {
+                true => self.get(key, get, reply),
+                false => {
+                    let operation =
+                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    self.modify(operation)
+                }
+            };
+            if matches!(performed, Performed::Blocked | Performed::Full(_)) {
+                self.resume = number;
+                return performed;
+            }
+        }
+        self.resume = 0;
+        self.answers.push(|out| out.extend_from_slice(Reply::END));
+        Performed::Done
+    }
+
+    /// A read that changes nothing.
+    pub(super) fn get(&mut self, key: &[u8], get: Get, reply: &Reply<'_>) -> Performed {
+        if self.answers.conflicts(key, false) || !self.answers.has_room(0) {
+            return Performed::Blocked;
+        }
+        match self.store().objects.get(key) {
+            Lookup::Hit(hit) => {
+                if !self.answers.has_room(hit.value.len()) {
+                    return Performed::Blocked;
+                }
+                if get.can_win && Store::read_changes(&hit) {
+                    let operation =
+                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    return self.modify(operation);
+                }
+                let is_hit =
+                    get_answer(&self.reactor_state, key, get, ReadOutcome::Hit(&hit), reply, |write| {
+                        self.answers.push(write)
+                    });
+                self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
+                Performed::Done
+            }
+            Lookup::Miss(reason) => {
+                get_answer(&self.reactor_state, key, get, ReadOutcome::Miss(reason), reply, |write| {
+                    self.answers.push(write)
+                });
+                self.at_once.add(Path::Miss);
+                Performed::Done
+            }
+            Lookup::Flash(read) => {
+                if !self.answers.has_room(read.len() as usize) {
+                    // Looked up again when there is room, and counted then.
+                    read.take_back();
+                    return Performed::Blocked;
+                }
+                let slot = self.answers.reserve(key, false, read.len() as usize);
+                let task = ReadTask {
+                    reactor_state: self.reactor_state.clone(),
+                    key: key.into(),
+                    get,
+                    reply: reply.clone().into_owned(),
+                    received: self.received,
+                };
+                compio::runtime::spawn(task.run(Lookup::Flash(read), slot)).detach();
+                Performed::Done
+            }
+        }
+    }
+}
+
+/// What a read came to.
+#[derive(Clone, Copy)]
+enum ReadOutcome<'a> {
+    Hit(&'a Hit),
+    Miss(MissReason),
+}
+
+/// Answers a read and counts it; whether it was a hit.
+fn get_answer(
+    reactor_state: &MemcacheReactorState,
+    key: &[u8],
+    get: Get,
+    found: ReadOutcome<'_>,
+    reply: &Reply<'_>,
+    push: impl FnOnce(&mut dyn FnMut(&mut Vec<u8>)),
+) -> bool {
+    let store = &reactor_state.front_end.store;
+    let mut is_hit = false;
+    push(&mut |out| {
+        is_hit = match found {
+            ReadOutcome::Hit(hit) => store.answer_hit(key, hit, reply, get.silent, out),
+            ReadOutcome::Miss(_) => false,
+        };
+        if !is_hit {
+            reply.outcome(key, &Outcome::Missing, None, 0, out);
+        }
+    });
+    if get.debug {
+        return is_hit;
+    }
+    reactor_state.counts.cmd_get.inc();
+    let reason = match found {
+        ReadOutcome::Hit(hit) if is_hit => {
+            reactor_state.counts.get_hits.inc();
+            reactor_state.metrics.hits.inc(hit.tier.into());
+            return true;
+        }
+        ReadOutcome::Hit(_) => MissReason::Corrupt,
+        ReadOutcome::Miss(reason) => reason,
+    };
+    reactor_state.counts.missed(reason);
+    reactor_state.metrics.misses.inc(reason.into());
+    is_hit
+}
+
+/// A read that waits for flash.
+struct ReadTask {
+    reactor_state: Rc<MemcacheReactorState>,
+    key: Box<[u8]>,
+    get: Get,
+    reply: Reply<'static>,
+    received: Instant,
+}
+
+impl ReadTask {
+    async fn run(self, mut lookup: Lookup, slot: Slot) {
+        let found = loop {
+            match lookup {
+                Lookup::Flash(read) => {
+                    let bytes = self.reactor_state.read(read.device(), read.offset(), read.len()).await;
+                    lookup = read.finish(bytes);
+                }
+                Lookup::Hit(hit) => break Ok(hit),
+                Lookup::Miss(reason) => break Err(reason),
+            }
+        };
+        let Self { reactor_state, key, get, reply, received } = self;
+        if let Ok(hit) = &found
+            && get.can_win
+            && Store::read_changes(hit)
+        {
+            let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
+            let operation = Rc::new(operation);
+            let modify = begin(&reactor_state, &operation);
+            // Rare, and large: in a box, so that the memory of every read stays of a size that is cheap to come by.
+            return Box::pin(change(reactor_state, operation, modify, slot, received)).await;
+        }
+        let what = found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
+        let is_hit = get_answer(&reactor_state, &key, get, what, &reply, |write| slot.answer(write));
+        let path = if is_hit { Path::Flash } else { Path::Miss };
+        reactor_state.metrics.latency.of(path).record(received.elapsed());
+    }
+}

@@ -1,0 +1,186 @@
+//! Read-modify-writes: whatever looks at an object before it changes it.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use afterglow_engine::{Ack, Hit, MissReason, Modified, Modify, Tier};
+use afterglow_memcache::{Action, Delete, Operation, Outcome, Reply};
+
+use super::answers::Slot;
+use super::reactor_state::MemcacheReactorState;
+use super::session::{MemcacheSession, Performed};
+use super::store::{FoundBefore, mode};
+use crate::metrics::Path;
+
+/// While the cache is still loading what it knew, a read-modify-write is tried again after this long.
+pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
+/// So often; reads do not wait, they miss.
+pub(super) const LOADING_TRIES: u32 = 2500;
+
+impl MemcacheSession {
+    /// A read-modify-write.
+    pub(super) fn modify(&mut self, operation: Operation<'_>) -> Performed {
+        if self.answers.conflicts(&operation.key, true) {
+            return Performed::Blocked;
+        }
+        if let Some(backpressure) = self.store().objects.put_backpressure() {
+            return Performed::Full(backpressure);
+        }
+        let shared = Rc::new(operation.into_owned());
+        let modify = begin(&self.reactor_state, &shared);
+        if let Modify::Done(Ok(modified)) = &modify {
+            let reactor_state = &self.reactor_state;
+            let mut path = Path::Write;
+            self.answers.push(|out| path = finish(reactor_state, &shared, modified, out));
+            self.at_once.add(path);
+            return Performed::Done;
+        }
+        if is_blind(&shared) && !matches!(modify, Modify::Later(_)) {
+            // What the index points at counts as found: a key with the same mark is rare.
+            let outcome = match modify {
+                Modify::Flash(read) => {
+                    read.take_back();
+                    Outcome::Deleted
+                }
+                Modify::Done(_) | Modify::Later(_) => Outcome::Missing,
+            };
+            self.reactor_state.counts.count(&shared.action, &outcome);
+            self.remove(&shared.key, |_| {});
+            return Performed::Done;
+        }
+        let expected = match &modify {
+            Modify::Flash(read) => read.len() as usize,
+            Modify::Done(_) | Modify::Later(_) => 0,
+        };
+        let slot = self.answers.reserve(&shared.key, true, expected);
+        let (reactor_state, received) = (self.reactor_state.clone(), self.received);
+        compio::runtime::spawn(change(reactor_state, shared, modify, slot, received)).detach();
+        Performed::Done
+    }
+}
+
+/// Begins a read-modify-write.
+pub(super) fn begin(
+    reactor_state: &Rc<MemcacheReactorState>,
+    operation: &Rc<Operation<'static>>,
+) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore) + use<>, FoundBefore> {
+    #[cfg(test)]
+    if reactor_state.front_end.says_loading() {
+        return Modify::Done(Err(MissReason::Loading));
+    }
+    let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
+    let change = move |found: Option<&Hit>| front_end.store.change(&shared.key, &shared.action, found);
+    reactor_state.front_end.store.objects.modify(&operation.key, change)
+}
+
+/// Goes on with a read-modify-write until it is done.
+pub(super) async fn change<F>(
+    reactor_state: Rc<MemcacheReactorState>,
+    operation: Rc<Operation<'static>>,
+    modify: Modify<F, FoundBefore>,
+    slot: Slot,
+    received: Instant,
+) where
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
+{
+    let mut outcome = drive(&reactor_state, modify).await;
+    for _ in 0..LOADING_TRIES {
+        if !matches!(outcome, Err(MissReason::Loading | MissReason::Moved | MissReason::Busy)) {
+            break;
+        }
+        compio::time::sleep(reactor_state.front_end.loading_pause).await;
+        outcome = drive(&reactor_state, begin(&reactor_state, &operation)).await;
+    }
+    if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
+        // Whoever asked for a change does not expect the old value: it goes, as that of any refused write.
+        remove_unseen(&reactor_state, &operation.key).await;
+    }
+    let mut path = Path::Write;
+    slot.answer(|out| match outcome {
+        Ok(modified) => path = finish(&reactor_state, &operation, &modified, out),
+        Err(reason) => {
+            tracing::debug!(?reason, "an object could not be looked at to be changed");
+            let failed = match operation.action {
+                // A read misses, as any read of what cannot be read does; and there is nothing left to be removed.
+                Action::Get(_) => {
+                    path = Path::Miss;
+                    Outcome::Missing
+                }
+                Action::Delete(_) => Outcome::Missing,
+                Action::Store(_) | Action::Arithmetic(_) => Outcome::Failed,
+            };
+            reactor_state.counts.count(&operation.action, &failed);
+            count_read(&reactor_state, &operation.action, Err(reason));
+            operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
+        }
+    });
+    reactor_state.metrics.latency.of(path).record(received.elapsed());
+}
+
+/// Removes what could not be looked at, and waits until that is where it survives what the namespace's durability says.
+async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
+    let store = &reactor_state.front_end.store;
+    while let Some(backpressure) = store.objects.backpressure() {
+        backpressure.await;
+    }
+    if let Ack::Later(pending) = store.remove(key) {
+        pending.await;
+    }
+}
+
+/// Whether it removes the object whatever it is, and tells nobody what it was.
+fn is_blind(operation: &Operation<'_>) -> bool {
+    let plain = |delete: &Delete| delete.cas.is_none() && !delete.mark_stale && !delete.value_only;
+    matches!(operation.reply, Reply::Text { quiet: true })
+        && matches!(&operation.action, Action::Delete(delete) if plain(delete))
+}
+
+async fn drive<F>(
+    reactor_state: &MemcacheReactorState,
+    mut modify: Modify<F, FoundBefore>,
+) -> Result<Modified<FoundBefore>, MissReason>
+where
+    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
+{
+    loop {
+        modify = match modify {
+            Modify::Done(outcome) => return outcome,
+            Modify::Later(pending) => return Ok(pending.await),
+            Modify::Flash(read) => {
+                let bytes = reactor_state.read(read.device(), read.offset(), read.len()).await;
+                read.finish(bytes)
+            }
+        };
+    }
+}
+
+/// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where its object was, or why there was none.
+fn count_read(reactor_state: &MemcacheReactorState, action: &Action<'_>, found: Result<Tier, MissReason>) {
+    match (action, found) {
+        (Action::Get(get), _) if get.debug => {}
+        (Action::Get(_), Ok(tier)) => reactor_state.metrics.hits.inc(tier.into()),
+        (Action::Get(_), Err(reason)) => reactor_state.metrics.misses.inc(reason.into()),
+        _ => {}
+    }
+}
+
+/// Answers a read-modify-write whose change is made; the way it was answered.
+fn finish(
+    reactor_state: &MemcacheReactorState,
+    operation: &Operation<'_>,
+    modified: &Modified<FoundBefore>,
+    out: &mut Vec<u8>,
+) -> Path {
+    let Operation { key, action, reply } = operation;
+    let mut path = Path::Write;
+    let count = |outcome: &Outcome<'_>| {
+        reactor_state.counts.count(action, outcome);
+        let tier = modified.returned.tier().filter(|_| *outcome != Outcome::Missing);
+        count_read(reactor_state, action, tier.ok_or(MissReason::Absent));
+        if matches!(action, Action::Get(_)) && *outcome == Outcome::Missing {
+            path = Path::Miss;
+        }
+    };
+    reactor_state.front_end.store.answer_change(key, action, modified, reply, count, out);
+    path
+}

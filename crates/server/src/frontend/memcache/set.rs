@@ -1,0 +1,114 @@
+//! Stores and removals that do not look at what was there.
+
+use afterglow_engine::{Ack, PutOutcome};
+use afterglow_memcache::{Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, absolute};
+
+use super::budget::FREE;
+use super::reactor_state::MemcacheReactorState;
+use super::session::{MemcacheSession, Performed};
+use crate::metrics::Path;
+
+impl MemcacheSession {
+    /// A store of the mode `set`.
+    pub(super) fn set(&mut self, operation: &Operation<'_>) -> Performed {
+        let Action::Store(store) = &operation.action else { unreachable!("the caller looked") };
+        if self.answers.conflicts(&operation.key, true) {
+            return Performed::Blocked;
+        }
+        if let Some(backpressure) = self.store().objects.put_backpressure() {
+            return Performed::Full(backpressure);
+        }
+        let shared = &self.reactor_state.front_end.store;
+        let new = NewItem {
+            value: NewValue::Parts([&store.value, &[]]),
+            flags: store.flags,
+            expiry: absolute(store.ttl, shared.now()),
+            cas: NewCas::from(store.new_cas),
+            stale: false,
+            token_sent: false,
+            binary_key: store.binary_key,
+        };
+        let cas = new.cas;
+        let mut scratch = self.reactor_state.scratch.take();
+        let ack = shared.put(&operation.key, &new, &mut scratch);
+        if scratch.capacity() <= FREE {
+            self.reactor_state.scratch.set(scratch);
+        }
+        let size = store.value.len();
+        match ack {
+            Ack::Done(put) => {
+                let reactor_state = &self.reactor_state;
+                self.answers.push(|out| answer_set(reactor_state, operation, put, (cas, size), out));
+                self.at_once.add(Path::Write);
+            }
+            Ack::Later(pending) => {
+                let slot = self.answers.reserve(&operation.key, true, 0);
+                let (reactor_state, operation) = (self.reactor_state.clone(), operation.clone().into_owned());
+                let received = self.received;
+                compio::runtime::spawn(async move {
+                    let put = pending.await;
+                    slot.answer(|out| answer_set(&reactor_state, &operation, put, (cas, size), out));
+                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
+                })
+                .detach();
+            }
+        }
+        Performed::Done
+    }
+
+    /// A store that is refused; what it was to take the place of goes.
+    pub(super) fn too_large(&mut self, key: &[u8], remove: bool, reply: Reply<'_>) -> Performed {
+        if self.answers.conflicts(key, true) {
+            return Performed::Blocked;
+        }
+        if remove && let Some(backpressure) = self.store().objects.backpressure() {
+            return Performed::Full(backpressure);
+        }
+        self.reactor_state.counts.store_too_large.inc();
+        let (named, reply) = (Box::<[u8]>::from(key), reply.into_owned());
+        let answer = move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
+        match remove {
+            true => self.remove(key, answer),
+            false => {
+                self.answers.push(answer);
+                self.at_once.add(Path::Write);
+            }
+        }
+        Performed::Done
+    }
+
+    /// Removes an object without looking; the answer is given once that is where it survives what the namespace's durability
+    /// says.
+    pub(super) fn remove(&mut self, key: &[u8], answer: impl FnOnce(&mut Vec<u8>) + 'static) {
+        match self.store().remove(key) {
+            Ack::Done(_) => {
+                self.answers.push(answer);
+                self.at_once.add(Path::Write);
+            }
+            Ack::Later(pending) => {
+                let slot = self.answers.reserve(key, true, 0);
+                let (reactor_state, received) = (self.reactor_state.clone(), self.received);
+                compio::runtime::spawn(async move {
+                    pending.await;
+                    slot.answer(answer);
+                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
+                })
+                .detach();
+            }
+        }
+    }
+}
+
+/// Answers a store that did not look at what was there.
+fn answer_set(
+    reactor_state: &MemcacheReactorState,
+    operation: &Operation<'_>,
+    put: PutOutcome,
+    (cas, size): (NewCas, usize),
+    out: &mut Vec<u8>,
+) {
+    let store = &reactor_state.front_end.store;
+    let outcome = store.stored(&operation.key, put, Outcome::Stored { cas: 0, size }, cas);
+    reactor_state.counts.count(&operation.action, &outcome);
+    operation.reply.outcome(&operation.key, &outcome, Some(Mode::Set), 0, out);
+}
