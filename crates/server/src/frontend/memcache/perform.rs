@@ -70,8 +70,7 @@ impl MemcacheSession {
                 }
             }
             Request::MemoryLimit { megabytes, quiet } => {
-                self.limit_memory(megabytes, quiet);
-                return Performed::Done;
+                return self.limit_memory(megabytes, quiet);
             }
             Request::RefreshCertificates => {
                 let line = tls::refresh(self.reactor_state.front_end.config.tls.as_ref());
@@ -109,7 +108,11 @@ impl MemcacheSession {
     }
 
     /// What no longer fits goes to flash first, so this is not for a thread that others wait for.
-    fn limit_memory(&self, megabytes: u32, quiet: bool) {
+    fn limit_memory(&self, megabytes: u32, quiet: bool) -> Performed {
+        // Another one may be under way, which this one comes after.
+        if !self.answers.is_complete() {
+            return Performed::Blocked;
+        }
         // No object has this key.
         let slot = self.answers.reserve(&[], true, 0);
         let (reactor_state, received) = (self.reactor_state.clone(), self.received);
@@ -128,6 +131,7 @@ impl MemcacheSession {
             reactor_state.metrics.latency.of(Path::Local).record(received.elapsed());
         })
         .detach();
+        Performed::Done
     }
 
     /// Drops everything if that is due; whoever comes next sees none of it.

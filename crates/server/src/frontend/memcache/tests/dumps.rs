@@ -69,3 +69,19 @@ fn a_dump_that_fails_behind_objects_ends_the_connection_and_one_that_cannot_begi
     assert_eq!(said, ERROR);
     assert!(matches!(performed, Performed::Done), "nothing was begun: {performed:?}");
 }
+
+#[test]
+fn limits_of_memory_that_come_together_are_set_in_their_order() {
+    let opened = Opened::new(1);
+    let front_end = opened.front_end.front_end.clone();
+    let waits = opened.reactors.block_on(0, move || async move {
+        let reactor_state = MemcacheReactorState::of(&front_end);
+        let answers = Answers::new(reactor_state.budget.share());
+        let mut session = MemcacheSession::new(reactor_state, answers);
+        let limit = |megabytes| Request::MemoryLimit { megabytes, quiet: false };
+        // The first is being set by another thread, and nothing is awaited here.
+        assert!(matches!(session.perform(limit(1)), Performed::Done));
+        matches!(session.perform(limit(2)), Performed::Blocked)
+    });
+    assert_eq!(waits, Some(true));
+}
