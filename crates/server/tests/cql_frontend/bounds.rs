@@ -284,3 +284,19 @@ fn a_request_that_takes_more_than_the_whole_budget_is_read_and_given_up_like_any
     let large = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(1_000_000));
     assert_eq!(proxy.client(Version::V5).ask(&large), large);
 }
+
+#[test]
+fn what_is_admitted_in_two_steps_is_counted_once() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut greedy = Client::connect(proxy.front_end.address(), Version::V4);
+    assert_eq!(greedy.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
+    let head = announced(&mut greedy, 100 << 20, 50 << 20);
+    greedy.stream.write_all(&head[..9]).unwrap();
+    wait_until("it is admitted as it comes", || metric(&proxy, HELD) >= 199 << 20);
+    greedy.stream.write_all(&head[9..]).unwrap();
+    wait_until("and as it was before", || metric(&proxy, HELD) >= 299 << 20);
+    assert!(metric(&proxy, HELD) <= 300 << 20, "{} bytes", metric(&proxy, HELD));
+    drop(greedy);
+    wait_until("what it held is given back", || metric(&proxy, HELD) == 0);
+}

@@ -118,9 +118,12 @@ impl Client {
     /// Waits a while until there is room for a request that takes so much. False when there is none.
     pub async fn admit(&self, takes: usize, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
+        // What was admitted before more was known of the same request is a part of that.
+        self.receiving.set(0);
         while !self.share.try_set(self.holds() + COPIES * takes) {
             if Instant::now() >= deadline || self.out.is_closed() {
                 self.share.budget().refused.inc();
+                self.account();
                 return false;
             }
             compio::time::sleep(LOOK_AGAIN).await;
