@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -117,4 +118,40 @@ fn a_flush_that_fails_while_the_poison_is_lifted_is_one_more_reason_for_it() {
     assert!(journal.is_poisoned());
     journal.truncate(2);
     assert!(!journal.is_poisoned() && !Journal::scan(&*media, &UUID, EPOCH, 2).expect("whole").poisoned);
+}
+
+/// Appends to a mapped journal as fast as a busy cache does, over two laps of it, while another thread flushes it once a second:
+/// microseconds of one append, page faults included.
+#[test]
+#[ignore = "a measurement, for: cargo test -p afterglow-engine --lib -- --ignored --nocapture appends_take"]
+fn appends_take() {
+    let dir = TempDir::new();
+    let media = Arc::new(MmapMedia::create(&dir.path().join("journal"), 64 << 20).expect("made"));
+    Journal::create(media.clone(), &UUID, EPOCH, 0..0, 0).expect("made");
+    let journal = Journal::resume(media, &UUID, EPOCH, 0, 0);
+    let is_over = AtomicBool::new(false);
+    let mut times: Vec<u64> = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                journal.sync().expect("synced");
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        for n in 0..2 * journal.entries() {
+            let began = Instant::now();
+            journal.append(kill(n), n + 1);
+            times.push(began.elapsed().as_nanos() as u64);
+            if n % 1_000 == 0 {
+                journal.truncate(n);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(!journal.is_poisoned());
+    times.sort_unstable();
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize] as f64 / 1e3;
+    let parts = [0.5, 0.99, 0.999, 0.9999, 1.0].map(|part| format!("{:.1}", at(part)));
+    println!("p50, 99, 99.9, 99.99, max of an append: {} us", parts.join(", "));
 }
