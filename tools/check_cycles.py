@@ -23,7 +23,8 @@ ITEM = re.compile(
     r"(?:struct|enum|union|fn|trait|const|static(?:\s+mut)?|type|macro_rules!)\s+(\w+)",
     re.M,
 )
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.S)
+# Comments, strings and characters: a quote in one of them opens no other.
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\bb?r(#*)\".*?\"\1|\"(?:\\.|[^\"\\])*\"|'(?:\\.[^'\n]*|[^'\\\n])'", re.S)
 
 
 def split_top(text):
