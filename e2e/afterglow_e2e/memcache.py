@@ -1,4 +1,4 @@
-"""Afterglow's memcached front end, a real memcached to compare it with, and the programs that come with libmemcached."""
+"""Afterglow's memcached front end, a real memcached to compare it with, and libmemcached's programs."""
 
 import os
 import shutil

@@ -95,7 +95,15 @@ def pymemcache_tests():
 def test_pymemcache_s_own_tests_pass():
     suite = pymemcache_tests()
     with MemcacheAfterglow(memory="64MiB") as front_end:
-        where = ["--rootdir", suite, "--server", front_end.address, "--port", front_end.port, suite / "test_integration.py"]
+        where = [
+            "--rootdir",
+            suite,
+            "--server",
+            front_end.address,
+            "--port",
+            front_end.port,
+            suite / "test_integration.py",
+        ]
         # Neither our settings nor a cache beside its sources.
         ours = ["-c", os.devnull, "-p", "no:cacheprovider", "-q", "-W", "ignore", "-m", "integration"]
         out = run(sys.executable, "-m", "pytest", *ours, *where)
@@ -107,7 +115,9 @@ def test_pymemcache_s_own_tests_pass():
 
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 def test_pylibmc(front_end, binary):
-    client = pylibmc.Client([f"{front_end.address}:{front_end.port}"], binary=binary, behaviors={"ketama": True, "cas": True})
+    client = pylibmc.Client(
+        [f"{front_end.address}:{front_end.port}"], binary=binary, behaviors={"ketama": True, "cas": True}
+    )
     client.flush_all()
     assert client.get("a") is None
     assert client.set("a", {"some": ["object"]})
@@ -417,8 +427,8 @@ EXPORTER = {
     " conns": "addr listen_addr state secs_since_last_cmd",
 }
 
-# What memcached 1.6.18 names and Afterglow does not, as docs/guide/memcached.md says: parts that it does not have, and what
-# it does not know.
+# What memcached 1.6.18 names and Afterglow does not, as docs/guide/memcached.md says: parts that it does not have,
+# and what it does not know.
 LEFT_OUT = {
     "": """libevent reserved_fds response_obj_.* read_buf_.* slab_.* slabs_moved lru_maintainer_juggles
         lru_bumps_dropped malloc_fails log_.* unexpected_napi_ids round_robin_fallback
@@ -667,7 +677,11 @@ def test_users_and_tls(tmp_path):
     extra = ["--memcache-auth-file", users, "--memcache-tls-cert", cert, "--memcache-tls-key", key]
     with MemcacheAfterglow(folder=tmp_path / "folder", extra=extra) as front_end:
         context = ssl.create_default_context(cafile=str(cert))
-        raw = Raw(context.wrap_socket(socket.create_connection((front_end.address, front_end.port)), server_hostname="127.0.0.1"))
+        raw = Raw(
+            context.wrap_socket(
+                socket.create_connection((front_end.address, front_end.port)), server_hostname="127.0.0.1"
+            )
+        )
         assert raw.line(b"get a") == b"CLIENT_ERROR unauthenticated"
         assert raw.line(b"set auth 0 0 9\r\nada wrong") == b"CLIENT_ERROR authentication failure"
         assert raw.line(b"set auth 0 0 10\r\nada secret") == b"STORED"

@@ -1,4 +1,4 @@
-"""What an operator does with the jar, as docs/guide/inside-cassandra.md says it: install, verify, mend what is wrong, remove."""
+"""What an operator does with the jar, as docs/guide/inside-cassandra.md says: install, verify, mend, remove."""
 
 import json
 import subprocess
