@@ -63,7 +63,9 @@ class ExplainedOptionsTest {
     byte[] docs = Files.readAllBytes(Paths.get("..", "docs", "guide", "inside-cassandra.md"));
     String text = new String(docs, StandardCharsets.UTF_8);
     for (String name : known()) {
-      assertTrue(text.contains("| `" + name + "` |"), name + " has no line in docs/guide/inside-cassandra.md");
+      assertTrue(
+          text.contains("| `" + name + "` |"),
+          name + " has no line in docs/guide/inside-cassandra.md");
     }
   }
 }
