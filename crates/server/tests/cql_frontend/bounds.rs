@@ -300,3 +300,34 @@ fn what_is_admitted_in_two_steps_is_counted_once() {
     drop(greedy);
     wait_until("what it held is given back", || metric(&proxy, HELD) == 0);
 }
+
+#[test]
+fn answers_that_nobody_takes_keep_large_requests_out_for_a_while_only() {
+    const ANSWER: usize = 8 << 20;
+    let fake = Fake::start(Version::V5, |ask| {
+        let big = ask.text.contains("FROM ks.big");
+        if big {
+            ask.text_row(&"y".repeat(ANSWER));
+        }
+        big || echo(ask)
+    });
+    let proxy = Proxy::before(fake.address);
+    // None of them leaves so much unread that it is cut off for that, nor all together: sockets hold some of it.
+    let mut idle: Vec<_> = (0..5).map(|_| proxy.client(Version::V4)).collect();
+    for client in &mut idle {
+        let body = client.query_body("SELECT v FROM ks.big");
+        let burst = client.encode_all(Opcode::Query, (0..13).map(|_| (7, &body[..])));
+        client.stream.write_all(&burst).unwrap();
+    }
+    wait_until("they hold most of what there is", || metric(&proxy, HELD) >= 450 << 20);
+    let large = format!("SELECT v FROM ks.t WHERE k = '{}'", "x".repeat(40_000_000));
+    let mut other = proxy.client(Version::V4);
+    let refused = (0..20).take_while(|_| {
+        other.query(9, &large);
+        other.receive().header.opcode == Opcode::Error
+    });
+    let refused = refused.count();
+    assert!((1..20).contains(&refused), "refused {refused} times");
+    assert!(metric(&proxy, UNREAD) > 0);
+    drop(idle);
+}

@@ -43,6 +43,9 @@ pub trait ConnectedClient {
 
     /// Ends its connection.
     fn abort(&self);
+
+    /// Ends its connection if it has taken nothing for long of the much that waits for it.
+    fn abort_if_stalled(&self);
 }
 
 /// One reactor's part of a front end.

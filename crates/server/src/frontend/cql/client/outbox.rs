@@ -1,10 +1,13 @@
 //! What waits to be written to a connection, of a client or of the database.
 
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::{Compression, Encoder, Header};
 use compio::BufResult;
-use compio::io::AsyncWriteExt;
+use compio::buf::{IntoInner, IoBuf};
+use compio::io::AsyncWrite;
 use compio::net::TcpStream;
 
 use crate::reactor::Wake;
@@ -19,6 +22,8 @@ pub struct Outbox {
     encoder: RefCell<Encoder>,
     /// Bytes handed to the kernel and not yet taken by it.
     writing: Cell<usize>,
+    /// When the kernel last took some, or was first given any.
+    moved: Cell<Instant>,
     state: Cell<OutboxState>,
     work: Wake,
     space: Wake,
@@ -48,6 +53,7 @@ impl Outbox {
             stream,
             encoder: RefCell::default(),
             writing: Cell::new(0),
+            moved: Cell::new(Instant::now()),
             state: Cell::new(OutboxState::Open),
             work: Wake::default(),
             space: Wake::default(),
@@ -94,6 +100,11 @@ impl Outbox {
         self.encoder.borrow().len() + self.writing.get()
     }
 
+    /// For how long the other side has taken nothing of what waits for it.
+    pub fn stands_still(&self) -> Duration {
+        if self.writing.get() > 0 { self.moved.get().elapsed() } else { Duration::ZERO }
+    }
+
     /// Whether nothing more will be written.
     pub fn is_closed(&self) -> bool {
         self.state.get() == OutboxState::Closed
@@ -138,13 +149,23 @@ impl Outbox {
         let mut buffer = Vec::new();
         while self.next(&mut buffer).await {
             let len = buffer.len();
-            self.writing.set(len);
-            let BufResult(result, returned) = stream.write_all(buffer).await;
+            self.moved.set(Instant::now());
+            let mut taken = 0;
+            while taken < len {
+                self.writing.set(len - taken);
+                let BufResult(result, rest) = stream.write(buffer.slice(taken..)).await;
+                buffer = rest.into_inner();
+                match result {
+                    Ok(more @ 1..) => taken += more,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    _ => break,
+                }
+                self.moved.set(Instant::now());
+            }
             self.writing.set(0);
-            buffer = returned;
             buffer.clear();
             buffer.shrink_to(KEEP_BUFFER);
-            if result.is_err() {
+            if taken < len {
                 break;
             }
             written(len);

@@ -12,7 +12,8 @@ use afterglow_cql::message::Consistency;
 use afterglow_cql::negotiate::Stage;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 
-use crate::frontend::cql::client::budget::Share;
+use crate::frontend::cql::CqlShared;
+use crate::frontend::cql::client::budget::{FREE, Share};
 use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
@@ -32,6 +33,9 @@ const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
 const COPIES: usize = 2;
 /// How often it is looked whether other clients have given memory back.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A client that takes nothing of its answers for so long is cut off when others lack the memory that those take.
+const STALLED: Duration = Duration::from_secs(10);
 
 /// One client's connection; lives on one reactor.
 pub struct Client {
@@ -124,6 +128,7 @@ impl Client {
             if Instant::now() >= deadline || self.out.is_closed() {
                 self.share.budget().refused.inc();
                 self.account();
+                cut_stalled(&self.reactor_state.front_end);
                 return false;
             }
             compio::time::sleep(LOOK_AGAIN).await;
@@ -181,6 +186,25 @@ impl ConnectedClient for Client {
 
     fn abort(&self) {
         self.out.abort();
+    }
+
+    fn abort_if_stalled(&self) {
+        if self.out.queued() > FREE && self.out.stands_still() >= STALLED && !self.out.is_closed() {
+            tracing::warn!(peer = %self.peer, "a client that takes none of its answers is cut off: others lack the memory");
+            self.share.budget().unread.inc();
+            self.out.abort();
+        }
+    }
+}
+
+/// There was no room for somebody: has those give back what they hold who would hold it for ever.
+fn cut_stalled(front_end: &Arc<CqlShared>) {
+    for reactor in 0..front_end.reactors.count() {
+        let front_end_there = front_end.clone();
+        front_end.reactors.spawn_on(reactor, move || async move {
+            let clients = CqlReactorState::of(&front_end_there).clients();
+            clients.iter().for_each(|client| client.abort_if_stalled());
+        });
     }
 }
 
