@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use compio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use parking_lot::Mutex;
 
-use super::{ConnectionGuard, Reactors};
+use super::reactors::{ConnectionGuard, Reactors};
 
 /// How long to wait after an accept failed (mostly: no descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream as StdStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
