@@ -1,0 +1,133 @@
+//! All counters of the process: shards handed out, summed and shown.
+
+use std::{sync::Arc, time::SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{
+    BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics, TextFormat,
+    backend, frontend, memcache, process,
+};
+
+/// Adds what it knows at the moment it is asked.
+type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
+
+/// Connections and bytes of a front end, over all reactors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FrontEndTraffic {
+    /// Connections ever taken.
+    pub opened: u64,
+    /// Connections that ended.
+    pub closed: u64,
+    /// Connections turned away.
+    pub refused: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+}
+
+/// All counters of the process; shared as `Arc<Metrics>`.
+pub struct Metrics {
+    started: SystemTime,
+    front_ends: Mutex<Vec<(&'static str, Arc<FrontEndMetrics>)>>,
+    backends: Mutex<Vec<Arc<BackendMetrics>>>,
+    memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
+    sources: Mutex<Vec<Source>>,
+    /// The lease that `exclusive` tables need; one for the process.
+    pub lease: LeaseMetrics,
+    /// 1 while the database requires authentication and we have no credentials, so that nothing is cached.
+    pub authentication: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            started: SystemTime::now(),
+            front_ends: Mutex::default(),
+            backends: Mutex::default(),
+            memcache: Mutex::default(),
+            sources: Mutex::default(),
+            lease: LeaseMetrics::default(),
+            authentication: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A new shard of a front end's counters, for one reactor. Front ends are few words such as `cql`.
+    pub fn front_end(&self, name: &'static str) -> Arc<FrontEndMetrics> {
+        let shard = Arc::<FrontEndMetrics>::default();
+        self.front_ends.lock().push((name, shard.clone()));
+        shard
+    }
+
+    /// Shows a front end's counters at zero from its start: reactors bring their shards with their first connection.
+    /// With `cql`, those of the database too.
+    pub fn announce(&self, name: &'static str) {
+        let _ = self.front_end(name);
+        if name == "cql" {
+            let _ = self.backend();
+        }
+    }
+
+    /// A new shard of the counters of connections to the database, for one reactor.
+    pub fn backend(&self) -> Arc<BackendMetrics> {
+        let shard = Arc::<BackendMetrics>::default();
+        self.backends.lock().push(shard.clone());
+        shard
+    }
+
+    /// A new shard of the memcached front end's own counters, for one reactor.
+    pub fn memcache(&self) -> Arc<MemcacheMetrics> {
+        let shard = Arc::<MemcacheMetrics>::default();
+        self.memcache.lock().push(shard.clone());
+        shard
+    }
+
+    /// The memcached front end's own counters, over all reactors.
+    pub fn memcache_total(&self) -> MemcacheMetrics {
+        MemcacheMetrics::sum(&self.memcache.lock())
+    }
+
+    /// Connections of a front end's clients, over all reactors: open now, ever taken, turned away; bytes received and sent.
+    pub fn front_end_traffic(&self, front_end: &str) -> FrontEndTraffic {
+        let mut sum = FrontEndTraffic::default();
+        for (_, shard) in self.front_ends.lock().iter().filter(|(name, _)| *name == front_end) {
+            sum.opened += shard.connections_opened.get();
+            sum.closed += shard.connections_closed.get();
+            sum.refused += shard.connections_refused.get();
+            sum.received += shard.bytes_received.get();
+            sum.sent += shard.bytes_sent.get();
+        }
+        sum
+    }
+
+    /// Has `source` asked whenever the metrics are read, for what is kept elsewhere (the engine's statistics, say).
+    pub fn add_source(&self, source: impl Fn(&mut Exposition) + Send + Sync + 'static) {
+        self.sources.lock().push(Box::new(source));
+    }
+
+    /// Connections to the database that are ready for requests now, over all shards.
+    pub fn backend_connections_ready(&self) -> i64 {
+        self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
+    }
+
+    /// All of it as text.
+    pub fn render(&self, format: TextFormat) -> String {
+        let mut out = Exposition::new(format);
+        frontend::expose(&self.front_ends.lock(), &mut out);
+        memcache::expose(&self.memcache.lock(), &mut out);
+        backend::expose(&self.backends.lock(), &mut out);
+        self.lease.expose(&mut out);
+        if !self.backends.lock().is_empty() {
+            let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";
+            out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
+        }
+        process::expose(self.started, &mut out);
+        for source in self.sources.lock().iter() {
+            source(&mut out);
+        }
+        out.finish()
+    }
+}
