@@ -7,7 +7,7 @@ use crate::read::FlashRead;
 /// Expiry meaning "never".
 pub const NO_EXPIRY: u32 = 0;
 
-/// Keys that [`Namespace::expect`](crate::Namespace::expect) takes note of at once: what many more of them touch would push each other out
+/// Keys that [`Namespace::prefetch`](crate::Namespace::prefetch) takes note of at once: what many more of them touch would push each other out
 /// of the processor's nearest cache.
 pub const PREFETCHED: usize = 16;
 

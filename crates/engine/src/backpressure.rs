@@ -6,7 +6,7 @@
 //! then serves those who do not wait.
 //!
 //! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster than the device writes, and would
-//! rather be held up than lose that, waits for the queue too ([`Namespace::put_backpressure`](crate::Namespace::put_room)): as long as the device goes on, and
+//! rather be held up than lose that, waits for the queue too ([`Namespace::put_backpressure`](crate::Namespace::put_backpressure)): as long as the device goes on, and
 //! a second from the last chunk it wrote where it does not.
 //!
 //! The background thread makes room, and wakes those who wait for it. But a disk may block it in a flush of the state file, and it may die: so a
@@ -83,13 +83,13 @@ impl Line {
         }
     }
 
-    /// There is none at `now`: whether it was seen for the first time, and whether there is still timeout.
+    /// There is none at `now`: whether it was seen for the first time, and whether its time is not over yet.
     fn is_full(&self, now: u64, timeout: u64) -> (bool, bool) {
         let found = self.since.compare_exchange(0, now + 1, Ordering::Relaxed, Ordering::Relaxed);
         (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + timeout)
     }
 
-    /// What makes room goes on: whoever waits has timeout from now. Not where room was found meanwhile, which ends all waits.
+    /// What makes room goes on: the time of whoever waits begins anew. Not where room was found meanwhile, which ends all waits.
     fn goes_on(&self, now: u64) {
         let since = self.since.load(Ordering::Relaxed);
         if since != 0 {
@@ -193,8 +193,8 @@ impl Watch {
     }
 }
 
-/// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::backpressure`](crate::Namespace::room) and
-/// [`Namespace::put_backpressure`](crate::Namespace::put_room).
+/// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::backpressure`](crate::Namespace::backpressure) and
+/// [`Namespace::put_backpressure`](crate::Namespace::put_backpressure).
 #[must_use]
 pub struct Backpressure {
     core: Arc<Core>,
@@ -212,7 +212,7 @@ impl Backpressure {
 
 impl std::fmt::Debug for Backpressure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Room").field("put", &self.put).finish_non_exhaustive()
+        f.debug_struct("Backpressure").field("put", &self.put).finish_non_exhaustive()
     }
 }
 

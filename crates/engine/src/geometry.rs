@@ -77,8 +77,8 @@ pub fn format(
             area: if n == 0 { area } else { 0 },
             hash_seed,
         };
-        let backpressure = info.size.saturating_sub(round_up(block.first_segment(), BLOCK.into()));
-        block.segments = (backpressure / u64::from(segment_size)).min(u64::from(MAX_SEGMENTS)) as u32;
+        let room = info.size.saturating_sub(round_up(block.first_segment(), BLOCK.into()));
+        block.segments = (room / u64::from(segment_size)).min(u64::from(MAX_SEGMENTS)) as u32;
         blocks.push(block);
     }
     let segments: u32 = blocks.iter().map(|b| b.segments).sum();

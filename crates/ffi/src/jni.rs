@@ -129,12 +129,11 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
         Ok(Box::into_raw(Box::new(OpenCache { cache, ns, reads })).expose_provenance() as i64)
     });
     opened.unwrap_or_else(|failure| {
-        let backpressure = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
-        let mut text =
-            failure.message.as_bytes()[..failure.message.floor_char_boundary(backpressure)].to_vec();
+        let room = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
+        let mut text = failure.message.as_bytes()[..failure.message.floor_char_boundary(room)].to_vec();
         text.push(0);
         // SAFETY: the caller's promise; cut to the room there is.
-        unsafe { copy_out(&text, address(message), backpressure + 1) };
+        unsafe { copy_out(&text, address(message), room + 1) };
         failure.status as i64
     })
 }
@@ -186,10 +185,10 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_getTwo(
         let (opened, keys) = unsafe { (opened(handle)?, input(keys, 2 * key_len, "keys")?) };
         let (one, two) = keys.split_at(keys.len() / 2);
         let [one, two] = opened.reads.get_two(&opened.cache, &opened.ns, [one, two]);
-        let give = |hit: Option<Hit>, to: i64, backpressure: i64| {
+        let give = |hit: Option<Hit>, to: i64, room: i64| {
             let Some(hit) = hit else { return Ok(MISS) };
             // SAFETY: the caller's promise.
-            unsafe { copy_out(&hit.value, address(to), len(backpressure)?) };
+            unsafe { copy_out(&hit.value, address(to), len(room)?) };
             Ok(hit.value.len() as i64)
         };
         let found = give(two, second, second_capacity)?;

@@ -35,7 +35,7 @@ pub struct Reclaim {
     copies: Copies,
     /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
     /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
-    backpressure: u32,
+    room: u32,
     /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM finds half of a segment left.
     left: u32,
 }
@@ -75,7 +75,7 @@ pub enum ReclaimIo {
 impl Reclaim {
     /// So many bytes of what lives in DRAM move on.
     fn take(&mut self, len: u32) {
-        self.backpressure -= len;
+        self.room -= len;
         self.left -= len;
     }
 }
@@ -139,16 +139,8 @@ impl Background {
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
         let (keep, copies) = (VecDeque::new(), Copies::None);
-        self.reclaim = Some(Reclaim {
-            segment,
-            generation,
-            entries: None,
-            keep,
-            reading: 1,
-            copies,
-            backpressure: 0,
-            left: 0,
-        });
+        self.reclaim =
+            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0, left: 0 });
         self.submit(out, Purpose::Reclaim(ReclaimIo::Footer), place.device, offset, IoKind::Read { len });
     }
 
@@ -173,7 +165,7 @@ impl Background {
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
             let admission = if forced { Admission::Forced } else { Admission::Asked };
             let len = padded(&entry);
-            let has_room = len <= reclaim.backpressure.min(reclaim.left);
+            let has_room = len <= reclaim.room.min(reclaim.left);
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
@@ -246,8 +238,7 @@ impl Background {
                     entries.unwrap_or_else(|| self.known_without_footer(segment));
                 let Some(reclaim) = &mut self.reclaim else { return };
                 let most = self.core.table.segment_size() / 4 * 3;
-                reclaim.backpressure =
-                    if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
+                reclaim.room = if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
                 // An eighth at least is gained.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);

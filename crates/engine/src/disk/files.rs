@@ -232,8 +232,8 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
     let kind = kind_of(config)?;
     if kind == Kind::Missing {
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let backpressure = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
-        refuse_too_large(config, 0, &backpressure)?;
+        let room = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
+        refuse_too_large(config, 0, &room)?;
         let may = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::access(parent, may).map_err(|e| fail("create")(e.into()))?;
         return Ok(config.size);
@@ -261,12 +261,8 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
 }
 
 /// Refuses a file for which its file system has no room, `taken` bytes of it being there already.
-fn refuse_too_large(
-    config: &DeviceConfig,
-    taken: u64,
-    backpressure: &rustix::fs::StatVfs,
-) -> Result<(), OpenError> {
-    if config.size.saturating_sub(taken) > backpressure.f_bfree.saturating_mul(backpressure.f_frsize) {
+fn refuse_too_large(config: &DeviceConfig, taken: u64, room: &rustix::fs::StatVfs) -> Result<(), OpenError> {
+    if config.size.saturating_sub(taken) > room.f_bfree.saturating_mul(room.f_frsize) {
         return Err(OpenError::NoSpace { path: config.path.clone(), needed: config.size });
     }
     Ok(())

@@ -70,8 +70,8 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
 #[test]
 fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are_used() {
     let mut tier = DramTier::new(budget(100_000));
-    let backpressure = 300;
-    assert_eq!(copies_taken(&mut tier, 0..backpressure, 0), backpressure as usize, "there is room for all");
+    let room = 300;
+    assert_eq!(copies_taken(&mut tier, 0..room, 0), room as usize, "there is room for all");
     copies_taken(&mut tier, 10_000..20_000, 0);
     let few = copies_taken(&mut tier, 20_000..30_000, 0);
     assert!((1000..2000).contains(&few), "{few} copies taken that nobody asks for again");

@@ -173,8 +173,8 @@ impl IndexWriter {
         }
         let new = Slot::new(hash, location, class, 0);
         let lines = table.lines_of(hash);
-        let backpressure = || table.make_room(&lines, MOVES - 1, self.captured);
-        if let Some(place) = table.free_place(lines).or_else(backpressure) {
+        let room = || table.make_room(&lines, MOVES - 1, self.captured);
+        if let Some(place) = table.free_place(lines).or_else(room) {
             table.set(place, Some(new));
             return Inserted::default();
         }

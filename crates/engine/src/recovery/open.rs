@@ -419,8 +419,8 @@ fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
     let entries: Vec<_> =
         kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
     // Entries of the old journal must stay until the new one is named: beyond its head is what was never written.
-    let backpressure = Journal::capacity(&*env.journal).saturating_sub(scan.head);
-    if entries.len() as u64 <= backpressure {
+    let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
+    if entries.len() as u64 <= room {
         return Carried { entries, head: scan.head };
     }
     for ns in entries.iter().filter_map(|(event, _)| event.namespace()) {

@@ -262,9 +262,9 @@ impl Streams {
     }
 
     fn chunk_for(&self, start: u32, padded: u32) -> AlignedBuf {
-        let backpressure = self.table.segment_size() - start;
+        let room = self.table.segment_size() - start;
         let wanted = self.chunk_size.max(round_up(padded.into(), BLOCK.into()) as u32);
-        let len = wanted.min(backpressure) as usize;
+        let len = wanted.min(room) as usize;
         let spare = if wanted == self.chunk_size { self.spare.lock().pop() } else { None };
         let Some(mut chunk) = spare else { return AlignedBuf::zeroed(len) };
         chunk.set_len(len);
@@ -404,8 +404,8 @@ impl Streams {
     /// Closes the open chunk, and seals its segment when nothing would fit behind.
     fn close_or_seal(&self, open: &mut Option<OpenSegment>) {
         let Some(o) = open else { return };
-        let backpressure = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
-        if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > backpressure {
+        let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+        if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
             self.seal(open);
         } else {
             self.close_chunk(o, 0);

@@ -145,8 +145,8 @@ fn four_gib_of_1_kib_values_fit_4_7_gib_of_flash_and_the_index_of_256_mib() {
     }
     // Reclaim begins with the segment that leaves no more than this free.
     let full = block.segments - geometry::free_target(block.segments) - 1;
-    let backpressure = records * u64::from(full);
-    assert!(backpressure >= objects, "{backpressure} records fit {full} segments of {records}");
+    let room = records * u64::from(full);
+    assert!(room >= objects, "{room} records fit {full} segments of {records}");
 
     let memory = geometry::memory(&config, flash, block.segment_size).expect("divided");
     let slots = memory.lines as u64 * 8 * u64::from(config.shards);

@@ -362,11 +362,11 @@ impl Run {
             && stats.journal_used <= stats.journal_capacity / 4 * 3;
         // With segments out of use there may be no room for anything until they are given back.
         let retired = table.in_state(SegmentState::Retired).next().is_some();
-        let backpressure = retired
+        let room = retired
             || (stats.segments_free > u64::from(core.free_target)
                 || table.in_state(SegmentState::Sealed).all(|s| table.is_pending(s)));
         let saved = retired || stats.unsaved_bytes == 0;
-        quiet && backpressure && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
+        quiet && room && saved && table.in_state(SegmentState::Reclaiming).next().is_none()
     }
 
     /// Checks the accounts of a life.
