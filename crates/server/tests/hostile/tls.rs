@@ -10,8 +10,8 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, Signa
 
 /// Where the certificate and the key for tests are.
 pub const FILES: [&str; 2] = [
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../afterglow/tests/hostile/cert.pem"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../afterglow/tests/hostile/key.pem"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/hostile/cert.pem"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/hostile/key.pem"),
 ];
 
 /// The certificate and the key for tests.

@@ -4,7 +4,7 @@
 //! another one ends only when nobody has one, and no request is without its answer.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,6 +75,8 @@ pub struct Pool {
     entries: RefCell<HashMap<PoolKey, PoolEntry>>,
     /// When nodes could not be reached, and have not been since.
     unreached: RefCell<HashMap<NodeId, Instant>>,
+    /// Nodes that went while a connection to them was being made: it is let go of once it is there.
+    gone: RefCell<HashSet<NodeId>>,
     /// Places taken by connections that are being made.
     dialing: RefCell<Vec<PoolKey>>,
     /// Connections that finish what is under way, so that others can take their place.
@@ -107,6 +109,7 @@ impl Pool {
             metrics,
             entries: RefCell::default(),
             unreached: RefCell::default(),
+            gone: RefCell::default(),
             dialing: RefCell::default(),
             retiring: RefCell::default(),
             share: (PER_NODE_AND_USER / reactors).max(PER_REACTOR),
@@ -217,17 +220,24 @@ impl Pool {
     /// Lets go of nodes that are no longer wanted, once what is under way there has ended; forgets failures, so that a node that is back is
     /// tried at once.
     pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
-        let mut gone = Vec::new();
+        let mut left = Vec::new();
+        let mut gone = self.gone.borrow_mut();
+        gone.retain(|node| !wanted(*node));
         self.entries.borrow_mut().retain(|key, entry| match entry {
             PoolEntry::Up(backend) if !wanted(key.node) => {
-                gone.push((key.clone(), backend.clone()));
+                left.push((key.clone(), backend.clone()));
                 false
+            }
+            PoolEntry::Connecting(..) if !wanted(key.node) => {
+                gone.insert(key.node);
+                true
             }
             PoolEntry::Down { .. } => false,
             _ => true,
         });
+        drop(gone);
         self.unreached.borrow_mut().clear();
-        gone.into_iter().for_each(|(key, backend)| self.retire(key, backend));
+        left.into_iter().for_each(|(key, backend)| self.retire(key, backend));
     }
 
     fn retire(&self, key: PoolKey, backend: Rc<Backend>) {
@@ -341,7 +351,10 @@ impl Pool {
             result.iter().for_each(|backend| backend.close());
             return;
         };
+        let mut left = None;
         match &result {
+            // The node went meanwhile: who waits is answered, and nobody else asks it.
+            Ok(backend) if self.gone.borrow().contains(&key.node) => left = Some((key, backend.clone())),
             Ok(backend) => drop(entries.insert(key, PoolEntry::Up(backend.clone()))),
             // A keyspace that does not exist may exist in a moment, and made-up names must not fill the table.
             Err(ConnectError::Refused { .. }) => {}
@@ -357,6 +370,7 @@ impl Pool {
             let kept = result.as_ref().map(Backend::keep).map_err(Clone::clone);
             let _ = waiter.send(kept);
         }
+        left.into_iter().for_each(|(key, backend)| self.retire(key, backend));
         self.place_is_free();
     }
 
