@@ -63,6 +63,8 @@ pub struct Background {
     writes_in_flight: u32,
     /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
     pause: u64,
+    /// When the latest write failed.
+    failed_at: u64,
     /// When a retired segment is tried again, and how long after that the next.
     try_again_at: u64,
     try_again: u64,
@@ -97,6 +99,7 @@ impl Background {
             next_id: 0,
             writes_in_flight: 0,
             pause: 0,
+            failed_at: 0,
             try_again_at: 0,
             try_again: writes::FIRST_TRY,
             told,

@@ -29,7 +29,8 @@ const TURNS: usize = 64;
 const VISITED: usize = 4096;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
-/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
+/// First pause after a failed write. It doubles as long as nothing but failures come, each of which costs a segment; a success cuts it
+/// down to this one.
 const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
@@ -160,9 +161,11 @@ impl Background {
                 core.totals.dropped(DropReason::WriteFailed, lost);
                 tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired, and tried again later");
             }
-            core.streams.pause_until(core.clock.millis() + self.pause);
-        } else {
-            self.pause = 0;
+            self.failed_at = core.clock.millis();
+            core.streams.pause_until(self.failed_at + self.pause);
+        } else if std::mem::take(&mut self.pause) > 0 {
+            // The device takes something again: only the first pause behind the latest failure is left of the long one.
+            core.streams.pause_until(self.failed_at + PAUSE);
         }
         core.table.write_done(job.segment);
         core.streams.job_done(job);

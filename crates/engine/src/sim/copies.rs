@@ -85,6 +85,27 @@ fn what_a_failed_write_leaves_in_dram_alone_is_written_again() {
     }
 }
 
+/// The pause behind failed writes grows with each, for as long as nothing else comes: a write that succeeds ends it.
+#[test]
+fn once_a_write_succeeds_what_comes_next_is_on_flash_in_time() {
+    let (mut world, mut life) = world(1);
+    let objects = keys("object", 6);
+    // Each in a segment of its own, and all of them on their way.
+    objects.iter().for_each(|key| copy_to_segment(&life, key, &[7; 500]));
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    while life.core.stats().totals.segments_retired < 4 {
+        world.turn(&mut life);
+    }
+    world.machine.set_faults(SimFaults::none());
+    while life.core.stats().chunks_waiting > 0 {
+        world.turn(&mut life);
+    }
+    assert!(!life.background.is_pausing(), "no test: all writes have failed: {:?}", life.core.stats());
+    put(&life, b"key", &[7; 500], 0);
+    pass(&mut world, &mut life, IN_TIME);
+    assert_eq!(not_on_flash(&world, &life, &[b"key".to_vec()]), 0, "{:?}", life.core.stats());
+}
+
 #[test]
 fn a_clean_stop_whose_writes_fail_at_first_keeps_everything_all_the_same() {
     let (mut world, mut life) = world(1);
