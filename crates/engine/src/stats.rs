@@ -202,7 +202,7 @@ pub struct EngineTotals {
     pub segments_tried_again: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
-    /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another.
+    /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another, or it could not be read.
     pub copies_lost: u64,
     /// Index slots cleared because their record was gone.
     pub stale_slots: u64,

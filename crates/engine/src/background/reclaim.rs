@@ -309,7 +309,12 @@ impl Background {
             }
             None => {
                 shard.clear_if(hash, at);
-                core.totals.dropped(DropReason::Reclaimed, 1);
+                // A lookup may have brought it into memory while it was read here: there it waits among the dirty.
+                if shard.dram.peek_hash(hash).is_some_and(|o| o.version == entry.version.get()) {
+                    core.totals.copies_lost.inc();
+                } else {
+                    core.totals.dropped(DropReason::Reclaimed, 1);
+                }
             }
         }
         moved.is_some()

@@ -4,7 +4,7 @@ use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
 use crate::api::Lookup;
-use crate::disk::sim::{Crash, SimFaults};
+use crate::disk::sim::{Crash, SimFaults, SimIo};
 use crate::segment::SegmentState;
 
 /// Turns of a tenth of a second in which what was put must have come to flash.
@@ -243,4 +243,39 @@ fn read_while_reclaimed_blindly(turns: usize) -> bool {
 fn what_a_read_brings_from_a_segment_that_is_reclaimed_blindly_is_written_again() {
     let moments = (0..40).take_while(|&turns| read_while_reclaimed_blindly(turns)).count();
     assert!(moments > 0, "no test: no read ended while its segment was reclaimed");
+}
+
+/// A lookup brings an object into memory while a reclaim reads its record to write it again, which it cannot do then.
+#[test]
+fn what_a_reclaim_gives_up_while_dram_holds_it_is_a_lost_copy_and_no_lost_object() {
+    let (mut world, mut life) = world(1);
+    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
+    let hash = life.core.hash(NS as u16, b"key");
+    // Read often enough to be worth keeping.
+    assert!((0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()), "no test: it is gone");
+    // The footer is read first, then the record.
+    world.machine.hold_up(SimIo::Read, 1, 100);
+    for n in 0..40 {
+        if world.machine.is_held_up() {
+            break;
+        }
+        copy_to_segment(&life, format!("last-{n}").as_bytes(), &[3; 900]);
+        world.turn(&mut life);
+    }
+    assert!(world.machine.is_held_up(), "no test: the record is not read");
+    assert!(get(&life, b"key").is_some());
+    let held = life.core.shard(hash).lock().dram.peek(hash, NS as u16, b"key").is_some();
+    assert!(held, "no test: not promoted");
+    let before = life.core.stats().totals;
+    world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
+    while life.core.table.state(segment) == SegmentState::Reclaiming {
+        world.turn(&mut life);
+    }
+    world.machine.set_faults(SimFaults::none());
+    let totals = life.core.stats().totals;
+    assert_eq!(totals.copies_lost, before.copies_lost + 1, "{totals:?}");
+    assert_eq!(totals.dropped, before.dropped, "nothing is lost: {totals:?}");
+    pass(&mut world, &mut life, IN_TIME);
+    let life = crash(&mut world, life, Crash::Process);
+    assert!(get(&life, b"key").is_some(), "it was in memory, and is not copied again");
 }
