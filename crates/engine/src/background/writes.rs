@@ -29,8 +29,8 @@ const TURNS: usize = 64;
 const VISITED: usize = 4096;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
-/// First pause after a failed write. It doubles as long as nothing but failures come, each of which costs a segment; a success cuts it
-/// down to this one.
+/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
+/// A success cuts it down to this one.
 const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
