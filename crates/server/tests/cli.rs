@@ -214,3 +214,10 @@ fn explain_tells_what_is_cached_from_a_file_and_from_a_database() {
     let nobody = afterglow(&["explain", "--backend", "127.0.0.1:1", "USE ks"], &[]);
     assert!(nobody.status.code() == Some(1) && err(&nobody).contains("127.0.0.1:1"), "{}", err(&nobody));
 }
+
+#[test]
+fn the_benchmarks_say_where_they_went() {
+    let output = afterglow(&["bench", "engine", "--dir", "/tmp"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("afterglow-bench engine"), "{}", err(&output));
+}
