@@ -7,8 +7,9 @@ mod memcache;
 mod run_cql;
 mod ycsb_check;
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
+use afterglow::cli::output::{Failure, print};
 use clap::{Parser, Subcommand};
 
 const HELP: &str = "\
@@ -53,36 +54,6 @@ enum Command {
     YcsbCheck(ycsb_check::Options),
 }
 
-/// Something went wrong while running.
-const FAILED: u8 = 1;
-/// Flags are wrong, or what they name; also clap's own.
-const USAGE: u8 = 2;
-
-/// Why a command ended without success; the message is for the person who typed it.
-#[derive(Debug)]
-struct Failure {
-    code: u8,
-    message: String,
-}
-
-impl Failure {
-    /// Flags are wrong.
-    fn usage(message: impl ToString) -> Self {
-        Failure { code: USAGE, message: message.to_string() }
-    }
-
-    /// All was said rightly, and still it did not work.
-    fn failed(message: impl ToString) -> Self {
-        Failure { code: FAILED, message: message.to_string() }
-    }
-}
-
-impl From<Box<dyn std::error::Error>> for Failure {
-    fn from(error: Box<dyn std::error::Error>) -> Self {
-        Failure::usage(format!("error: {error}"))
-    }
-}
-
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// Does what the command line says, and returns the exit status.
@@ -94,7 +65,7 @@ pub fn run() -> ExitCode {
         Command::Report(options) => compare::run(&options),
         Command::YcsbCheck(options) => ycsb_check::run(&options),
     };
-    exit(outcome.map_err(Failure::from))
+    exit(outcome.map_err(|error| Failure::usage(format!("error: {error}"))))
 }
 
 fn exit(outcome: Result<ExitCode, Failure>) -> ExitCode {
@@ -102,17 +73,6 @@ fn exit(outcome: Result<ExitCode, Failure>) -> ExitCode {
         eprintln!("{}", failure.message);
         ExitCode::from(failure.code)
     })
-}
-
-/// Prints to standard output. A reader that went away (`| head`) is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("error: cannot write: {e}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The server to measure: `afterglow` next to this program, where both are built and installed.

@@ -5,7 +5,7 @@ mod command;
 mod explain;
 mod inputs;
 mod inspect;
-mod output;
+pub mod output;
 mod serve;
 
 use std::process::ExitCode;

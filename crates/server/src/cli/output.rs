@@ -1,4 +1,4 @@
-//! What every command ends with: text on standard output, or a failure with its exit status.
+//! What every command ends with, here and in the tools: text on standard output, or a failure with its exit status.
 
 use std::io::Write;
 
@@ -9,32 +9,35 @@ const USAGE: u8 = 2;
 
 /// Why a command ended without success; the message is for the person who typed it.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub struct Failure {
     /// The exit status.
-    pub(super) code: u8,
+    pub code: u8,
     /// Empty when the log has said it.
-    pub(super) message: String,
+    pub message: String,
 }
 
 impl Failure {
     /// Flags, environment or file are wrong.
-    pub(super) fn usage(message: impl ToString) -> Self {
+    pub fn usage(message: impl ToString) -> Self {
         Failure { code: USAGE, message: message.to_string() }
     }
 
     /// It did not work, and the log has said why.
-    pub(super) fn said() -> Self {
+    pub fn said() -> Self {
         Failure::failed("")
     }
 
     /// All was said rightly, and still it did not work.
-    pub(super) fn failed(message: impl ToString) -> Self {
+    pub fn failed(message: impl ToString) -> Self {
         Failure { code: FAILED, message: message.to_string() }
     }
 }
 
 /// Prints to standard output. A reader that went away (`| head`) is no error.
-pub(super) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
