@@ -225,16 +225,23 @@ fn a_request_that_finds_no_room_is_refused_and_the_connection_goes_on() {
     drop(greedy);
 }
 
-#[test]
-fn a_client_that_leaves_very_much_unread_is_cut_off() {
-    const ANSWER: usize = 8 << 20;
-    let fake = Fake::start(Version::V5, |ask| {
+/// Bytes of what `ks.big` is answered with.
+const ANSWER: usize = 8 << 20;
+
+/// A database with a table of big rows.
+fn with_big_answers() -> Fake {
+    Fake::start(Version::V5, |ask| {
         let big = ask.text.contains("FROM ks.big");
         if big {
             ask.text_row(&"y".repeat(ANSWER));
         }
         big || echo(ask)
-    });
+    })
+}
+
+#[test]
+fn a_client_that_leaves_very_much_unread_is_cut_off() {
+    let fake = with_big_answers();
     let proxy = Proxy::before(fake.address);
     let mut slow = proxy.client(Version::V4);
     let body = slow.query_body("SELECT v FROM ks.big");
@@ -303,14 +310,7 @@ fn what_is_admitted_in_two_steps_is_counted_once() {
 
 #[test]
 fn answers_that_nobody_takes_keep_large_requests_out_for_a_while_only() {
-    const ANSWER: usize = 8 << 20;
-    let fake = Fake::start(Version::V5, |ask| {
-        let big = ask.text.contains("FROM ks.big");
-        if big {
-            ask.text_row(&"y".repeat(ANSWER));
-        }
-        big || echo(ask)
-    });
+    let fake = with_big_answers();
     let proxy = Proxy::before(fake.address);
     // None of them leaves so much unread that it is cut off for that, nor all together: sockets hold some of it.
     let mut idle: Vec<_> = (0..5).map(|_| proxy.client(Version::V4)).collect();
