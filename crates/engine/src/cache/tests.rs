@@ -1,0 +1,183 @@
+//! Waits and stops of an open cache whose background thread or device fails.
+
+use super::*;
+use crate::api::PutOptions;
+use crate::clock::{Clock, ManualClock};
+use crate::disk::sim::{SimDisk, SimFaults, SimMachine};
+use crate::disk::{DeviceInfo, Done, Io};
+use crate::testing::TempDir;
+
+/// A device that never answers, once it is opened.
+struct Silent(Box<dyn Disk>);
+
+impl Disk for Silent {
+    fn devices(&self) -> &[DeviceInfo] {
+        self.0.devices()
+    }
+
+    fn submit(&mut self, io: Io) {
+        self.0.submit(io);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
+    fn wait(&mut self, _: usize, _: &mut Vec<Done>) {
+        unreachable!("nobody may wait without a limit once the cache is open")
+    }
+
+    fn wait_for(&mut self, _: Duration, _: &mut Vec<Done>) {}
+}
+
+fn small(dir: &TempDir) -> Config {
+    let mut config = Config::new(dir.path(), Vec::new());
+    (config.memory, config.shards, config.segment_size) = (2 << 20, 2, Some(64 << 10));
+    config
+}
+
+fn env(machine: &SimMachine, clock: Arc<dyn Clock>) -> Env {
+    Env {
+        set: machine.device_set(),
+        meta: Arc::new(machine.meta()),
+        journal: Arc::new(
+            machine.open_media("journal").unwrap_or_else(|| machine.create_media("journal", 64 << 10)),
+        ),
+        clock,
+        boot_id: Some([1; 16]),
+        entropy: [1, 2, 3],
+    }
+}
+
+/// What a device does to the thread that submits to it or waits for it, from when it is told on.
+enum Strike {
+    /// The thread does not come back before it is told.
+    Blocks,
+    Panics,
+}
+
+struct Striking {
+    disk: SimDisk,
+    strike: Strike,
+    begun: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Striking {
+    fn strike(&self) {
+        if !self.begun.load(Ordering::SeqCst) {
+            return;
+        }
+        match self.strike {
+            Strike::Panics => std::panic::panic_any("as a bug would"),
+            Strike::Blocks => {
+                while !self.ended.load(Ordering::SeqCst) {
+                    thread::park_timeout(JOIN);
+                }
+            }
+        }
+    }
+}
+
+impl Disk for Striking {
+    fn devices(&self) -> &[DeviceInfo] {
+        self.disk.devices()
+    }
+
+    fn submit(&mut self, io: Io) {
+        self.strike();
+        self.disk.submit(io);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.strike();
+        self.disk.in_flight()
+    }
+
+    fn wait(&mut self, at_least: usize, done: &mut Vec<Done>) {
+        self.disk.wait(at_least, done);
+    }
+
+    fn wait_for(&mut self, limit: Duration, done: &mut Vec<Done>) {
+        self.strike();
+        self.disk.wait_for(limit, done);
+    }
+}
+
+/// Wakes the thread that waits for a task.
+struct Woken(std::sync::mpsc::Sender<()>);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Polls a task when it is woken, and at no other time, until it is ready.
+fn ends(mut backpressure: Backpressure) -> bool {
+    let (wake, woken) = std::sync::mpsc::channel();
+    let waker = Arc::new(Woken(wake)).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    while std::pin::Pin::new(&mut backpressure).poll(&mut context).is_pending() {
+        if woken.recv_timeout(Duration::from_secs(20)).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead() {
+    for (strike, full_journal) in
+        [(Strike::Blocks, true), (Strike::Blocks, false), (Strike::Panics, true), (Strike::Panics, false)]
+    {
+        let dir = TempDir::new();
+        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+        let mut disk = machine.disk();
+        let env = env(&machine, Arc::new(SystemClock::default()));
+        let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
+        let (begun, ended) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+        let disk = Striking { disk, strike, begun, ended: ended.clone() };
+        let lock = DirLock::acquire(dir.path()).expect("free");
+        let cache = Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+        let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+        let backpressure = (0..2_000u32).find_map(|n| {
+            let backpressure = if full_journal { ns.backpressure() } else { ns.put_backpressure() };
+            if backpressure.is_none() {
+                let len = if full_journal { 1 } else { 10_000 };
+                let _ = ns.submit_put(&n.to_le_bytes(), &vec![7; len], PutOptions::default());
+            }
+            backpressure
+        });
+        // Nobody waits for a thread that is known to be dead.
+        assert!(backpressure.is_none_or(ends), "a task waits for ever (journal: {full_journal})");
+        ended.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_device_that_never_answers_does_not_hold_up_the_end() {
+    let dir = TempDir::new();
+    let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+    let config = small(&dir);
+    for close in [true, false] {
+        let mut disk = machine.disk();
+        let env = env(&machine, Arc::new(ManualClock::at(1_000_000)));
+        let opened = recovery::open(&config, env, &mut disk).expect("opens");
+        let lock = DirLock::acquire(dir.path()).expect("free");
+        let timeout = Duration::from_millis(20);
+        let cache = Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, timeout).expect("starts");
+        let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+        for n in 0..2000u32 {
+            let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+        }
+        if close {
+            cache.close();
+        }
+        drop(cache);
+        let state =
+            crate::media::MetaStore::read(&machine.meta(), recovery::STATE).expect("read").expect("there");
+        let state = crate::format::state::StateFile::decode(&state).expect("whole");
+        assert!(!state.clean, "what is not written is not clean");
+    }
+}
