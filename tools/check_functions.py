@@ -9,15 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from check_cycles import COMMENT
+
 LONGEST_FUNCTION, LONGEST_FILE = 70, 600
 LISTS = Path("tools/house")
 FUNCTION = re.compile(r"^[ \t]*(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |extern \"C\" )*fn (\w+)", re.M)
-QUIET = re.compile(r"//[^\n]*|/\*.*?\*/|b?\"(?:\\.|[^\"\\])*\"|r(#+)\".*?\"\1|'(?:\\.|[^'\\])'", re.S)
 
 
 def rust(text):
     """(name, lines) of each function, nested ones as part of theirs."""
-    plain = QUIET.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    plain = COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
     end = 0
     for match in FUNCTION.finditer(plain):
         if match.start() < end:
