@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use afterglow_engine::disk::AlignedBuf;
+use afterglow_engine::device::AlignedBuf;
 use rustix::fs::OFlags;
 
 use super::{

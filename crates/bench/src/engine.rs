@@ -11,7 +11,7 @@ use std::{
 
 use afterglow_engine::{
     Cache, FlashRead, Lookup, Namespace, Stats, Tier,
-    disk::{AlignedBuf, DeviceId},
+    device::{AlignedBuf, DeviceId},
 };
 
 use super::{

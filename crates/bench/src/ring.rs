@@ -4,7 +4,7 @@
 
 use std::{io, os::fd::RawFd};
 
-use afterglow_engine::disk::AlignedBuf;
+use afterglow_engine::device::AlignedBuf;
 use io_uring::{IoUring, opcode, types};
 
 /// A read that has ended.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::read::FlashRead;
+use crate::ops::get::FlashRead;
 
 /// Expiry meaning "never".
 pub const NO_EXPIRY: u32 = 0;

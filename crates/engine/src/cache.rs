@@ -12,21 +12,21 @@ use bytes::Bytes;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::background::{Background, THREAD};
-use crate::backpressure::{Backpressure, Watch};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
 use crate::core::Core;
-use crate::disk::{self, AlignedBuf, DeviceId, DeviceSet, Disk};
+use crate::device::area::{
+    DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id, unfit_to_map,
+};
+use crate::device::{self, AlignedBuf, DeviceId, DeviceSet, Disk};
+use crate::durability::backpressure::{Backpressure, Watch};
+use crate::durability::pending::Ack;
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
-use crate::keys::{Keys, Listed, Listing};
-use crate::media::{
-    DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id, unfit_to_map,
-};
-use crate::modify::{Change, Changed, Modified, Modify};
 use crate::namespace::{NamespaceState, epoch_slot};
-use crate::pending::Ack;
+use crate::ops::list::{Keys, Listed, Listing};
+use crate::ops::modify::{Change, Changed, Modified, Modify};
 use crate::recovery::{self, Env, Opening};
 use crate::stats::Stats;
 
@@ -81,7 +81,7 @@ impl Cache {
         let lock = DirLock::acquire(&config.data_dir)?;
         // Before a size or mode of anything is changed.
         recovery::refuse_others(&config, &FileMetaStore::new(&config.data_dir))?;
-        let opened = disk::open(&config.devices, config.io)?;
+        let opened = device::open(&config.devices, config.io)?;
         let journal = open_journal(&config)?;
         let random = || uuid::Uuid::new_v4().as_u64_pair();
         let ((a, b), (c, _)) = (random(), random());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::disk::{DeviceConfig, IoEngine};
+use crate::device::{DeviceConfig, IoEngine};
 
 /// How to open a cache. Start from [`Config::new`].
 #[derive(Debug, Clone)]

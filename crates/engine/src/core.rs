@@ -11,27 +11,27 @@ use crate::sync::{Mutex, RwLock};
 use bytes::Bytes;
 
 use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PREFETCHED, Tier};
-use crate::backpressure::Rooms;
-use crate::budget::WriteBudget;
 use crate::clock::Clock;
-use crate::disk::DeviceSet;
-use crate::dram::{DramEntry, DramTier, EntryState};
+use crate::device::DeviceSet;
+use crate::device::area::MetaStore;
+use crate::durability::backpressure::Rooms;
+use crate::durability::pending::Waiters;
 use crate::format::journal::ENTRY;
 use crate::format::key_hash;
 use crate::format::record::{self, Meta};
 use crate::format::state::StateFile;
 use crate::index::{Location, MAX_SEGMENTS, SizeClass};
 use crate::journal::Journal;
-use crate::media::MetaStore;
 use crate::namespace::NamespaceState;
-use crate::pending::Waiters;
-use crate::read;
+use crate::ops::get;
 use crate::recovery::STATE;
 use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
 use crate::shard::{Shard, ShardSlot};
 use crate::stats::{EngineCounters, Stats};
+use crate::tier::budget::WriteBudget;
+use crate::tier::victims::VictimPopularity;
+use crate::tier::{DramEntry, DramTier, EntryState};
 use crate::version::{self, Versions};
-use crate::victims::VictimPopularity;
 
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
@@ -161,7 +161,7 @@ impl Core {
             return Lookup::Hit(hit);
         }
         drop(shard);
-        read::lookup(self, ns, key, hash)
+        get::lookup(self, ns, key, hash)
     }
 
     /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that memory is waited for once a step for all

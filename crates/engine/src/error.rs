@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::disk;
-use crate::media::{LockError, MediaError};
+use crate::device;
+use crate::device::area::{LockError, MediaError};
 
 /// Why [`Cache::open`](crate::Cache::open) failed. Nothing has been changed then, but for files newly created.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum OpenError {
     Lock(#[from] LockError),
     /// A device could not be opened.
     #[error(transparent)]
-    Device(#[from] disk::OpenError),
+    Device(#[from] device::OpenError),
     /// The journal file could not be used.
     #[error(transparent)]
     Journal(#[from] MediaError),

@@ -1,7 +1,7 @@
 //! How devices and memory are divided.
 
 use crate::config::Config;
-use crate::disk::DeviceInfo;
+use crate::device::DeviceInfo;
 use crate::error::OpenError;
 use crate::format::checkpoint::{SEGMENT_ENTRY, area_len};
 use crate::format::superblock::Superblock;

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use crate::media::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
+use crate::device::area::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
 
 const MAGIC: &[u8; 8] = b"aglowINT";
 const FORMAT: u32 = 1;
@@ -284,8 +284,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::disk::sim::{Crash, SimFaults, SimMachine};
-    use crate::media::SimMedia;
+    use crate::device::area::SimMedia;
+    use crate::device::sim::{Crash, SimFaults, SimMachine};
 
     const ANYTHING: u64 = u64::MAX;
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::{io, iter, thread};
 
+use crate::device::area::Media;
 use crate::format::journal::{self as format, Event, JournalEntry};
-use crate::media::Media;
 use crate::recovery::threads_for;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

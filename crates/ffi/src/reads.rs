@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use afterglow_engine::disk::AlignedBuf;
+use afterglow_engine::device::AlignedBuf;
 use afterglow_engine::{Cache, DeviceId, FlashRead, Hit, Lookup, Namespace};
 use io_uring::{IoUring, opcode, types};
 

@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use afterglow_engine::device::area::boot_id;
 use afterglow_engine::format::checkpoint::{BLOCK_LINES, Header, stride};
 use afterglow_engine::format::state::StateFile;
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::format::{BLOCK, footer, journal, record};
-use afterglow_engine::media::boot_id;
 
 use crate::seal;
 

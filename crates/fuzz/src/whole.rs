@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use afterglow::inspect::{NextStart, inspect};
-use afterglow_engine::{Cache, IntentTable, OpenError, Opening, Origin, PutOptions, disk};
+use afterglow_engine::{Cache, IntentTable, OpenError, Opening, Origin, PutOptions, device};
 
 use crate::{Target, image};
 
@@ -51,7 +51,7 @@ fn open(data: &[u8]) {
     let refused = matches!(
         opened,
         Err(OpenError::Foreign { .. }
-            | OpenError::Device(disk::OpenError::Foreign { .. })
+            | OpenError::Device(device::OpenError::Foreign { .. })
             | OpenError::ForeignState { .. }
             | OpenError::Journal(_)
             | OpenError::OtherFormat { .. }

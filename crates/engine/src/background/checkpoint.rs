@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use super::{Background, Purpose, bytes};
-use crate::disk::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
+use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride};
 use crate::format::{BLOCK, round_up};
 

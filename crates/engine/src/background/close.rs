@@ -1,7 +1,7 @@
 //! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the state file says so.
 
 use super::Background;
-use crate::dram::EntryState;
+use crate::tier::EntryState;
 
 /// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be written is given up.
 const TIMEOUT: u64 = 5_000;

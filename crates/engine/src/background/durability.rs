@@ -7,7 +7,7 @@ use std::io;
 
 use super::{Background, Purpose};
 use crate::api::RefuseReason;
-use crate::disk::{Io, IoKind, IoOutput};
+use crate::device::{Io, IoKind, IoOutput};
 use crate::segment::{SegmentState, WriteJob};
 
 /// Those who wait for a flush.
@@ -43,7 +43,7 @@ impl Background {
         self.flushes.in_flight = devices.len() as u32;
         self.flushes.failed = false;
         for device in devices {
-            self.submit(out, Purpose::Flush, crate::disk::DeviceId(device), 0, IoKind::Sync);
+            self.submit(out, Purpose::Flush, crate::device::DeviceId(device), 0, IoKind::Sync);
         }
         if self.flushes.in_flight == 0 {
             self.flushed();

@@ -17,7 +17,7 @@ use std::io;
 use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
 use crate::core::Core;
-use crate::disk::{DeviceId, Io, IoKind, IoOutput};
+use crate::device::{DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, decode_block, stride};
 use crate::format::footer::{self, FooterEntry};
 use crate::index::{IndexWriter, Location, Slot, UNIT};

@@ -1,5 +1,5 @@
 //! Background work as a state machine: [`Background::step`] looks at the clock and says which I/O to start,
-//! [`Background::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::disk::Disk); the simulation drives it
+//! [`Background::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::device::Disk); the simulation drives it
 //! over a simulated one.
 //!
 //! Each concern is a file of its own and does a bounded amount of work per step:
@@ -25,7 +25,7 @@ pub(crate) use checkpoint::Checkpoints;
 use crate::api::{DropReason, RefuseReason};
 use crate::config::Config;
 use crate::core::Core;
-use crate::disk::{DeviceId, Done, Io, IoKind, IoOutput};
+use crate::device::{DeviceId, Done, Io, IoKind, IoOutput};
 use crate::recovery::LoadPlan;
 use crate::segment::WriteJob;
 
@@ -246,7 +246,7 @@ impl Background {
 }
 
 /// The bytes of a read.
-fn bytes(result: io::Result<IoOutput>) -> io::Result<crate::disk::AlignedBuf> {
+fn bytes(result: io::Result<IoOutput>) -> io::Result<crate::device::AlignedBuf> {
     match result? {
         IoOutput::Read(buf) => Ok(buf),
         IoOutput::Written | IoOutput::Synced => Err(io::ErrorKind::InvalidData.into()),

@@ -8,7 +8,7 @@ use super::writes::each_copy_in;
 use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
 use crate::core::{Admission, Core, NOWHERE, meta_of as meta_of_object};
-use crate::disk::{AlignedBuf, Io, IoKind, IoOutput};
+use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, FooterEntry};
 use crate::format::record;
 use crate::format::{BLOCK, UNIT};

@@ -3,8 +3,8 @@
 use super::*;
 use crate::api::PutOptions;
 use crate::clock::{Clock, ManualClock};
-use crate::disk::sim::{SimDisk, SimFaults, SimMachine};
-use crate::disk::{DeviceInfo, Done, Io};
+use crate::device::sim::{SimDisk, SimFaults, SimMachine};
+use crate::device::{DeviceInfo, Done, Io};
 use crate::testing::TempDir;
 
 /// A device that never answers, once it is opened.
@@ -175,8 +175,9 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
             cache.close();
         }
         drop(cache);
-        let state =
-            crate::media::MetaStore::read(&machine.meta(), recovery::STATE).expect("read").expect("there");
+        let state = crate::device::area::MetaStore::read(&machine.meta(), recovery::STATE)
+            .expect("read")
+            .expect("there");
         let state = crate::format::state::StateFile::decode(&state).expect("whole");
         assert!(!state.clean, "what is not written is not clean");
     }

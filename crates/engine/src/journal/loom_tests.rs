@@ -10,8 +10,8 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{Journal, Scan};
+use crate::device::area::Media;
 use crate::format::journal::{ENTRY, Event, HEADER};
-use crate::media::Media;
 use crate::version::Versions;
 
 const UUID: [u8; 16] = [3; 16];

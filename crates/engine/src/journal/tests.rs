@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{Journal, Scan};
+use crate::device::area::{Media, MmapMedia};
 use crate::format::journal::{ENTRY, Event, POISON_AT};
-use crate::media::{Media, MmapMedia};
 use crate::testing::TempDir;
 
 const UUID: [u8; 16] = [5; 16];

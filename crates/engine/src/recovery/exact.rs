@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::Core;
-use crate::disk::{AlignedBuf, DeviceSet};
+use crate::device::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, FooterEntry};
 use crate::format::record::{self, Meta};
 use crate::format::{BLOCK, UNIT, key_hash};

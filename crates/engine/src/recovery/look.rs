@@ -4,12 +4,12 @@ use std::io::Read;
 
 use super::open::refuse_others;
 use crate::config::Config;
-use crate::disk::{self, DeviceInfo};
+use crate::device::area::{FileMetaStore, look_at_area};
+use crate::device::{self, DeviceInfo};
 use crate::error::OpenError;
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::geometry;
 use crate::index::SLOTS_PER_LINE;
-use crate::media::{FileMetaStore, look_at_area};
 
 /// How a cache would be divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +38,10 @@ pub fn look(config: &Config) -> Result<Outlook, OpenError> {
     }
     let mut infos = Vec::new();
     for device in &config.devices {
-        let size = disk::examine(device)?;
+        let size = device::examine(device)?;
         infos.push(DeviceInfo { size, alignment: 4096, path: device.path.clone() });
     }
-    disk::try_engine(config.io)?;
+    device::try_engine(config.io)?;
     look_at_area(&config.data_dir.join("journal"))?;
     let new = geometry::format(config, &infos, [0; 16], 0, 1);
     let found: Vec<_> = infos.iter().filter_map(superblock).collect();

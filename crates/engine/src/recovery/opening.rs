@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::disk::Truncated;
+use crate::device::Truncated;
 
 /// What the cache was before it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use crate::sync::Mutex;
 
-use crate::disk::DeviceId;
+use crate::device::DeviceId;
 use crate::format::UNIT;
 use crate::format::checkpoint::SegmentEntry;
 use crate::format::footer::FooterEntry;

@@ -14,7 +14,7 @@ use std::thread::Thread;
 use crate::sync::Mutex;
 
 use super::state::{SegmentState, SegmentTable};
-use crate::disk::AlignedBuf;
+use crate::device::AlignedBuf;
 use crate::format::footer::{self, FooterEntry, SegmentId};
 use crate::format::journal::Event;
 use crate::format::record::{self, Meta};

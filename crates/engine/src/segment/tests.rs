@@ -7,11 +7,11 @@ use super::{
     AppendError, Object, SegmentLocation, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig,
 };
 use crate::config::Config;
-use crate::disk::{DeviceId, DeviceInfo};
+use crate::device::area::MmapMedia;
+use crate::device::{DeviceId, DeviceInfo};
 use crate::format::record::{self, Meta};
 use crate::geometry;
 use crate::journal::Journal;
-use crate::media::MmapMedia;
 use crate::stats::EngineCounters;
 use crate::sync::Mutex;
 use crate::testing::TempDir;

@@ -10,9 +10,9 @@ use super::plan::Key;
 use super::run::{Run, key_bytes, say};
 use super::world::Life;
 use crate::api::{DropReason, PutOutcome};
-use crate::disk::sim::Crash;
-use crate::modify::{Changed, Modified};
-use crate::pending::{Ack, Pending};
+use crate::device::sim::Crash;
+use crate::durability::pending::{Ack, Pending};
+use crate::ops::modify::{Changed, Modified};
 use crate::segment::SegmentState;
 
 /// An operation whose acknowledgement waits.

@@ -3,7 +3,7 @@
 use super::scenarios::{NS, fill_queue, is_ready, put, world};
 use super::world::{Life, World};
 use crate::api::{DropReason, PutOptions, PutOutcome};
-use crate::disk::sim::SimRandom;
+use crate::device::sim::SimRandom;
 
 /// Objects dropped because the write queue was full.
 fn dropped(life: &Life) -> u64 {

@@ -4,7 +4,7 @@
 //! What is done meanwhile is done within the blocked call, by [`Blocked::run`], while the thread holds what it holds there: an operation
 //! that wants any of it never ends. The oracle is told afterwards, in the same order.
 //! - Who awaits room in the journal is woken after 50 ms, who awaits room in the write queue after a second: the one thread that is
-//!   neither blocked nor an operation's ([`crate::backpressure::Watch`]) looks, and the background thread does not.
+//!   neither blocked nor an operation's ([`crate::durability::backpressure::Watch`]) looks, and the background thread does not.
 //! - A lookup is judged as any other.
 //! - The first step afterwards refuses what has waited for the device too long ([`Run::nobody_waits_too_long`]).
 
@@ -19,12 +19,12 @@ use super::plan::{Expiry, Key};
 use super::run::{Run, WAITING, key_bytes, put_options};
 use super::world::Life;
 use crate::api::{Lookup, PutOutcome};
-use crate::backpressure::Backpressure;
 use crate::cache::Namespace;
 use crate::clock::ManualClock;
 use crate::core::Core;
-use crate::disk::sim::SimMachine;
-use crate::pending::Ack;
+use crate::device::sim::SimMachine;
+use crate::durability::backpressure::Backpressure;
+use crate::durability::pending::Ack;
 
 /// Steps within which a flush has come, in the end.
 const TURNS: u32 = 60;

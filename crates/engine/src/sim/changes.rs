@@ -9,7 +9,7 @@ use super::plan::{Expect, Expiry, Key, Modify as Kind, Race};
 use super::run::{Run, key_bytes, put_options, say};
 use super::world::Life;
 use crate::api::{Hit, PutOutcome};
-use crate::modify::{Change, Changed, Modified, Modify, ModifyRead};
+use crate::ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
 
 /// What the closure found and what it made of it.
 pub(super) struct Saw {

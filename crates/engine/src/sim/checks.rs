@@ -9,7 +9,7 @@ use super::run::{Ending, Run, key_bytes, look_up, say};
 use super::world::{Copied, Life};
 use crate::api::{DropReason, Lookup};
 use crate::clock::Clock;
-use crate::disk::sim::Crash;
+use crate::device::sim::Crash;
 use crate::format::journal::TIME_AT;
 use crate::segment::SegmentState;
 

@@ -21,8 +21,8 @@ use super::run::{Run, key_bytes};
 use super::world::Life;
 use crate::clock::Clock;
 use crate::core::NOWHERE;
-use crate::dram::EntryState;
 use crate::index::Location;
+use crate::tier::EntryState;
 
 /// Milliseconds within which an object comes to flash.
 const IN_TIME: u64 = 10_000;

@@ -7,7 +7,7 @@
 //! the machine between two steps and in the middle of every kind of effect, also of one while opening. Among them are short
 //! histories in which what must be in order comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other, a
 //! background thread that is blocked while operations go on ([`blocked`]).
-//! Half of the seeds have faults besides; the fault model is at the head of [`crate::disk::sim`].
+//! Half of the seeds have faults besides; the fault model is at the head of [`crate::device::sim`].
 //!
 //! [`run`] carries a plan out. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
 //! be warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often rare paths were reached.

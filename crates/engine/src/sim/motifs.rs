@@ -2,7 +2,7 @@
 //! them. None does anything that could not happen; all of them are random in their details.
 
 use super::plan::{Expiry, Fault, HeldIo, Key, Maker, Modify, Race, Size, Weather, What, choose};
-use crate::disk::sim::SimRandom;
+use crate::device::sim::SimRandom;
 
 /// Turns in which a checkpoint is complete, if nothing is held up.
 const CHECKPOINT_TURNS: u32 = 40;

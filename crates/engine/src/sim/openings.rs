@@ -6,9 +6,9 @@ use super::run::look_up;
 use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
 use super::world::{EPOCH, Life, World};
 use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason};
-use crate::disk::DeviceId;
-use crate::disk::sim::{Crash, SimFaults};
-use crate::pending::Ack;
+use crate::device::DeviceId;
+use crate::device::sim::{Crash, SimFaults};
+use crate::durability::pending::Ack;
 
 /// The Immutable namespace.
 const IMMUTABLE: usize = 2;

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
-use crate::disk::sim::{SimFaults, SimIo, SimRandom};
+use crate::device::sim::{SimFaults, SimIo, SimRandom};
 
 /// The cache and its keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,13 +16,13 @@ use super::world::{EPOCH, Life, World};
 use crate::api::{Lookup, MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
 use crate::cache::Namespace;
 use crate::clock::Clock;
-use crate::disk::DeviceId;
-use crate::disk::sim::{Crash, SimFaults};
+use crate::device::DeviceId;
+use crate::device::sim::{Crash, SimFaults};
+use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::format::mix;
 use crate::namespace::epoch_slot;
-use crate::pending::Ack;
-use crate::read::FlashRead;
+use crate::ops::get::FlashRead;
 use crate::stats::Stats;
 
 /// Lookups that may wait for their read at once.

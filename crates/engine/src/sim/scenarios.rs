@@ -7,11 +7,11 @@ use super::plan::{Options, Setup, Size};
 use super::run::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, Lookup, PutOptions, PutOutcome, RefuseReason};
-use crate::backpressure::Backpressure;
 use crate::config::Durability;
-use crate::disk::sim::{Crash, SimFaults};
-use crate::modify::{Change, Changed, Modified, Modify};
-use crate::pending::{Ack, Pending};
+use crate::device::sim::{Crash, SimFaults};
+use crate::durability::backpressure::Backpressure;
+use crate::durability::pending::{Ack, Pending};
+use crate::ops::modify::{Change, Changed, Modified, Modify};
 use crate::segment::SegmentState;
 use crate::version;
 

@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use afterglow_engine::device::area::boot_id;
 use afterglow_engine::format::FORMAT_VERSION;
 use afterglow_engine::format::state::StateFile;
-use afterglow_engine::media::boot_id;
 use afterglow_engine::{Cache, OpenError};
 
 mod content;

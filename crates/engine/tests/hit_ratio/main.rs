@@ -15,8 +15,8 @@ mod traces;
 
 use std::process::ExitCode;
 
-use afterglow_engine::dram::{DramEntry, DramTier, ENTRY_OVERHEAD, EntryState};
 use afterglow_engine::index::Location;
+use afterglow_engine::tier::{DramEntry, DramTier, ENTRY_OVERHEAD, EntryState};
 use bytes::Bytes;
 
 /// Bytes of every object: large enough that the tier's own structures do not decide.

@@ -10,6 +10,7 @@ use std::{
 
 use afterglow_engine::{
     Mutability, Survives,
+    device::area::{boot_id, look_at_area},
     format::{
         BLOCK,
         checkpoint::{Header, Tables},
@@ -17,7 +18,6 @@ use afterglow_engine::{
         state::{self, StateError},
         superblock::{Found, RESERVED, Superblock},
     },
-    media::{boot_id, look_at_area},
 };
 use uuid::Uuid;
 

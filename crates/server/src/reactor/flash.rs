@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use afterglow_engine::disk::{AlignedBuf, DeviceId, DeviceSet};
+use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf, IoBufMut, SetLen};
 use compio::driver::op::ReadAt;

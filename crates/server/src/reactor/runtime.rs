@@ -2,7 +2,7 @@
 
 use std::io;
 
-use afterglow_engine::disk::memlock_hint;
+use afterglow_engine::device::memlock_hint;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 

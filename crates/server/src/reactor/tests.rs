@@ -3,7 +3,7 @@ use std::net::TcpStream as StdStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::disk::{self, DeviceConfig, DeviceId, IoEngine};
+use afterglow_engine::device::{self, DeviceConfig, DeviceId, IoEngine};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use futures_util::FutureExt;
@@ -138,7 +138,8 @@ fn flash_is_read_on_the_ring_whole_or_with_an_error() {
     let dir = std::env::temp_dir().join(format!("afterglow-reactor-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join("flash");
-    let opened = disk::open(&[DeviceConfig { path: path.clone(), size: 1 << 20 }], IoEngine::Pread).unwrap();
+    let opened =
+        device::open(&[DeviceConfig { path: path.clone(), size: 1 << 20 }], IoEngine::Pread).unwrap();
     let page: Vec<u8> = (0..4096u32).map(|i| (i % 251) as u8).collect();
     {
         use std::os::unix::fs::FileExt;

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use afterglow_engine::{Cache, DeviceConfig, IoEngine, OpenError, Outlook, disk, media::MediaError};
+use afterglow_engine::{
+    Cache, DeviceConfig, IoEngine, OpenError, Outlook,
+    device::{self, area::MediaError},
+};
 
 use crate::{
     config::{Config, IoChoice, Size},
@@ -77,7 +80,7 @@ fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenErr
 fn is_device_in_use(error: &OpenError) -> bool {
     matches!(
         error,
-        OpenError::Device(disk::OpenError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
+        OpenError::Device(device::OpenError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
     )
 }
 

@@ -14,7 +14,7 @@ use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::freshness::lease::{CREATE_TABLE, create_keyspace};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
-use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config};
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};

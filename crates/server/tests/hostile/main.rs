@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use afterglow::frontend::memcache::{MemcacheFrontEnd, MemcacheFrontEndConfig, Tls};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
-use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, Durability};
 use tempfile::TempDir;
 

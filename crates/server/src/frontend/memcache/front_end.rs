@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use afterglow_engine::disk::DeviceSet;
+use afterglow_engine::device::DeviceSet;
 use afterglow_engine::{Cache, NamespaceOptions, OpenError};
 use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};

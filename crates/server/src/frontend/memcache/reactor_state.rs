@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use afterglow_engine::disk::{AlignedBuf, DeviceId};
+use afterglow_engine::device::{AlignedBuf, DeviceId};
 
 use super::answers::Answers;
 use super::budget::Budget;

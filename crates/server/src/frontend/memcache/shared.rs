@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use afterglow_engine::disk::DeviceSet;
+use afterglow_engine::device::DeviceSet;
 use afterglow_engine::{Cache, Stats};
 use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use afterglow_engine::disk::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo, DeviceSet};
+use afterglow_engine::device::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo, DeviceSet};
 use afterglow_engine::{Cache, Config, Durability};
 use afterglow_memcache::{Reply, Request};
 use compio::BufResult;

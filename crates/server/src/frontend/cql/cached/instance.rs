@@ -10,7 +10,7 @@ use std::{fs, io};
 
 use afterglow_cql::freshness::gate::Millis;
 use afterglow_cql::freshness::lease::KnownEpochs;
-use afterglow_engine::media::replace_file;
+use afterglow_engine::device::area::replace_file;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
-use afterglow_engine::disk::DeviceSet;
+use afterglow_engine::device::DeviceSet;
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::row_cache::RowCache;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterglow_engine::media::{MediaError, boot_id};
+use afterglow_engine::device::area::{MediaError, boot_id};
 use afterglow_engine::{Cache, IntentDoubt, IntentTable, NamespaceOptions, OpenError};
 use futures_channel::oneshot;
 use uuid::Uuid;

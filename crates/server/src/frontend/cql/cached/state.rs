@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use afterglow_engine::disk::{DeviceId, DeviceSet};
+use afterglow_engine::device::{DeviceId, DeviceSet};
 use parking_lot::RwLock;
 
 use super::fill::FillStatements;

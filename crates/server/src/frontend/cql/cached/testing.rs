@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterglow_engine::disk::DeviceConfig;
+use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
 
 use super::row_cache::Parts;

@@ -17,14 +17,14 @@ use bytes::Bytes;
 
 use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, Tier};
 use crate::core::{Core, join, meta_of};
-use crate::disk::{AlignedBuf, DeviceId};
-use crate::dram::{DramEntry, EntryState};
+use crate::device::{AlignedBuf, DeviceId};
+use crate::durability::pending::{Ack, Pending};
 use crate::index::{Location, Slot};
-use crate::mutate::Put;
 use crate::namespace::NamespaceState;
-use crate::pending::{Ack, Pending};
-use crate::read::{self, FlashRead};
+use crate::ops::get::{self, FlashRead};
+use crate::ops::put::Put;
 use crate::shard::Shard;
+use crate::tier::{DramEntry, EntryState};
 
 /// How often the search for an object that moves begins again.
 const MAX_TRIES: u8 = 8;
@@ -172,7 +172,7 @@ impl Core {
         }
         drop(shard);
         let search = Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
-        let lookup = read::lookup_uncounted(self, ns, key, hash);
+        let lookup = get::lookup_uncounted(self, ns, key, hash);
         search.settle(lookup, change)
     }
 
@@ -299,7 +299,7 @@ impl Search {
             if self.tries > MAX_TRIES {
                 return self.give_up(MissReason::Moved);
             }
-            lookup = read::lookup_uncounted(&self.core, &self.ns, &self.key, hash);
+            lookup = get::lookup_uncounted(&self.core, &self.ns, &self.key, hash);
         }
     }
 

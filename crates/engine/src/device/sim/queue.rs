@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::device::SECTOR;
 use super::{Machine, Moment, SimIo, SimMachine, crashed, eio};
-use crate::disk::{
+use crate::device::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
 };
 

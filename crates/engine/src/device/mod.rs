@@ -1,4 +1,4 @@
-//! Devices and the queue that drives them.
+//! Devices, the queue that drives them, and the small durable [areas](area) beside them.
 //!
 //! [`Disk`] is the one seam between the engine and storage. It has three implementations: [`UringDisk`] (io_uring,
 //! `O_DIRECT`), [`PreadDisk`] (`pread`/`pwrite` on a few threads, for kernels and containers that refuse io_uring) and
@@ -8,6 +8,7 @@
 //! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out: there is no future that can
 //! be dropped while the kernel still writes into its memory.
 
+pub mod area;
 mod buf;
 mod files;
 mod pread;

@@ -1,8 +1,8 @@
 //! The simulated machine keeps what its fault model says, and only that.
 
 use super::*;
-use crate::disk::{AlignedBuf, Disk, Done, Io, IoKind, IoOutput};
-use crate::media::{Media, MetaStore};
+use crate::device::area::{Media, MetaStore};
+use crate::device::{AlignedBuf, Disk, Done, Io, IoKind, IoOutput};
 
 const SIZE: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);

@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use crate::api::{Hit, Lookup, MissReason, Tier};
 use crate::core::Core;
-use crate::disk::{AlignedBuf, DeviceId};
-use crate::dram::{DramEntry, EntryState};
+use crate::device::{AlignedBuf, DeviceId};
 use crate::format::record::{self, Record};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
 use crate::segment::SegmentState;
+use crate::tier::{DramEntry, EntryState};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;

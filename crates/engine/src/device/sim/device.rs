@@ -1,7 +1,7 @@
 //! The bytes of a simulated device, and what of them would survive power loss.
 
 use super::{SIM_ALIGNMENT, SimRandom};
-use crate::disk::WriteBuf;
+use crate::device::WriteBuf;
 
 /// Unit in which writes tear.
 pub(super) const SECTOR: usize = SIM_ALIGNMENT as usize;

@@ -310,7 +310,7 @@ mod tests {
     use std::os::fd::{FromRawFd, OwnedFd};
 
     use super::*;
-    use crate::disk::{DeviceConfig, DeviceId};
+    use crate::device::{DeviceConfig, DeviceId};
     use crate::testing::TempDir;
 
     /// A completion of fewer bytes is not the whole: the rest is asked for, and the end of the device is an error.

@@ -1,10 +1,10 @@
-//! Areas and metadata files of a simulated machine; the fault model is at the head of [`crate::disk::sim`].
+//! Areas and metadata files of a simulated machine; the fault model is at the head of [`crate::device::sim`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::{Media, MetaStore, check};
-use crate::disk::sim::{Moment, SimMachine, SimRandom, crashed, eio};
+use crate::device::sim::{Moment, SimMachine, SimRandom, crashed, eio};
 
 /// Bytes of the unit in which stores tear.
 const WORD: usize = 8;

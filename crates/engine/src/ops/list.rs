@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::Core;
-use crate::disk::AlignedBuf;
-use crate::dram::{self, EntryState};
+use crate::device::AlignedBuf;
 use crate::format::footer::FooterEntry;
 use crate::format::record::{self, Meta, Record};
 use crate::format::{UNIT, key_hash};
@@ -18,6 +17,7 @@ use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
 use crate::recovery::{SegmentReader, meta_of};
 use crate::segment::SegmentState;
+use crate::tier::{DramEntry, EntryState};
 
 /// Passes over a cache that is being written to so fast that each overtakes the one before.
 const MAX_PASSES: u32 = 8;
@@ -211,7 +211,7 @@ impl<T> Listing<T> {
             if on_flash && self.passes == 1 {
                 continue;
             }
-            let &dram::DramEntry { version, expiry, group, epoch_slot, ns, .. } = entry;
+            let &DramEntry { version, expiry, group, epoch_slot, ns, .. } = entry;
             if core.dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
                 let value = &entry.data[entry.key_len as usize..];
                 let partition = epoch_slot;

@@ -7,10 +7,12 @@
 //! One [`DramTier`] lives under its shard's mutex and needs no locks of its own.
 
 mod arena;
+pub(crate) mod budget;
 mod copies;
 mod ghost;
 mod sketch;
 mod tier;
+pub(crate) mod victims;
 
 use bytes::Bytes;
 

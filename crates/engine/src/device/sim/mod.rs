@@ -62,7 +62,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use super::{DeviceId, DeviceInfo, DeviceSet, WriteBuf};
-use crate::media::{BootId, SimArea, SimMedia, SimMetaStore};
+use crate::device::area::{BootId, SimArea, SimMedia, SimMetaStore};
 use device::Device;
 pub use queue::SimDisk;
 use queue::{Pending, SimDevices};
