@@ -284,7 +284,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::device::area::SimMedia;
+    use crate::device::sim::SimMedia;
     use crate::device::sim::{Crash, SimFaults, SimMachine};
 
     const ANYTHING: u64 = u64::MAX;

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use crate::format::superblock::{Found, RESERVED, Superblock};
 
-use super::Truncated;
-use super::{AlignedBuf, BUF_ALIGN, DeviceConfig, DeviceId, DeviceInfo, DeviceSet, check};
+use super::buf::{AlignedBuf, BUF_ALIGN};
+use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check, memlock_hint};
 
 /// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
 const DEFAULT_ALIGNMENT: u32 = 4096;
@@ -116,7 +116,7 @@ pub enum OpenError {
     /// io_uring was asked for and is refused.
     #[error(
         "io_uring is refused here ({source}): set the I/O engine to auto or pread, or allow io_uring in the container profile{}",
-        super::memlock_hint(.source).unwrap_or_default()
+        memlock_hint(.source).unwrap_or_default()
     )]
     UringRefused {
         /// What the kernel said.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::buf::AlignedBuf;
+use super::disk::{DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, read_full, write_full};
-use super::{AlignedBuf, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 
 /// I/Os that run at the same time. More threads cost memory and switches and no longer help one driving thread that mostly
 /// writes a few large chunks; readers use [`DeviceSet::read_at`] on their own threads.

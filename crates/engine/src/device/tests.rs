@@ -1,8 +1,10 @@
 //! Real files through both real queues.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 

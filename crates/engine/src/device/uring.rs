@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::buf::{AlignedBuf, WriteBuf};
+use super::disk::{DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, advance};
-use super::{AlignedBuf, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check_io};
 
 /// Entries of the submission queue, and the most I/Os the kernel has at once; the rest waits in a backlog.
 const DEPTH: u32 = 256;
@@ -37,7 +38,7 @@ pub struct UringDisk {
 /// An I/O under way.
 struct Active {
     id: u64,
-    device: super::DeviceId,
+    device: DeviceId,
     offset: u64,
     transfer: Transfer,
     /// Bytes transferred so far.
@@ -310,7 +311,7 @@ mod tests {
     use std::os::fd::{FromRawFd, OwnedFd};
 
     use super::*;
-    use crate::device::{DeviceConfig, DeviceId};
+    use crate::device::DeviceConfig;
     use crate::testing::TempDir;
 
     /// A completion of fewer bytes is not the whole: the rest is asked for, and the end of the device is an error.

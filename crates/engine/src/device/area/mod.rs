@@ -4,15 +4,12 @@
 mod file_system;
 mod files;
 mod lock;
-mod sim;
 
 use std::io;
 
 pub use file_system::unfit_to_map;
 pub use files::{MediaError, MmapMedia, PwriteMedia, look_at_area};
 pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id, replace_file};
-pub(crate) use sim::SimArea;
-pub use sim::{SimMedia, SimMetaStore};
 
 /// A byte-addressed area of fixed size whose content survives the death of the process as soon as [`Media::store`] has
 /// returned, and power loss once [`Media::sync`] has.
@@ -72,7 +69,7 @@ pub trait MetaStore: Send + Sync {
 }
 
 /// Refuses ranges that are not whole words within `len`.
-fn check(len: u64, offset: u64, bytes: usize) -> io::Result<()> {
+pub(crate) fn check(len: u64, offset: u64, bytes: usize) -> io::Result<()> {
     let bytes = bytes as u64;
     let fits = offset.checked_add(bytes).is_some_and(|end| end <= len);
     if fits && offset.is_multiple_of(8) && bytes.is_multiple_of(8) {

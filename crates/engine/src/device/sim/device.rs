@@ -1,8 +1,10 @@
 //! The bytes of a simulated device, and what of them would survive power loss.
 
-use super::{SIM_ALIGNMENT, SimRandom};
+use super::random::SimRandom;
 use crate::device::WriteBuf;
 
+/// Alignment of simulated devices.
+pub const SIM_ALIGNMENT: u32 = 512;
 /// Unit in which writes tear.
 pub(super) const SECTOR: usize = SIM_ALIGNMENT as usize;
 

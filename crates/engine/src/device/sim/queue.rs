@@ -2,12 +2,16 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::device::SECTOR;
-use super::{Machine, Moment, SimIo, SimMachine, crashed, eio};
+use super::faults::SimIo;
+use super::machine::{Machine, Moment, SimMachine, crashed, eio};
+use super::pending::Pending;
+use super::random::SimRandom;
 use crate::device::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
 };
@@ -16,23 +20,17 @@ use crate::device::{
 const MAX_TURNS: u64 = 8;
 const SLOWNESS: u64 = 100;
 
-/// An I/O in flight.
-pub(super) struct Pending {
-    queue: u64,
-    /// Life of the machine it was submitted in.
-    life: u64,
-    io: Io,
-    /// Turn it completes in.
-    due: u64,
-    /// For a sync: the writes it covers.
-    covers: u64,
-    held: bool,
-}
+impl SimMachine {
+    /// A queue over the machine's devices, for this life.
+    #[must_use]
+    pub fn disk(&self) -> SimDisk {
+        SimDisk::new(self)
+    }
 
-impl Pending {
-    /// Whether it is held up still.
-    pub(super) fn is_held(&self, life: u64, turn: u64) -> bool {
-        self.held && self.life == life && self.due > turn
+    /// The shared view of the machine's devices, for this life.
+    #[must_use]
+    pub fn device_set(&self) -> Arc<dyn DeviceSet> {
+        Arc::new(SimDevices::new(self))
     }
 }
 
@@ -306,7 +304,7 @@ impl Machine {
 }
 
 /// Inverts one bit.
-fn flip(bytes: &mut [u8], random: &mut super::SimRandom) {
+fn flip(bytes: &mut [u8], random: &mut SimRandom) {
     let bit = random.below(bytes.len() as u64 * 8);
     bytes[bit as usize / 8] ^= 1 << (bit % 8);
 }

@@ -1,8 +1,12 @@
 //! The simulated machine keeps what its fault model says, and only that.
 
+use std::io;
+
+use rustix::io::Errno;
+
 use super::*;
 use crate::device::area::{Media, MetaStore};
-use crate::device::{AlignedBuf, Disk, Done, Io, IoKind, IoOutput};
+use crate::device::{AlignedBuf, DeviceId, Disk, Done, Io, IoKind, IoOutput};
 
 const SIZE: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);

@@ -1,64 +1,29 @@
 //! Areas and metadata files of a simulated machine; the fault model is at the head of [`crate::device::sim`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
-use super::{Media, MetaStore, check};
-use crate::device::sim::{Moment, SimMachine, SimRandom, crashed, eio};
+use super::area::{SimArea, WORD};
+use super::machine::{Moment, SimMachine, crashed, eio};
+use crate::device::area::{Media, MetaStore, check};
 
-/// Bytes of the unit in which stores tear.
-const WORD: usize = 8;
-/// Bytes of the unit in which the kernel writes.
-const PAGE: usize = 4096;
-
-/// Contents of a media area.
-pub(crate) struct SimArea {
-    bytes: Vec<u8>,
-    /// Synced content of the words stored since.
-    synced: BTreeMap<usize, [u8; WORD]>,
-    /// Pages that a failed flush has dropped: no flush writes them before they are stored to again.
-    dropped: BTreeSet<usize>,
-}
-
-impl SimArea {
-    fn new(len: u64) -> Self {
-        Self { bytes: vec![0; len as usize], synced: BTreeMap::new(), dropped: BTreeSet::new() }
+impl SimMachine {
+    /// A new zeroed media area of `len` bytes (a multiple of 4096) in place of the one of that name.
+    #[must_use]
+    pub fn create_media(&self, name: &str, len: u64) -> SimMedia {
+        SimMedia::create(self, name, len)
     }
 
-    fn store(&mut self, offset: u64, bytes: &[u8]) {
-        for (n, word) in bytes.chunks_exact(WORD).enumerate() {
-            let place = &mut self.bytes[offset as usize + n * WORD..][..WORD];
-            self.synced
-                .entry(offset as usize / WORD + n)
-                .or_insert_with(|| (&*place).try_into().expect("a whole word"));
-            place.copy_from_slice(word);
-            self.dropped.remove(&((offset as usize + n * WORD) / PAGE));
-        }
+    /// The media area of that name, `None` when there is none.
+    #[must_use]
+    pub fn open_media(&self, name: &str) -> Option<SimMedia> {
+        SimMedia::open(self, name)
     }
 
-    /// Flushes, as kernels do: pages that fail to be written pass for written from then on, and the error is told once.
-    fn sync(&mut self, fails: bool) {
-        if fails {
-            self.dropped.extend(self.synced.keys().map(|word| word * WORD / PAGE));
-        }
-        self.synced.retain(|word, _| self.dropped.contains(&(word * WORD / PAGE)));
-    }
-
-    /// Offsets of the words at risk.
-    #[cfg(test)]
-    pub(crate) fn unsynced(&self) -> Vec<u64> {
-        self.synced.keys().map(|word| (word * WORD) as u64).collect()
-    }
-
-    /// Power loss: of the words not synced all, none or some go back.
-    pub(crate) fn lose_unsynced(&mut self, random: &mut SimRandom) {
-        let probability = [0.0, 0.5, 1.0][random.below(3) as usize];
-        self.dropped.clear();
-        for (word, content) in std::mem::take(&mut self.synced) {
-            if random.chance(probability) {
-                self.bytes[word * WORD..][..WORD].copy_from_slice(&content);
-            }
-        }
+    /// The machine's metadata files, for this life.
+    #[must_use]
+    pub fn meta(&self) -> SimMetaStore {
+        SimMetaStore::new(self)
     }
 }
 

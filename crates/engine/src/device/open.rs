@@ -1,0 +1,54 @@
+//! Opening devices with the interface to the kernel that is to be had.
+
+use std::sync::Arc;
+
+use super::disk::{DeviceConfig, DeviceSet, Disk, IoEngine, Truncated, memlock_hint};
+use super::files::{self, OpenError};
+use super::pread::PreadDisk;
+use super::uring::UringDisk;
+
+/// Open devices: the queue for the thread that drives them, and the shared view.
+pub struct Opened {
+    /// The submission queue.
+    pub disk: Box<dyn Disk>,
+    /// The shared view of the same devices.
+    pub set: Arc<dyn DeviceSet>,
+    /// What drives `disk`: never [`IoEngine::Auto`].
+    pub engine: IoEngine,
+    /// Files that were shorter than configured, although something was in them.
+    pub truncated: Vec<Truncated>,
+}
+
+/// Opens (creates, preallocates, locks) the devices and a queue over them.
+///
+/// # Errors
+/// [`OpenError`] names the device, the cause and what to do about it.
+pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<Opened, OpenError> {
+    let files = Arc::new(files::Files::open(devices)?);
+    let set: Arc<dyn DeviceSet> = files.clone();
+    let truncated = files.truncated().to_vec();
+    if engine != IoEngine::Pread {
+        match UringDisk::new(files.clone()) {
+            Ok(disk) => {
+                let engine = IoEngine::Uring;
+                return Ok(Opened { disk: Box::new(disk), set, engine, truncated });
+            }
+            Err(source) if engine == IoEngine::Uring => return Err(OpenError::UringRefused { source }),
+            Err(reason) => {
+                let hint = memlock_hint(&reason).unwrap_or_default();
+                tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads{hint}");
+            }
+        }
+    }
+    let disk = PreadDisk::new(files).map_err(|source| OpenError::Threads { source })?;
+    Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Pread, truncated })
+}
+
+/// Refuses an interface to the kernel that is asked for by name and not to be had.
+pub(crate) fn try_engine(engine: IoEngine) -> Result<(), OpenError> {
+    if engine != IoEngine::Uring {
+        return Ok(());
+    }
+    let nothing = Arc::new(files::Files::open(&[])?);
+    UringDisk::new(nothing).map(drop).map_err(|source| OpenError::UringRefused { source })
+}
