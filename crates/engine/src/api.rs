@@ -2,8 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::ops::get::FlashRead;
-
 /// Expiry meaning "never".
 pub const NO_EXPIRY: u32 = 0;
 
@@ -68,7 +66,7 @@ reasons! {
         Moved = "moved",
         /// More reads were in flight than configured.
         Busy = "busy",
-        /// The caller dropped the [`FlashRead`] without finishing it.
+        /// The caller dropped the [`FlashRead`](crate::FlashRead) without finishing it.
         Abandoned = "abandoned",
     }
 }
@@ -152,18 +150,6 @@ pub struct Hit {
     pub partition: u32,
     /// Where it was found.
     pub tier: Tier,
-}
-
-/// Outcome of [`Namespace::get`](crate::Namespace::get) and [`FlashRead::finish`].
-#[derive(Debug)]
-#[must_use]
-pub enum Lookup {
-    /// Found.
-    Hit(Hit),
-    /// Not found, and why.
-    Miss(MissReason),
-    /// Probably on flash: read the range it names and hand the outcome to [`FlashRead::finish`].
-    Flash(FlashRead),
 }
 
 /// Bits of a put's token below those that choose the partition.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::sync::Mutex;
 use bytes::Bytes;
 
-use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, RefuseReason};
+use crate::api::{Hit, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::background::{Background, THREAD};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
@@ -25,6 +25,7 @@ use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::NamespaceRecord;
 use crate::namespace::{NamespaceState, epoch_slot};
+use crate::ops::get::Lookup;
 use crate::ops::list::{Keys, Listed, Listing};
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 use crate::recovery::{self, Env, Opening};

@@ -8,9 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::sync::{Mutex, RwLock};
-use bytes::Bytes;
 
-use crate::api::{DropReason, Lookup, MissReason, NO_EXPIRY, PREFETCHED, Tier};
+use crate::api::{DropReason, MissReason, NO_EXPIRY, PREFETCHED, Tier};
 use crate::clock::Clock;
 use crate::device::DeviceSet;
 use crate::device::area::MetaStore;
@@ -19,25 +18,22 @@ use crate::durability::pending::Waiters;
 use crate::format::journal::ENTRY;
 use crate::format::key_hash;
 use crate::format::record::{self, Meta};
-use crate::format::state::StateFile;
-use crate::index::{Location, MAX_SEGMENTS, SizeClass};
+use crate::format::state::{STATE, StateFile};
+use crate::index::{Location, SizeClass};
 use crate::journal::Journal;
 use crate::namespace::NamespaceState;
 use crate::ops::get;
-use crate::recovery::STATE;
+use crate::ops::get::Lookup;
 use crate::segment::{AppendError, Object, SegmentState, SegmentTable, StreamId, Streams};
 use crate::shard::{Shard, ShardSlot};
 use crate::stats::{EngineCounters, Stats};
 use crate::tier::budget::WriteBudget;
 use crate::tier::victims::VictimPopularity;
-use crate::tier::{DramEntry, DramTier, EntryState};
+use crate::tier::{DramEntry, DramTier, EntryState, NOWHERE};
 use crate::version::{self, Versions};
 
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
-
-/// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that eviction asks again.
-pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 18) - 1 };
 
 /// What stands between an object and flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +147,7 @@ impl Core {
         let mut shard = self.shard(hash).lock_for(hash);
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
-            let (meta, hit) = (meta_of(entry), entry.hit(Tier::Dram));
+            let (meta, hit) = (entry.meta(), entry.hit(Tier::Dram));
             if let Some(reason) = self.dead(ns, &meta) {
                 shard.dram.remove(hash, ns.id, key);
                 ns.counters.miss(reason);
@@ -245,7 +241,7 @@ impl Core {
             return;
         }
         let Some(ns) = self.namespace_by_id(entry.ns) else { return };
-        if self.dead(&ns, &meta_of(entry)).is_some() {
+        if self.dead(&ns, &entry.meta()).is_some() {
             return ns.counters.dropped(DropReason::Dead);
         }
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
@@ -280,7 +276,7 @@ impl Core {
         self.admit(shard, entry.hash, len, admission)?;
         let short = entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.now() + SHORT_TTL;
         let stream = if short { StreamId::ShortTtl } else { StreamId::New };
-        let object = Object { hash: entry.hash, meta: meta_of(entry), key, value };
+        let object = Object { hash: entry.hash, meta: entry.meta(), key, value };
         let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
         let at = self.append(stream, &object, awaited)?;
         self.publish(shard, entry.hash, at, len);
@@ -436,23 +432,4 @@ impl Core {
         stats.namespaces = namespaces.iter().map(|ns| ns.counters.snapshot(&ns.name)).collect();
         stats
     }
-}
-
-/// What is stored with an entry.
-pub fn meta_of(entry: &DramEntry) -> Meta {
-    Meta {
-        ns: entry.ns,
-        version: entry.version,
-        expiry: entry.expiry,
-        group: entry.group,
-        epoch_slot: entry.epoch_slot,
-    }
-}
-
-/// Key and value in one allocation of their size.
-pub fn join(key: &[u8], value: &[u8]) -> Bytes {
-    let mut data = Vec::with_capacity(key.len() + value.len());
-    data.extend_from_slice(key);
-    data.extend_from_slice(value);
-    Bytes::from(data)
 }

@@ -11,7 +11,6 @@ use std::{io, iter, thread};
 
 use crate::device::area::Media;
 use crate::format::journal::{self as format, Event, JournalEntry};
-use crate::recovery::threads_for;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -120,6 +119,17 @@ impl ScanPart {
         }
         Ok(part)
     }
+}
+
+/// Entries from which on it is worth starting threads.
+const MANY: usize = 1 << 16;
+
+/// How many threads may work on that many entries.
+pub fn threads_for(entries: usize) -> usize {
+    if entries < MANY {
+        return 1;
+    }
+    thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
 impl Journal {

@@ -24,6 +24,7 @@ mod geometry;
 pub mod index;
 mod intents;
 mod journal;
+mod kill_map;
 mod namespace;
 mod ops;
 mod prefetch;
@@ -41,7 +42,7 @@ mod sim;
 mod testing;
 
 pub use api::{
-    DropReason, Hit, Lookup, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions, PutOutcome,
+    DropReason, Hit, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions, PutOutcome,
     RefuseReason, Tier,
 };
 pub use cache::{Cache, Namespace};
@@ -51,7 +52,7 @@ pub use durability::backpressure::Backpressure;
 pub use durability::pending::{Ack, Pending};
 pub use error::OpenError;
 pub use intents::{IntentDoubt, IntentId, IntentTable, Unsettled};
-pub use ops::get::FlashRead;
+pub use ops::get::{FlashRead, Lookup};
 pub use ops::list::{Keys, KeysError, Listed, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use recovery::{Opening, Origin, Outlook, look};

@@ -6,12 +6,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::sync::{Mutex, MutexGuard};
 
-use crate::core::join;
 use crate::index::{Index, IndexWriter, Location};
+use crate::kill_map::KillMap;
 use crate::prefetch::prefetch_bytes;
-use crate::recovery::KillMap;
 use crate::segment::{SegmentState, SegmentTable};
-use crate::tier::{DramEntry, DramTier, FrequencySketch};
+use crate::tier::{DramEntry, DramTier, FrequencySketch, join};
 
 /// Largest object whose memory is kept for the next one.
 const MAX_KEPT: usize = 16 << 10;

@@ -7,15 +7,14 @@ use std::io;
 use super::writes::each_copy_in;
 use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
-use crate::core::{Admission, Core, NOWHERE, meta_of as meta_of_object};
+use crate::core::{Admission, Core};
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, FooterEntry};
-use crate::format::record;
-use crate::format::{BLOCK, UNIT};
+use crate::format::{BLOCK, UNIT, record};
 use crate::index::Location;
-use crate::recovery::meta_of;
 use crate::segment::{Object, SegmentState, StreamId};
 use crate::shard::Shard;
+use crate::tier::NOWHERE;
 
 /// Records looked at per step.
 const PER_STEP: usize = 2048;
@@ -262,7 +261,7 @@ impl Background {
             if shard.is_at(object.hash, at) {
                 let (key, value) = object.data.split_at(object.key_len as usize);
                 let len = record::len(key.len(), value.len()) as u32;
-                entries.push_back(FooterEntry::new(object.hash, &meta_of_object(object), at.offset(), len));
+                entries.push_back(FooterEntry::new(object.hash, &object.meta(), at.offset(), len));
             } else {
                 // Another key has taken its slot: nobody would find the record.
                 shard.dram.mark_dirty(object.hash, object.version);
@@ -363,6 +362,6 @@ fn location(segment: u32, entry: &FooterEntry) -> Location {
 }
 
 fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
-    let meta = meta_of(entry);
+    let meta = entry.meta();
     core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
 }

@@ -4,12 +4,12 @@ use std::io;
 
 use super::{Background, Purpose};
 use crate::api::DropReason;
-use crate::core::{Core, NOWHERE};
+use crate::core::Core;
 use crate::device::{Io, IoKind, WriteBuf};
 use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
-use crate::tier::{DramEntry, EntryState};
+use crate::tier::{DramEntry, EntryState, NOWHERE};
 
 /// The first time between two tries.
 pub(super) const FIRST_TRY: u64 = TRY_AGAIN;

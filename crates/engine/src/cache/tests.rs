@@ -175,7 +175,7 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
             cache.close();
         }
         drop(cache);
-        let state = crate::device::area::MetaStore::read(&machine.meta(), recovery::STATE)
+        let state = crate::device::area::MetaStore::read(&machine.meta(), crate::format::state::STATE)
             .expect("read")
             .expect("there");
         let state = crate::format::state::StateFile::decode(&state).expect("whole");

@@ -67,6 +67,18 @@ pub struct FooterEntry {
 }
 
 impl FooterEntry {
+    /// What is stored with the record.
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        Meta {
+            ns: self.ns.get(),
+            version: self.version.get(),
+            expiry: self.expiry.get(),
+            group: self.group.get(),
+            epoch_slot: self.epoch_slot.get(),
+        }
+    }
+
     /// The entry of a record of `len` bytes at `offset` of its segment.
     #[must_use]
     pub fn new(hash: u64, meta: &Meta, offset: u32, len: u32) -> Self {

@@ -13,6 +13,9 @@ use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
 
 const MAGIC: [u8; 8] = *b"aglowSTA";
 
+/// Name of the state file.
+pub const STATE: &str = "state";
+
 /// The journal's epoch began with no checkpoint that could be read.
 pub const NO_CHECKPOINT: u64 = u64::MAX;
 

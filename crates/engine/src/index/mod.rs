@@ -20,11 +20,7 @@ use std::sync::Arc;
 
 pub use slot::{Location, MAX_RECORD, MAX_SEGMENTS, SizeClass, Slot, UNIT};
 use table::Table;
-
-/// Slots in a line.
-pub const SLOTS_PER_LINE: usize = 8;
-/// Bytes of a line.
-pub const LINE_BYTES: usize = 64;
+pub use table::{LINE_BYTES, SLOTS_PER_LINE};
 
 /// Slots moved at most to make room for one.
 const MOVES: usize = 2;

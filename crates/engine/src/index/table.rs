@@ -7,10 +7,14 @@
 
 #![allow(unsafe_code)]
 
-use super::SLOTS_PER_LINE;
 use super::slot::{Slot, tag_of};
 use crate::prefetch::prefetch;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Slots in a line.
+pub const SLOTS_PER_LINE: usize = 8;
+/// Bytes of a line.
+pub const LINE_BYTES: usize = 64;
 
 /// Times a reader looks again because slots moved under it; after that it reports a miss, which is always allowed.
 const LOOKUP_RETRIES: usize = 4;
@@ -20,7 +24,7 @@ const LOOKUP_RETRIES: usize = 4;
 struct Line([AtomicU64; SLOTS_PER_LINE]);
 
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<Line>() == super::LINE_BYTES);
+const _: () = assert!(size_of::<Line>() == LINE_BYTES);
 
 /// A slot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

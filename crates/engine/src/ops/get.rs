@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::api::{Hit, Lookup, MissReason, Tier};
+use crate::api::{Hit, MissReason, Tier};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
 use crate::format::record::{self, Record};
@@ -17,6 +17,18 @@ use crate::tier::{DramEntry, EntryState};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;
+
+/// Outcome of [`Namespace::get`](crate::Namespace::get) and [`FlashRead::finish`].
+#[derive(Debug)]
+#[must_use]
+pub enum Lookup {
+    /// Found.
+    Hit(Hit),
+    /// Not found, and why.
+    Miss(MissReason),
+    /// Probably on flash: read the range it names and hand the outcome to [`FlashRead::finish`].
+    Flash(FlashRead),
+}
 
 /// A lookup that waits for one device read.
 ///

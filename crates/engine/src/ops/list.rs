@@ -15,7 +15,7 @@ use crate::format::record::{self, Meta, Record};
 use crate::format::{UNIT, key_hash};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
-use crate::recovery::{SegmentReader, meta_of};
+use crate::recovery::SegmentReader;
 use crate::segment::SegmentState;
 use crate::tier::{DramEntry, EntryState};
 
@@ -331,7 +331,7 @@ impl<T> Listing<T> {
         entries.retain(|entry| {
             let at = Location { segment, offset_units: entry.offset.get() / UNIT };
             entry.ns.get() == self.ns.id
-                && core.dead(&self.ns, &meta_of(entry)).is_none()
+                && core.dead(&self.ns, &entry.meta()).is_none()
                 && core.shard(entry.hash.get()).lock().is_at(entry.hash.get(), at)
         });
         entries.sort_unstable_by_key(|entry| entry.offset.get());

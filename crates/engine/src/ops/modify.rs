@@ -15,16 +15,16 @@ use std::sync::Arc;
 use crate::sync::MutexGuard;
 use bytes::Bytes;
 
-use crate::api::{Hit, Lookup, MissReason, PutOptions, PutOutcome, Tier};
-use crate::core::{Core, join, meta_of};
+use crate::api::{Hit, MissReason, PutOptions, PutOutcome, Tier};
+use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
 use crate::durability::pending::{Ack, Pending};
 use crate::index::{Location, Slot};
 use crate::namespace::NamespaceState;
-use crate::ops::get::{self, FlashRead};
+use crate::ops::get::{self, FlashRead, Lookup};
 use crate::ops::put::Put;
 use crate::shard::Shard;
-use crate::tier::{DramEntry, EntryState};
+use crate::tier::{DramEntry, EntryState, join};
 
 /// How often the search for an object that moves begins again.
 const MAX_TRIES: u8 = 8;
@@ -195,7 +195,7 @@ impl Core {
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
         let no_kill = self.kills_lock.read();
-        let found = found.and_then(|(entry, tier)| match self.dead(ns, &meta_of(&entry)) {
+        let found = found.and_then(|(entry, tier)| match self.dead(ns, &entry.meta()) {
             Some(reason) => Err(reason),
             None => Ok((entry, tier)),
         });

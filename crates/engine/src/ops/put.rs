@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use crate::api::{DropReason, PutOptions, PutOutcome, RefuseReason};
 use crate::config::Durability;
-use crate::core::{Admission, Core, join};
+use crate::core::{Admission, Core};
 use crate::durability::pending::{Ack, Pending, Ticket};
 use crate::format::journal::Event;
 use crate::format::record;
 use crate::index::Location;
 use crate::namespace::{NamespaceState, epoch_slot};
 use crate::shard::Shard;
-use crate::tier::{DramEntry, EntryState};
+use crate::tier::{DramEntry, EntryState, join};
 
 /// Tries to flush the journal once it has failed.
 const SYNC_TRIES: u32 = 16;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, FooterEntry};
-use crate::format::record::{self, Meta};
-use crate::format::{BLOCK, UNIT, key_hash};
+use crate::format::{BLOCK, UNIT, key_hash, record};
 use crate::index::Location;
 use crate::segment::SegmentTable;
 
@@ -126,17 +125,6 @@ impl<'a> SegmentReader<'a> {
     }
 }
 
-/// What is stored with a record, by its entry.
-pub fn meta_of(entry: &FooterEntry) -> Meta {
-    Meta {
-        ns: entry.ns.get(),
-        version: entry.version.get(),
-        expiry: entry.expiry.get(),
-        group: entry.group.get(),
-        epoch_slot: entry.epoch_slot.get(),
-    }
-}
-
 /// Registers a segment and enters those of its records that no kill version contradicts and whose namespaces are warm.
 ///
 /// Segments are entered in the order of their generations, each record leaving its version behind as a kill version: so of
@@ -150,7 +138,7 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     for e in &exact.entries {
         let ns = usize::from(e.ns.get());
         // A dead one must not keep out a living one from an index line.
-        if !warm.get(ns).is_some_and(|w| *w) || core.dead(&namespaces[ns], &meta_of(e)).is_some() {
+        if !warm.get(ns).is_some_and(|w| *w) || core.dead(&namespaces[ns], &e.meta()).is_some() {
             continue;
         }
         let (hash, version) = (e.hash.get(), e.version.get());

@@ -27,10 +27,9 @@ mod look;
 mod open;
 mod opening;
 
-pub use exact::{SegmentReader, enter, meta_of};
-pub use kills::{KillMap, threads_for};
+pub use exact::{SegmentReader, enter};
 pub use look::{Outlook, look};
-pub use open::{Env, Opened, STATE, open, refuse_others};
+pub use open::{Env, Opened, open, refuse_others};
 pub use opening::{Opening, Origin};
 
 use crate::format::checkpoint::Header;

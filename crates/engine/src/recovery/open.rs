@@ -20,7 +20,7 @@ use crate::durability::pending::Waiters;
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
-use crate::format::state::{NO_CHECKPOINT, NamespaceRecord, StateError, StateFile};
+use crate::format::state::{NO_CHECKPOINT, NamespaceRecord, STATE, StateError, StateFile};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::geometry;
@@ -32,9 +32,6 @@ use crate::stats::EngineCounters;
 use crate::tier::budget::WriteBudget;
 use crate::tier::victims::VictimPopularity;
 use crate::version::{self, Versions};
-
-/// Name of the state file.
-pub const STATE: &str = "state";
 /// Seconds that the highest time seen may be ahead of the wall clock.
 const MAX_AHEAD: u64 = 86_400;
 /// Epoch of the journal that a cache is created with: the generation of its first life.

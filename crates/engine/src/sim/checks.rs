@@ -7,10 +7,11 @@ use super::coverage::{Path, reach, reach_times};
 use super::plan::Key;
 use super::run::{Ending, Run, key_bytes, look_up, say};
 use super::world::{Copied, Life};
-use crate::api::{DropReason, Lookup};
+use crate::api::DropReason;
 use crate::clock::Clock;
 use crate::device::sim::Crash;
 use crate::format::journal::TIME_AT;
+use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
 
 /// Turns in which everything must have come to rest, a tenth of a second each at least.

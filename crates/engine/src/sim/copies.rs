@@ -3,8 +3,8 @@
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
-use crate::api::Lookup;
 use crate::device::sim::{Crash, SimFaults, SimIo};
+use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
 
 /// Turns of a tenth of a second in which what was put must have come to flash.

@@ -20,9 +20,9 @@ use super::plan::Key;
 use super::run::{Run, key_bytes};
 use super::world::Life;
 use crate::clock::Clock;
-use crate::core::NOWHERE;
 use crate::index::Location;
 use crate::tier::EntryState;
+use crate::tier::NOWHERE;
 
 /// Milliseconds within which an object comes to flash.
 const IN_TIME: u64 = 10_000;

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use super::run::look_up;
 use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
 use super::world::{EPOCH, Life, World};
-use crate::api::{Lookup, PutOptions, PutOutcome, RefuseReason};
+use crate::api::{PutOptions, PutOutcome, RefuseReason};
 use crate::device::DeviceId;
 use crate::device::sim::{Crash, SimFaults};
 use crate::durability::pending::Ack;
+use crate::ops::get::Lookup;
 
 /// The Immutable namespace.
 const IMMUTABLE: usize = 2;

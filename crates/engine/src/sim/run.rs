@@ -13,7 +13,7 @@ use super::lateness::Lateness;
 use super::oracle::{Object, Oracle};
 use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
 use super::world::{EPOCH, Life, World};
-use crate::api::{Lookup, MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::api::{MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
 use crate::cache::Namespace;
 use crate::clock::Clock;
 use crate::device::DeviceId;
@@ -22,7 +22,7 @@ use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::format::mix;
 use crate::namespace::epoch_slot;
-use crate::ops::get::FlashRead;
+use crate::ops::get::{FlashRead, Lookup};
 use crate::stats::Stats;
 
 /// Lookups that may wait for their read at once.

@@ -9,7 +9,7 @@ use crate::background::Background;
 use crate::cache::{Namespace, open_namespace};
 use crate::clock::ManualClock;
 use crate::config::Config;
-use crate::core::{Core, meta_of};
+use crate::core::Core;
 use crate::device::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
 use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
@@ -17,6 +17,7 @@ use crate::format::record::{self, Meta};
 use crate::index::Slot;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
+use crate::tier::DramEntry;
 
 /// Unix time at the start.
 pub const EPOCH: u64 = 1_000_000;
@@ -326,7 +327,7 @@ impl Life {
     pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8], version: u64) -> bool {
         let hash = self.core.hash(ns.into(), key);
         let shard = self.core.shard(hash).lock();
-        let in_dram = shard.dram.peek(hash, ns.into(), key).map(meta_of);
+        let in_dram = shard.dram.peek(hash, ns.into(), key).map(DramEntry::meta);
         drop(shard);
         let alive = |meta: Meta| {
             meta.version == version && !self.core.namespaces.read()[usize::from(ns)].is_killed(&meta)
