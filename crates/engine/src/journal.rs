@@ -34,6 +34,8 @@ pub struct Journal {
     tail: AtomicU64,
     /// A checkpoint that needs the journal from this position on only makes up for what was lost; `None` when sound.
     poison: Mutex<Option<u64>>,
+    /// Position at which it was opened.
+    began: u64,
     bare: AtomicBool,
     /// Held while the medium is flushed: an error is told once, and whoever flushes next must know of it.
     flushing: Mutex<()>,
@@ -162,14 +164,15 @@ impl Journal {
     /// is 0, and everything the journal holds is kept.
     pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
         let capacity = Self::capacity(&*media);
-        let (head, tail) = (head.into(), tail.max(head.saturating_sub(capacity)).into());
+        let (began, tail) = (head, tail.max(head.saturating_sub(capacity)));
         Self {
             media,
             seed: format::seed(uuid, epoch),
             capacity,
-            head,
-            tail,
+            head: head.into(),
+            tail: tail.into(),
             poison: Mutex::new(None),
+            began,
             bare: AtomicBool::new(false),
             flushing: Mutex::new(()),
         }
@@ -297,6 +300,11 @@ impl Journal {
     /// Position of the next entry. Whoever takes a version after reading this gets a position at or above it.
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::SeqCst)
+    }
+
+    /// Bytes appended since it was opened.
+    pub fn appended_bytes(&self) -> u64 {
+        (self.head() - self.began) * format::ENTRY
     }
 
     /// Entries in use.

@@ -28,12 +28,15 @@ mod kill_map;
 mod namespace;
 mod ops;
 mod prefetch;
+mod progress;
 mod recovery;
 mod segment;
 mod shard;
+mod snapshot;
 mod stats;
 mod sync;
 pub mod tier;
+mod time;
 mod version;
 
 #[cfg(test)]
@@ -45,13 +48,14 @@ pub use api::{
     DropReason, Hit, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions, PutOutcome,
     RefuseReason, Tier,
 };
-pub use cache::{Cache, Namespace};
+pub use cache::Cache;
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 pub use device::{DeviceConfig, DeviceId, IoEngine, Truncated};
 pub use durability::backpressure::Backpressure;
 pub use durability::pending::{Ack, Pending};
 pub use error::OpenError;
 pub use intents::{IntentDoubt, IntentId, IntentTable, Unsettled};
+pub use namespace::Namespace;
 pub use ops::get::{FlashRead, Lookup};
 pub use ops::list::{Keys, KeysError, Listed, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};

@@ -167,10 +167,10 @@ impl Background {
         for slot in &core.shards {
             drop(slot.lock());
         }
-        drop(core.kills_lock.write());
+        drop(core.namespaces.removing.write());
         // The table first: a segment that is sealed in between counts as open, which costs journal and nothing else.
         let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
-        let namespaces = core.namespaces.read().iter().map(|ns| ns.kills()).collect();
+        let namespaces = core.namespaces.list.read().iter().map(|ns| ns.kills()).collect();
         let tables = Tables { segments: core.table.entries(), namespaces };
         let lines = core.shards[0].index.lines() as u64;
         // A version, never used before: blocks of an attempt that failed must not pass for blocks of this one.
@@ -182,7 +182,7 @@ impl Background {
             sequence,
             version_floor: floor,
             journal_position: position,
-            time: core.now(),
+            time: core.time.now(),
             journal_epoch: core.state.lock().journal_epoch,
             shards: core.shards.len() as u32,
             lines,
@@ -209,7 +209,7 @@ impl Background {
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with it its table.
     fn shrink_tables(&mut self) {
         self.core.totals.checkpoint_failures.inc();
-        let namespaces = self.core.namespaces.read().clone();
+        let namespaces = self.core.namespaces.list.read().clone();
         let size =
             |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
         if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
@@ -348,6 +348,6 @@ impl Background {
                 return;
             }
         };
-        debug_assert!(!self.core.loading.load(Ordering::Relaxed));
+        debug_assert!(!self.core.progress.loading.load(Ordering::Relaxed));
     }
 }

@@ -95,10 +95,10 @@ impl Load {
             swept_shards: 0,
             parts: 0,
             said: 0,
-            begin: core.clock.millis(),
+            begin: core.time.millis(),
         };
         load.parts = load.left();
-        core.load_parts.store(load.parts as u64, Ordering::Relaxed);
+        core.progress.load_parts.store(load.parts as u64, Ordering::Relaxed);
         load
     }
 
@@ -110,7 +110,7 @@ impl Load {
     /// Notes how far loading has come, in the log at every quarter.
     fn tell(&mut self, core: &Core) {
         let done = self.parts.saturating_sub(self.left());
-        core.load_parts_done.store(done as u64, Ordering::Relaxed);
+        core.progress.load_parts_done.store(done as u64, Ordering::Relaxed);
         let quarter = done * 4 / self.parts.max(1);
         if quarter > self.said && quarter < 4 {
             self.said = quarter;
@@ -151,8 +151,8 @@ impl Background {
         }
         if self.sweep_some() {
             let begin = self.load.take().map_or(0, |load| load.begin);
-            let ms = self.core.clock.millis().saturating_sub(begin);
-            self.core.loading.store(false, Ordering::Release);
+            let ms = self.core.time.millis().saturating_sub(begin);
+            self.core.progress.loading.store(false, Ordering::Release);
             let objects: usize = self.core.shards.iter().map(|slot| slot.index.len()).sum();
             tracing::info!(objects, ms, "index loaded");
         }
@@ -167,7 +167,7 @@ impl Background {
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
         if !load.has_unread() {
-            self.core.unread.store(false, Ordering::Release);
+            self.core.progress.unread.store(false, Ordering::Release);
         }
         true
     }

@@ -90,8 +90,8 @@ impl Background {
         checkpoint: Checkpoints,
     ) -> Self {
         let load = plan.map(|plan| load::Load::new(&core, plan));
-        let told = core.clock.millis();
-        core.tell_time(told);
+        let told = core.time.millis();
+        writes::tell_time(&core, told);
         let credit = credit::Credit::new(config.reinsertion, core.table.segment_size());
         Self {
             core,
@@ -117,12 +117,12 @@ impl Background {
 
     /// Does what is due and appends the I/O to start to `out`.
     pub fn step(&mut self, out: &mut Vec<Io>) {
-        let now = self.core.clock.millis();
+        let now = self.core.time.millis();
         self.look_at_clock();
         self.look_at_index();
         self.reserve_versions();
         self.core.journal.retry_poison();
-        if let Some(budget) = &self.core.budget {
+        if let Some(budget) = &self.core.admission.budget {
             budget.refill(now, self.core.written());
         }
         self.step_copies(now);
@@ -130,7 +130,7 @@ impl Background {
         self.step_reclaim(out);
         self.step_load(out);
         self.step_checkpoint(now, out);
-        self.core.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
+        self.core.progress.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
         self.step_close(now);
         self.step_writes(out);
         self.core.wake_for_room();
@@ -146,12 +146,12 @@ impl Background {
     pub fn complete(&mut self, done: Done) {
         let Some(purpose) = self.in_flight.remove(&done.id) else { return };
         if done.result.is_ok() {
-            self.close.goes_on(self.core.clock.millis());
+            self.close.goes_on(self.core.time.millis());
         }
         match purpose {
             Purpose::Write(job) => {
                 if done.result.is_ok() {
-                    self.core.rooms.device_goes_on(self.core.clock.millis());
+                    self.core.rooms.device_goes_on(self.core.time.millis());
                 }
                 self.written(&job, done.result.map(|_| ()));
                 self.core.streams.recycle(job);
@@ -204,7 +204,7 @@ impl Background {
 
     /// Says once when the wall clock was set back: objects expire by the highest time seen.
     fn look_at_clock(&mut self) {
-        let behind = self.core.clock_behind();
+        let behind = self.core.time.behind();
         if behind > CLOCK_TOLERANCE && !self.clock_warned {
             tracing::warn!(
                 seconds = behind,
@@ -239,7 +239,7 @@ impl Background {
             self.core.journal.poison_now();
         }
         let Some(limit) = versions.wants_reservation() else { return };
-        if self.core.update_state(|state| state.version_limit = limit).is_ok() {
+        if self.core.state.update(|state| state.version_limit = limit).is_ok() {
             versions.reserved(limit);
         }
     }

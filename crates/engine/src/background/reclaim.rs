@@ -7,7 +7,7 @@ use std::io;
 use super::writes::each_copy_in;
 use super::{Background, Purpose, bytes};
 use crate::api::DropReason;
-use crate::core::{Admission, Core};
+use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer::{self, FooterEntry};
 use crate::format::{BLOCK, UNIT, record};
@@ -15,6 +15,7 @@ use crate::index::Location;
 use crate::segment::{Object, SegmentState, StreamId};
 use crate::shard::Shard;
 use crate::tier::NOWHERE;
+use crate::tier::admission::Admission;
 
 /// Records looked at per step.
 const PER_STEP: usize = 2048;
@@ -85,7 +86,7 @@ impl Background {
             let free = self.core.table.free_count();
             // While the index loads it is not known what is alive: wait as long as that is possible.
             let can_wait = self.load.as_ref().is_some_and(|load| free > 0 || load.has_unread());
-            if free > self.core.free_target || can_wait || self.close.is_sealing() {
+            if free > self.core.admission.free_target || can_wait || self.close.is_sealing() {
                 return;
             }
             let Some(segment) = self.victim() else { return };
@@ -120,7 +121,7 @@ impl Background {
 
     /// The segment that costs least: one with nothing alive, else the oldest.
     fn victim(&self) -> Option<u32> {
-        let (table, now, loading) = (&self.core.table, self.core.now(), self.load.is_some());
+        let (table, now, loading) = (&self.core.table, self.core.time.now(), self.load.is_some());
         let dead = |s: u32| u64::from(table.max_expiry(s)) <= now || (!loading && table.live(s) == 0);
         table
             .in_state(SegmentState::Sealed)
@@ -185,9 +186,11 @@ impl Background {
                     return;
                 }
             }
-            core.victims.note(shard.sketch.estimate(hash));
+            core.admission.victims.note(shard.sketch.estimate(hash));
             let has_room = reclaim.left >= len + core.table.segment_size() / 2;
-            let allowed = has_room && self.credit.is_left() && core.is_within_budget(entry.len.get());
+            let allowed = has_room
+                && self.credit.is_left()
+                && core.admission.is_within_budget(|| core.written(), entry.len.get());
             if slot.freq() > 0 && allowed && is_alive(core, &entry) {
                 reclaim.left -= len;
                 self.credit.spend(len);
@@ -296,7 +299,7 @@ impl Background {
             !superseded
         });
         // Others may have written since it was set aside.
-        let allowed = current.filter(|_| core.is_within_budget(entry.len.get()));
+        let allowed = current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len.get()));
         let moved = allowed.and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
             core.append(StreamId::Reinserted, &object, None).ok()
@@ -363,5 +366,5 @@ fn location(segment: u32, entry: &FooterEntry) -> Location {
 
 fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
     let meta = entry.meta();
-    core.namespace_by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
+    core.namespaces.by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
 }

@@ -44,7 +44,7 @@ impl Background {
     pub(super) fn step_copies(&mut self, now: u64) {
         if now >= self.told + TELL_EVERY {
             self.told = now;
-            self.core.tell_time(now);
+            tell_time(&self.core, now);
         }
         if !self.close.is_copying()
             && let Some(by) = now.checked_sub(COPY_AFTER)
@@ -161,7 +161,7 @@ impl Background {
                 core.totals.dropped(DropReason::WriteFailed, lost);
                 tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired, and tried again later");
             }
-            self.failed_at = core.clock.millis();
+            self.failed_at = core.time.millis();
             core.streams.pause_until(self.failed_at + self.pause);
         } else if std::mem::take(&mut self.pause) > 0 {
             // The device takes something again: only the first pause behind the latest failure is left of the long one.
@@ -171,6 +171,11 @@ impl Background {
         core.streams.job_done(job);
         self.acknowledge(job, failed);
     }
+}
+
+/// Tells the DRAM tier the time, in milliseconds of the monotonic clock.
+pub(super) fn tell_time(core: &Core, now: u64) {
+    core.shards.iter().for_each(|slot| slot.lock().dram.set_now(now));
 }
 
 /// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads and puts that see the segment as it was

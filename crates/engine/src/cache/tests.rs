@@ -5,6 +5,7 @@ use crate::api::PutOptions;
 use crate::clock::{Clock, ManualClock};
 use crate::device::sim::{SimDisk, SimFaults, SimMachine};
 use crate::device::{DeviceInfo, Done, Io};
+use crate::durability::backpressure::Backpressure;
 use crate::testing::TempDir;
 
 /// A device that never answers, once it is opened.

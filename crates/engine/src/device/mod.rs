@@ -14,6 +14,7 @@ mod disk;
 mod files;
 mod open;
 mod pread;
+mod read_limit;
 pub mod sim;
 mod uring;
 
@@ -28,6 +29,7 @@ pub use files::{OpenError, open_read_only};
 pub(crate) use open::try_engine;
 pub use open::{Opened, open};
 pub use pread::PreadDisk;
+pub(crate) use read_limit::BlockingReads;
 pub use uring::UringDisk;
 
 #[cfg(test)]

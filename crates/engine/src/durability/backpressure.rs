@@ -13,15 +13,13 @@
 //! thread that touches no disk ([`Watch`]) ends the waits that have lasted long enough.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::core::Core;
+use crate::durability::rooms::{Line, Place};
 use crate::error::OpenError;
 
 /// Milliseconds that anybody waits for room in the journal.
@@ -36,130 +34,6 @@ const NAPS: u32 = 100;
 /// Name of the thread that ends waits, and how often it looks while somebody waits. It sleeps otherwise.
 const WATCH_THREAD: &str = "afterglow-room";
 const WATCH_EVERY: Duration = Duration::from_millis(5);
-
-/// Who waits for one kind of room, and since when there is none.
-#[derive(Debug, Default)]
-struct Line {
-    /// Clock's milliseconds + 1 at which it was found full; 0 while it is not.
-    since: AtomicU64,
-    waiting: Mutex<Waiting>,
-}
-
-/// Wakers of those who wait.
-#[derive(Debug, Default)]
-struct Waiting {
-    wakers: Vec<Waker>,
-    /// How often they were all woken.
-    rounds: u64,
-}
-
-/// Where the waker of one who waits stands: in which round, and at which place.
-#[derive(Debug, Clone, Copy)]
-struct Ticket {
-    round: u64,
-    place: usize,
-}
-
-impl Line {
-    fn is_awaited(&self) -> bool {
-        !self.waiting.lock().wakers.is_empty()
-    }
-
-    /// Has `waker` woken when the wait ends. Who is registered by this ticket already keeps the place: it may be polled often.
-    fn register(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
-        let waiting = &mut *self.waiting.lock();
-        if let Some(mine) = ticket.filter(|t| t.round == waiting.rounds) {
-            waiting.wakers[mine.place].clone_from(waker);
-            return;
-        }
-        *ticket = Some(Ticket { round: waiting.rounds, place: waiting.wakers.len() });
-        waiting.wakers.push(waker.clone());
-    }
-
-    /// There is room.
-    fn clear(&self) {
-        if self.since.load(Ordering::Relaxed) != 0 {
-            self.since.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// There is none at `now`: whether it was seen for the first time, and whether its time is not over yet.
-    fn is_full(&self, now: u64, timeout: u64) -> (bool, bool) {
-        let found = self.since.compare_exchange(0, now + 1, Ordering::Relaxed, Ordering::Relaxed);
-        (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + timeout)
-    }
-
-    /// What makes room goes on: the time of whoever waits begins anew. Not where room was found meanwhile, which ends all waits.
-    fn goes_on(&self, now: u64) {
-        let since = self.since.load(Ordering::Relaxed);
-        if since != 0 {
-            let _ = self.since.compare_exchange(since, now + 1, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
-    fn wake(&self) {
-        let mut waiting = self.waiting.lock();
-        waiting.rounds += 1;
-        let wakers = std::mem::take(&mut waiting.wakers);
-        drop(waiting);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Who waits for room.
-#[derive(Debug, Default)]
-pub struct Rooms {
-    journal: Line,
-    queue: Line,
-    /// A checkpoint is to be made at once.
-    wanted: AtomicBool,
-    freed: Condvar,
-    sleeping: Mutex<()>,
-    /// Nobody makes room any more, so nobody waits for it.
-    over: AtomicBool,
-    watcher: OnceLock<Thread>,
-}
-
-impl Rooms {
-    /// Asks for a checkpoint at once.
-    pub(crate) fn want(&self) {
-        self.wanted.store(true, Ordering::Release);
-    }
-
-    /// Whether somebody has asked for a checkpoint since this was last asked.
-    pub fn take_wanted(&self) -> bool {
-        self.wanted.swap(false, Ordering::AcqRel)
-    }
-
-    /// Whether somebody waits.
-    pub fn is_awaited(&self) -> bool {
-        self.journal.is_awaited() || self.queue.is_awaited()
-    }
-
-    /// A chunk was written.
-    pub(crate) fn device_goes_on(&self, now: u64) {
-        self.queue.goes_on(now);
-    }
-
-    /// Nobody makes room any more: all waits end.
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
-        self.journal.wake();
-        self.queue.wake();
-        self.freed.notify_all();
-        self.wake_watcher();
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    fn wake_watcher(&self) {
-        if let Some(watcher) = self.watcher.get() {
-            watcher.unpark();
-        }
-    }
-}
 
 /// The thread that ends waits which have lasted long enough, whatever the background thread is held up by. It ends with [`Rooms::end`].
 #[derive(Debug)]
@@ -200,8 +74,8 @@ pub struct Backpressure {
     core: Arc<Core>,
     /// Also in the write queue.
     put: bool,
-    in_journal: Option<Ticket>,
-    in_queue: Option<Ticket>,
+    in_journal: Option<Place>,
+    in_queue: Option<Place>,
 }
 
 impl Backpressure {
@@ -222,7 +96,7 @@ impl Future for Backpressure {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { core, put, in_journal, in_queue } = self.get_mut();
         let rooms = &core.rooms;
-        let waits = |line: &Line, ticket: &mut Option<Ticket>, must: &dyn Fn() -> bool| {
+        let waits = |line: &Line, ticket: &mut Option<Place>, must: &dyn Fn() -> bool| {
             if !must() {
                 return false;
             }
@@ -252,7 +126,7 @@ impl Core {
         if journal.is_poisoned() {
             return false;
         }
-        let (first, must) = rooms.journal.is_full(self.clock.millis(), TIMEOUT);
+        let (first, must) = rooms.journal.is_full(self.time.millis(), TIMEOUT);
         if first {
             rooms.want();
             self.streams.wake_worker();
@@ -266,7 +140,7 @@ impl Core {
             self.rooms.queue.clear();
             return false;
         }
-        self.rooms.queue.is_full(self.clock.millis(), QUEUE_TIMEOUT).1
+        self.rooms.queue.is_full(self.time.millis(), QUEUE_TIMEOUT).1
     }
 
     /// A future to wait for before a change, if there is no room for it.
@@ -307,37 +181,5 @@ impl Core {
             rooms.queue.wake();
         }
         rooms.freed.notify_all();
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    struct Wakes(AtomicU64);
-
-    impl std::task::Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    #[test]
-    fn who_is_polled_often_is_registered_once_and_woken_by_the_latest_waker() {
-        let line = Line::default();
-        let [first, other, last] = std::array::from_fn(|_| Arc::new(Wakes(AtomicU64::new(0))));
-        let (mut mine, mut others) = (None, None);
-        for _ in 0..1000 {
-            line.register(&mut mine, &first.clone().into());
-            line.register(&mut others, &other.clone().into());
-        }
-        line.register(&mut mine, &last.clone().into());
-        assert_eq!(line.waiting.lock().wakers.len(), 2);
-        line.wake();
-        assert!(!line.is_awaited());
-        // Woken for nothing it waits on, in the next round.
-        line.register(&mut mine, &last.clone().into());
-        line.wake();
-        assert_eq!([first, other, last].map(|w| w.0.load(Ordering::SeqCst)), [0, 1, 2]);
     }
 }

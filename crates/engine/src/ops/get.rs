@@ -1,4 +1,18 @@
-//! Reads from flash: one device read, then every doubt is a miss.
+//! A get, from top to bottom: look up, read, verify, promote.
+//!
+//! ```text
+//! Core::get ─────────────▶ hit in DRAM, or a miss that DRAM knows
+//!    │ not in DRAM
+//! look_up_on_flash ──────▶ miss: the index knows nothing, or what it knows leads nowhere
+//!    │ slot ◀─────────────────────────────────────────────────┐
+//! FlashRead ─ one device read by the caller ─▶ finish         │ the record moved, at most MAX_FOLLOWED times
+//!    │                                                        │
+//! verify ─▶ checksum, key, kill versions, expiry ─────────────┘
+//!    │ any doubt is a miss
+//! believe_and_promote ───▶ hit; a copy goes to DRAM, which may evict and write out another object
+//! ```
+//!
+//! A get that reads flash can therefore write: what its copy evicts from DRAM goes to flash if that does not have it.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -6,14 +20,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::api::{Hit, MissReason, Tier};
+use crate::api::{Hit, MissReason, PREFETCHED, Tier};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
 use crate::format::record::{self, Record};
 use crate::index::{Location, Slot};
-use crate::namespace::NamespaceState;
+use crate::namespace::state::NamespaceState;
 use crate::segment::SegmentState;
-use crate::tier::{DramEntry, EntryState};
+use crate::shard::Shard;
+use crate::tier::{DramEntry, DramTier, EntryState};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;
@@ -41,61 +56,90 @@ pub struct FlashRead {
     ns: Arc<NamespaceState>,
     key: Box<[u8]>,
     hash: u64,
-    slot: Slot,
-    generation: u64,
+    pointer: Pointer,
     device: DeviceId,
     offset: u64,
     len: u32,
     /// Where the record starts in what is read.
     skip: u32,
-    followed: u8,
-    /// The kill map was in force when the slot was looked up.
-    mapped: bool,
-    /// Its outcome counts as a hit or miss of its namespace.
-    counted: bool,
+    attempt: Attempt,
     done: bool,
 }
 
-impl std::fmt::Debug for FlashRead {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = self.slot.location();
-        f.debug_struct("FlashRead")
-            .field("device", &self.device)
-            .field("at", &at)
-            .field("len", &self.len)
-            .finish()
-    }
+/// What the index said, and when.
+#[derive(Clone, Copy)]
+struct Pointer {
+    slot: Slot,
+    /// Which use of its segment that was.
+    generation: u64,
+    /// The kill map was in force when the slot was looked up.
+    mapped: bool,
 }
 
-impl Drop for FlashRead {
-    fn drop(&mut self) {
-        if !self.done {
-            self.ns.counters.miss(MissReason::Abandoned);
+/// Which attempt of a lookup this is, and for whom.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// How often the record has moved away before.
+    followed: u8,
+    /// Its outcome counts as a hit or miss of its namespace.
+    counted: bool,
+}
+
+// ---- Look up -------------------------------------------------------------------------------------
+
+impl Core {
+    /// Looks a key up: in DRAM, then in the index.
+    pub(crate) fn get(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
+        let hash = self.hash(ns.id, key);
+        let mut shard = self.shard(hash).lock_for(hash);
+        shard.sketch.add(hash);
+        if let Some(entry) = shard.dram.get(hash, ns.id, key) {
+            let (meta, hit) = (entry.meta(), entry.hit(Tier::Dram));
+            if let Some(reason) = self.dead(ns, &meta) {
+                shard.dram.remove(hash, ns.id, key);
+                ns.counters.miss(reason);
+                return Lookup::Miss(reason);
+            }
+            ns.counters.hit(Tier::Dram);
+            return Lookup::Hit(hit);
+        }
+        drop(shard);
+        look_up_on_flash(self, ns, key, hash, Attempt { followed: 0, counted: true })
+    }
+
+    /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that memory is waited for once a step for all
+    /// of them, not three times for each: their places in the tables, then the nodes found there, then the objects.
+    pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut hashes = [0; PREFETCHED];
+        let mut len = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(ns.id, key);
+            drop(self.shard(*hash).lock_for(*hash));
+            len += 1;
+        }
+        for step in [DramTier::prefetch_node, DramTier::prefetch_data] {
+            hashes[..len].iter().for_each(|&hash| step(&self.shard(hash).lock().dram, hash));
         }
     }
 }
 
-/// Looks up what is not in the DRAM tier.
-pub fn lookup(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
-    follow(core, ns, key, hash, Follow { followed: 0, counted: true })
+/// Looks up what is not in DRAM, for callers that count the outcome themselves; only a read that is dropped is counted here.
+pub fn look_up_uncounted(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
+    look_up_on_flash(core, ns, key, hash, Attempt { followed: 0, counted: false })
 }
 
-/// The same for callers that count the outcome themselves; only a read that is dropped is counted here.
-pub fn lookup_uncounted(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
-    follow(core, ns, key, hash, Follow { followed: 0, counted: false })
-}
-
-#[derive(Clone, Copy)]
-struct Follow {
-    followed: u8,
-    counted: bool,
-}
-
-fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, by: Follow) -> Lookup {
-    let miss = |reason| miss(ns, reason, by.counted);
+/// Asks the index where on flash a key may be.
+fn look_up_on_flash(
+    core: &Arc<Core>,
+    ns: &Arc<NamespaceState>,
+    key: &[u8],
+    hash: u64,
+    attempt: Attempt,
+) -> Lookup {
+    let miss = |reason| miss(ns, reason, attempt.counted);
     // Read before the slot: a slot seen while the map is in force must be compared with it.
-    let mapped = core.loading.load(Ordering::Acquire);
-    if !ns.options.is_told_by_journal() && core.unread.load(Ordering::Acquire) {
+    let mapped = core.progress.loading.load(Ordering::Acquire);
+    if !ns.options.is_told_by_journal() && core.progress.unread.load(Ordering::Acquire) {
         return miss(MissReason::Loading);
     }
     let Some(slot) = core.shard(hash).index.lookup(hash) else {
@@ -103,50 +147,32 @@ fn follow(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64, by:
     };
     let at = slot.location();
     if !core.table.contains(at.segment) || at.offset() >= core.table.segment_size() {
-        clear(core, hash, at);
+        clear_slot(core, hash, at);
         return miss(MissReason::Corrupt);
     }
+    // Read before the state: a segment that is used again meanwhile has another one.
     let generation = core.table.generation(at.segment);
-    match core.table.state(at.segment) {
-        SegmentState::Retired => {
-            clear(core, hash, at);
-            return miss(MissReason::Device);
-        }
-        SegmentState::Free => {
-            clear(core, hash, at);
-            return miss(MissReason::Absent);
-        }
-        SegmentState::Sealed | SegmentState::Reclaiming | SegmentState::Open | SegmentState::Sealing => {}
+    if let Some(reason) = holds_nothing(core.table.state(at.segment)) {
+        clear_slot(core, hash, at);
+        return miss(reason);
     }
-    let max = slot.size_class().max_bytes();
-    let place = core.table.place(at.segment);
-    let alignment = u64::from(core.set.infos()[usize::from(place.device.0)].alignment);
-    let from = place.offset + u64::from(at.offset());
-    let start = from & !(alignment - 1);
-    let segment_end = place.offset + u64::from(core.table.segment_size());
-    let end = ((from + u64::from(max) + alignment - 1) & !(alignment - 1)).min(segment_end);
-    let read = FlashRead {
-        core: core.clone(),
-        ns: ns.clone(),
-        key: key.into(),
-        hash,
-        slot,
-        generation,
-        device: place.device,
-        offset: start,
-        len: (end - start) as u32,
-        skip: (from - start) as u32,
-        followed: by.followed,
-        mapped,
-        counted: by.counted,
-        done: false,
-    };
+    let read = FlashRead::of(core, ns, key, hash, Pointer { slot, generation, mapped }, attempt);
+    // What is not written yet is read from memory.
     if core.table.state(at.segment) != SegmentState::Sealed
-        && let Some(bytes) = core.streams.read(at.segment, at.offset(), max)
+        && let Some(bytes) = core.streams.read(at.segment, at.offset(), slot.size_class().max_bytes())
     {
-        return read.resolve(&Bytes::from(bytes), 0, Tier::Buffer);
+        return read.verify(&Bytes::from(bytes), 0, Tier::Buffer);
     }
     Lookup::Flash(read)
+}
+
+/// Why a segment in this state has no records, if it has none.
+fn holds_nothing(state: SegmentState) -> Option<MissReason> {
+    match state {
+        SegmentState::Retired => Some(MissReason::Device),
+        SegmentState::Free => Some(MissReason::Absent),
+        SegmentState::Sealed | SegmentState::Reclaiming | SegmentState::Open | SegmentState::Sealing => None,
+    }
 }
 
 fn miss(ns: &NamespaceState, reason: MissReason, counted: bool) -> Lookup {
@@ -157,13 +183,46 @@ fn miss(ns: &NamespaceState, reason: MissReason, counted: bool) -> Lookup {
 }
 
 /// Clears a slot that leads nowhere.
-fn clear(core: &Core, hash: u64, at: Location) {
+fn clear_slot(core: &Core, hash: u64, at: Location) {
     if core.shard(hash).lock().clear_if(hash, at) {
         core.totals.stale_slots.inc();
     }
 }
 
+// ---- Read ----------------------------------------------------------------------------------------
+
 impl FlashRead {
+    /// The read of the record at `slot`: whole blocks of the device, within the segment.
+    fn of(
+        core: &Arc<Core>,
+        ns: &Arc<NamespaceState>,
+        key: &[u8],
+        hash: u64,
+        pointer: Pointer,
+        attempt: Attempt,
+    ) -> Self {
+        let (at, max) = (pointer.slot.location(), pointer.slot.size_class().max_bytes());
+        let place = core.table.place(at.segment);
+        let alignment = u64::from(core.set.infos()[usize::from(place.device.0)].alignment);
+        let from = place.offset + u64::from(at.offset());
+        let start = from & !(alignment - 1);
+        let segment_end = place.offset + u64::from(core.table.segment_size());
+        let end = ((from + u64::from(max) + alignment - 1) & !(alignment - 1)).min(segment_end);
+        Self {
+            core: core.clone(),
+            ns: ns.clone(),
+            key: key.into(),
+            hash,
+            pointer,
+            device: place.device,
+            offset: start,
+            len: (end - start) as u32,
+            skip: (from - start) as u32,
+            attempt,
+            done: false,
+        }
+    }
+
     /// The device to read from.
     #[must_use]
     pub fn device(&self) -> DeviceId {
@@ -195,11 +254,11 @@ impl FlashRead {
         match read {
             Ok(buf) => {
                 let skip = self.skip as usize;
-                self.resolve(&Bytes::from(buf), skip, Tier::Flash)
+                self.verify(&Bytes::from(buf), skip, Tier::Flash)
             }
             Err(_) => {
                 self.core.totals.read_errors.inc();
-                self.end(MissReason::Device)
+                self.end_missed(MissReason::Device)
             }
         }
     }
@@ -211,58 +270,83 @@ impl FlashRead {
 
     /// Ends the lookup with a miss because too many reads are in flight.
     pub fn busy(self) -> Lookup {
-        self.end(MissReason::Busy)
+        self.end_missed(MissReason::Busy)
     }
 
     /// Where the index pointed, and which use of the segment that was.
     pub(crate) fn seen(&self) -> (Location, u64) {
-        (self.slot.location(), self.generation)
+        (self.pointer.slot.location(), self.pointer.generation)
     }
 
-    fn end(mut self, reason: MissReason) -> Lookup {
+    fn end_missed(mut self, reason: MissReason) -> Lookup {
         self.done = true;
-        miss(&self.ns, reason, self.counted)
+        miss(&self.ns, reason, self.attempt.counted)
     }
 
-    fn end_gone(self, reason: MissReason) -> Lookup {
-        clear(&self.core, self.hash, self.slot.location());
-        self.end(reason)
+    fn end_missed_and_clear_slot(self, reason: MissReason) -> Lookup {
+        clear_slot(&self.core, self.hash, self.pointer.slot.location());
+        self.end_missed(reason)
     }
 
+    /// Looks the key up again: its record has moved.
     fn follow(mut self) -> Lookup {
         coverage_mark!(ReadFollowed);
-        if self.followed >= MAX_FOLLOWED {
-            return self.end(MissReason::Moved);
+        if self.attempt.followed >= MAX_FOLLOWED {
+            return self.end_missed(MissReason::Moved);
         }
         self.done = true;
-        let by = Follow { followed: self.followed + 1, counted: self.counted };
-        follow(&self.core, &self.ns, &self.key, self.hash, by)
+        let attempt = Attempt { followed: self.attempt.followed + 1, ..self.attempt };
+        look_up_on_flash(&self.core, &self.ns, &self.key, self.hash, attempt)
     }
+}
 
-    fn resolve(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
-        let at = self.slot.location();
-        let seed = record::seed(self.core.hash_seed, self.generation, at.offset());
+impl std::fmt::Debug for FlashRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.pointer.slot.location();
+        f.debug_struct("FlashRead")
+            .field("device", &self.device)
+            .field("at", &at)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+impl Drop for FlashRead {
+    fn drop(&mut self) {
+        if !self.done {
+            self.ns.counters.miss(MissReason::Abandoned);
+        }
+    }
+}
+
+// ---- Verify --------------------------------------------------------------------------------------
+
+impl FlashRead {
+    /// Checks what the read brought: checksum and generation, full key, kill versions, expiry. Any doubt is a miss.
+    fn verify(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
+        let at = self.pointer.slot.location();
+        let seed = record::seed(self.core.hash_seed, self.pointer.generation, at.offset());
         // Looked at again once the record has been checked, which takes as long as fetching it.
         self.core.shard(self.hash).index.prefetch(self.hash);
         let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
-            let moved = self.core.table.generation(at.segment) != self.generation
+            let moved = self.core.table.generation(at.segment) != self.pointer.generation
                 || self.core.shard(self.hash).index.peek(self.hash).is_none_or(|s| s.location() != at);
-            return if moved { self.follow() } else { self.end_gone(MissReason::Corrupt) };
+            return if moved { self.follow() } else { self.end_missed_and_clear_slot(MissReason::Corrupt) };
         };
         if found.meta.ns != self.ns.id || *found.key != *self.key {
             // The slot is right for its own key; it stays.
-            return self.end(MissReason::Collision);
+            return self.end_missed(MissReason::Collision);
         }
         if let Some(reason) = self.core.dead(&self.ns, &found.meta) {
-            return self.end_gone(reason);
+            return self.end_missed_and_clear_slot(reason);
         }
-        match self.promote(&found) {
+        match self.believe_and_promote(&found) {
             Verdict::Current => {}
-            Verdict::Superseded => return self.end_gone(MissReason::Superseded),
+            Verdict::Superseded => return self.end_missed_and_clear_slot(MissReason::Superseded),
             Verdict::Unknown => return self.follow(),
         }
         self.done = true;
-        if self.counted {
+        if self.attempt.counted {
             self.ns.counters.hit(tier);
         }
         Lookup::Hit(Hit {
@@ -275,43 +359,28 @@ impl FlashRead {
         })
     }
 
-    /// Decides under the shard's lock whether the record may be believed, and if it still is where the index says, takes a
-    /// clean copy into the DRAM tier.
-    fn promote(&self, found: &Record<'_>) -> Verdict {
-        let at = self.slot.location();
+    /// Decides under the shard's lock whether the record may be believed. If it still is where the index says, a copy goes to
+    /// the DRAM tier.
+    ///
+    /// The place may have been used again while the read was under way: then what is there now is another record. While the
+    /// index loads, the slot may have been cleared because it was stale when the lookup saw it, and the kill map that said
+    /// so may be gone since: nobody knows, and the lookup begins again.
+    fn believe_and_promote(&self, found: &Record<'_>) -> Verdict {
+        let at = self.pointer.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for(self.hash);
         shard.dram.prefetch_return(self.hash);
         if shard.is_superseded(self.hash, found.meta.version) {
             return Verdict::Superseded;
         }
-        // The place may have been used again while the read was under way: then what is there now is another record.
-        let here = shard.is_at(self.hash, at) && self.core.table.generation(at.segment) == self.generation;
-        if self.mapped && !here {
-            // The slot may have been cleared because it was stale when we saw it, and the map may be gone since.
+        let same_use = || self.core.table.generation(at.segment) == self.pointer.generation;
+        let here = shard.is_at(self.hash, at) && same_use();
+        if self.pointer.mapped && !here {
             coverage_mark!(ReadUnknown);
             return Verdict::Unknown;
         }
-        let bytes = found.key.len() + found.value.len();
-        if here && shard.dram.wants_copy(self.hash, bytes) && shard.dram.peek_hash(self.hash).is_none() {
-            let entry = DramEntry {
-                hash: self.hash,
-                version: found.meta.version,
-                data: shard.join(found.key, found.value),
-                key_len: found.key.len() as u32,
-                expiry: found.meta.expiry,
-                group: found.meta.group,
-                epoch_slot: found.meta.epoch_slot,
-                ns: found.meta.ns,
-                // What failed to be written is read from memory for a while yet. A reclaim that is under way may have passed this object by:
-                // one that cannot read its footer copies what lives in DRAM when it begins.
-                state: match shard.is_copied_to_stay(self.hash, at) {
-                    true => EntryState::Clean(at),
-                    false => EntryState::Dirty,
-                },
-            };
-            self.core.insert_dram_absent(&mut shard, entry);
-        }
-        if !here {
+        if here {
+            self.promote(&mut shard, found);
+        } else {
             coverage_mark!(ReadRaced);
         }
         Verdict::Current
@@ -322,4 +391,34 @@ enum Verdict {
     Current,
     Superseded,
     Unknown,
+}
+
+// ---- Promote -------------------------------------------------------------------------------------
+
+impl FlashRead {
+    /// Takes a copy into the DRAM tier if that wants one; what it evicts is written out.
+    fn promote(&self, shard: &mut Shard, found: &Record<'_>) {
+        let at = self.pointer.slot.location();
+        let bytes = found.key.len() + found.value.len();
+        if !shard.dram.wants_copy(self.hash, bytes) || shard.dram.peek_hash(self.hash).is_some() {
+            return;
+        }
+        let entry = DramEntry {
+            hash: self.hash,
+            version: found.meta.version,
+            data: shard.join(found.key, found.value),
+            key_len: found.key.len() as u32,
+            expiry: found.meta.expiry,
+            group: found.meta.group,
+            epoch_slot: found.meta.epoch_slot,
+            ns: found.meta.ns,
+            // What failed to be written is read from memory for a while yet. A reclaim that is under way may have passed this object by:
+            // one that cannot read its footer copies what lives in DRAM when it begins.
+            state: match shard.is_copied_to_stay(self.hash, at) {
+                true => EntryState::Clean(at),
+                false => EntryState::Dirty,
+            },
+        };
+        self.core.insert_absent_and_evict(shard, entry);
+    }
 }

@@ -14,7 +14,7 @@ use crate::format::footer::FooterEntry;
 use crate::format::record::{self, Meta, Record};
 use crate::format::{UNIT, key_hash};
 use crate::index::{Location, Slot};
-use crate::namespace::NamespaceState;
+use crate::namespace::state::NamespaceState;
 use crate::recovery::SegmentReader;
 use crate::segment::SegmentState;
 use crate::tier::{DramEntry, EntryState};
@@ -180,7 +180,9 @@ impl<T> Listing<T> {
     }
 
     fn visit(&mut self, part: ListingPart) -> Result<(), KeysError> {
-        if self.core.loading.load(Ordering::Acquire) || self.core.unread.load(Ordering::Acquire) {
+        if self.core.progress.loading.load(Ordering::Acquire)
+            || self.core.progress.unread.load(Ordering::Acquire)
+        {
             return Err(KeysError::Loading);
         }
         match part {
@@ -318,7 +320,7 @@ impl<T> Listing<T> {
             }
             SegmentState::Sealed | SegmentState::Reclaiming => {}
         }
-        let namespaces = core.namespaces.read().len();
+        let namespaces = core.namespaces.list.read().len();
         let generation = core.table.generation(segment);
         let footer = SegmentReader::new(&core, namespaces)
             .footer(segment)

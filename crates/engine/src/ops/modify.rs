@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
 use crate::durability::pending::{Ack, Pending};
 use crate::index::{Location, Slot};
-use crate::namespace::NamespaceState;
+use crate::namespace::state::NamespaceState;
 use crate::ops::get::{self, FlashRead, Lookup};
 use crate::ops::put::Put;
 use crate::shard::Shard;
@@ -165,14 +165,14 @@ impl Core {
             let found = Ok((entry.clone(), Tier::Dram));
             return self.change(shard, ns, key, hash, found, change);
         }
-        let loading = self.loading.load(Ordering::Acquire);
+        let loading = self.progress.loading.load(Ordering::Acquire);
         let seen = self.seen(&shard, hash);
         if seen.is_none() && !loading {
             return self.change(shard, ns, key, hash, Err(MissReason::Absent), change);
         }
         drop(shard);
         let search = Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
-        let lookup = get::lookup_uncounted(self, ns, key, hash);
+        let lookup = get::look_up_uncounted(self, ns, key, hash);
         search.settle(lookup, change)
     }
 
@@ -194,23 +194,9 @@ impl Core {
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
-        let no_kill = self.kills_lock.read();
-        let found = found.and_then(|(entry, tier)| match self.dead(ns, &entry.meta()) {
-            Some(reason) => Err(reason),
-            None => Ok((entry, tier)),
-        });
-        let hit = match &found {
-            Ok((entry, tier)) => {
-                ns.counters.hit(*tier);
-                Some(entry.hit(*tier))
-            }
-            Err(reason) => {
-                ns.counters.miss(*reason);
-                None
-            }
-        };
+        let no_kill = self.namespaces.removing.read();
+        let (entry, hit) = self.count_found(ns, found).unzip();
         let (change, returned) = change(hit.as_ref());
-        let entry = found.ok().map(|(entry, _)| entry);
         let prepared = match (change, entry) {
             (Change::Keep, _) | (Change::Touch(_), None) => {
                 return Modify::Done(Ok(Modified { returned, changed: Changed::Kept }));
@@ -220,14 +206,7 @@ impl Core {
                 drop(no_kill);
                 self.remove_locked(&mut shard, ns, hash, key, version);
                 drop(shard);
-                self.removed(ns);
-                let modified = Modified { returned, changed: Changed::Removed(version) };
-                return match self.settle_later(ns) {
-                    Some(ticket) => {
-                        Modify::Later(Pending::new(self, ticket, modified, |modified, _| modified))
-                    }
-                    None => Modify::Done(Ok(modified)),
-                };
+                return self.removed_by_modify(ns, version, returned);
             }
             (Change::Put { value, options }, _) => self.prepare(ns, hash, key, &value, &options),
             (Change::Value(value), None) => self.prepare(ns, hash, key, &value, &PutOptions::default()),
@@ -246,6 +225,49 @@ impl Core {
             Err(reason) => Put::Refused(reason),
         };
         drop(shard);
+        self.put_by_modify(ns, put, returned)
+    }
+
+    /// Counts the lookup; what was found, if it is alive, and as a hit.
+    fn count_found(
+        &self,
+        ns: &NamespaceState,
+        found: Result<(DramEntry, Tier), MissReason>,
+    ) -> Option<(DramEntry, Hit)> {
+        let alive = found.and_then(|(entry, tier)| match self.dead(ns, &entry.meta()) {
+            Some(reason) => Err(reason),
+            None => Ok((entry, tier)),
+        });
+        match alive {
+            Ok((entry, tier)) => {
+                ns.counters.hit(tier);
+                let hit = entry.hit(tier);
+                Some((entry, hit))
+            }
+            Err(reason) => {
+                ns.counters.miss(reason);
+                None
+            }
+        }
+    }
+
+    /// The object is removed: what its acknowledgement waits for.
+    fn removed_by_modify<F, T>(
+        self: &Arc<Self>,
+        ns: &NamespaceState,
+        version: u64,
+        returned: T,
+    ) -> Modify<F, T> {
+        self.removed(ns);
+        let modified = Modified { returned, changed: Changed::Removed(version) };
+        match self.settle_later(ns) {
+            Some(ticket) => Modify::Later(Pending::new(self, ticket, modified, |modified, _| modified)),
+            None => Modify::Done(Ok(modified)),
+        }
+    }
+
+    /// The object is put, or refused: what its acknowledgement waits for.
+    fn put_by_modify<F, T>(self: &Arc<Self>, ns: &NamespaceState, put: Put, returned: T) -> Modify<F, T> {
         let modified = |outcome| Modified { returned, changed: Changed::Put(outcome) };
         let refused = |modified, reason| {
             let changed = Changed::Put(PutOutcome::Refused(reason));
@@ -281,7 +303,7 @@ impl Search {
                 let found = Ok((entry.clone(), tier));
                 return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
-            let loading = core.loading.load(Ordering::Acquire);
+            let loading = core.progress.loading.load(Ordering::Acquire);
             let seen = core.seen(&shard, hash);
             let found = match seen {
                 // Whatever was found is gone, and nothing has come.
@@ -299,7 +321,7 @@ impl Search {
             if self.tries > MAX_TRIES {
                 return self.give_up(MissReason::Moved);
             }
-            lookup = get::lookup_uncounted(&self.core, &self.ns, &self.key, hash);
+            lookup = get::look_up_uncounted(&self.core, &self.ns, &self.key, hash);
         }
     }
 

@@ -134,7 +134,7 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     if exact.torn && !exact.entries.is_empty() {
         core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
     }
-    let namespaces = core.namespaces.read().clone();
+    let namespaces = core.namespaces.list.read().clone();
     for e in &exact.entries {
         let ns = usize::from(e.ns.get());
         // A dead one must not keep out a living one from an index line.

@@ -1,11 +1,9 @@
 //! The steps of opening.
 
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use crate::sync::{Mutex, RwLock};
 
 use super::exact::{self, SegmentReader};
 use super::{LoadPlan, Opening, Origin, kills};
@@ -14,9 +12,10 @@ use crate::clock::Clock;
 use crate::config::{Config, Durability, Mutability, NamespaceOptions, Survives};
 use crate::core::Core;
 use crate::device::area::{Media, MetaStore};
-use crate::device::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
-use crate::durability::backpressure::Rooms;
-use crate::durability::pending::Waiters;
+use crate::device::{AlignedBuf, BlockingReads, DeviceId, DeviceSet, Disk, Io, IoKind};
+use crate::durability::rooms::Rooms;
+use crate::durability::state_store::StateStore;
+use crate::durability::waiters::Waiters;
 use crate::error::OpenError;
 use crate::format::checkpoint::{Header, NamespaceKills, Tables};
 use crate::format::journal::Event;
@@ -25,12 +24,16 @@ use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::geometry;
 use crate::journal::{Journal, Scan};
-use crate::namespace::NamespaceState;
+use crate::namespace::Namespaces;
+use crate::namespace::state::NamespaceState;
+use crate::progress::Progress;
 use crate::segment::{SegmentLocation, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
+use crate::tier::admission::AdmissionRules;
 use crate::tier::budget::WriteBudget;
 use crate::tier::victims::VictimPopularity;
+use crate::time::CacheTime;
 use crate::version::{self, Versions};
 /// Seconds that the highest time seen may be ahead of the wall clock.
 const MAX_AHEAD: u64 = 86_400;
@@ -535,36 +538,27 @@ fn build(
         Arc::new(ns)
     };
     let namespaces = state.namespaces.iter().map(namespace).collect();
+    let admission = AdmissionRules {
+        free_target: geometry::free_target(table.len()),
+        victims: VictimPopularity::default(),
+        budget: config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis())),
+    };
     Arc::new(Core {
         uuid: state.uuid,
         hash_seed: state.hash_seed,
         shards: (0..config.shards).map(shard).collect(),
         streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
+        set: env.set,
+        areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
+        reads: BlockingReads::new(config.max_blocking_reads),
+        time: CacheTime::new(env.clock, journal.clone(), state.time),
+        namespaces: Namespaces::new(namespaces),
+        state: StateStore::new(env.meta, state),
+        admission,
         waiters: Waiters::default(),
         rooms: Rooms::default(),
-        namespaces: RwLock::new(namespaces),
-        opening: Mutex::new(()),
-        kills_lock: RwLock::new(()),
-        time: AtomicU64::new(state.time),
-        loading: AtomicBool::new(false),
-        unread: AtomicBool::new(false),
-        checkpointing: AtomicBool::new(false),
-        load_parts: AtomicU64::new(0),
-        load_parts_done: AtomicU64::new(0),
+        progress: Progress::default(),
         closed: AtomicBool::new(false),
-        marked: AtomicBool::new(false),
-        spoiled: AtomicBool::new(false),
-        free_target: geometry::free_target(table.len()),
-        victims: VictimPopularity::default(),
-        budget: config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis())),
-        journal_began: journal.head(),
-        blocking_reads: AtomicU32::new(0),
-        max_blocking_reads: config.max_blocking_reads,
-        areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
-        state: Mutex::new(state),
-        meta: env.meta,
-        set: env.set,
-        clock: env.clock,
         table,
         journal,
         versions,
@@ -632,8 +626,8 @@ fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
     }
     plan_exact(core, &mut plan);
     core.table.finish_restore();
-    core.unread.store(!plan.exact.is_empty(), Ordering::Release);
-    core.loading.store(true, Ordering::Release);
+    core.progress.unread.store(!plan.exact.is_empty(), Ordering::Release);
+    core.progress.loading.store(true, Ordering::Release);
     for slot in &core.shards {
         slot.lock().collecting = true;
     }
@@ -663,7 +657,7 @@ fn rebuild_from_footers(core: &Core, warm: &[bool]) {
 }
 
 fn restore_kills(core: &Core, kills: &NamespaceKills) {
-    if let Some(ns) = core.namespace_by_id(kills.id) {
+    if let Some(ns) = core.namespaces.by_id(kills.id) {
         ns.restore(kills);
     }
 }
@@ -672,7 +666,7 @@ fn restore_kills(core: &Core, kills: &NamespaceKills) {
 fn apply_kills_of_many(core: &Core, scan: &Scan) {
     for entry in &scan.others {
         let with = |id: u16, f: &dyn Fn(&NamespaceState)| {
-            if let Some(ns) = core.namespace_by_id(id) {
+            if let Some(ns) = core.namespaces.by_id(id) {
                 f(&ns);
             }
         };

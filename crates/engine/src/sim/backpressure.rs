@@ -51,7 +51,7 @@ fn a_fill_that_waits_for_room_loses_nothing_while_the_device_goes_on() {
     for seed in 0..2 {
         for (largest, ms) in [(500, 1), (100_000, 1), (250_000, 60)] {
             let (_, life, waited) = fill(seed, largest, ms);
-            assert!(life.core.table.free_count() > life.core.free_target, "nothing was reclaimed");
+            assert!(life.core.table.free_count() > life.core.admission.free_target, "nothing was reclaimed");
             let what = format!("seed {seed}, up to {largest} bytes, {ms} ms: waited {waited} ms");
             assert_eq!(dropped(&life), 0, "{what}");
             assert!(largest < 1_000 || waited > 0, "the queue was never full: {what}");

@@ -19,12 +19,12 @@ use super::plan::{Expiry, Key};
 use super::run::{Run, WAITING, key_bytes, put_options};
 use super::world::Life;
 use crate::api::PutOutcome;
-use crate::cache::Namespace;
 use crate::clock::ManualClock;
 use crate::core::Core;
 use crate::device::sim::SimMachine;
 use crate::durability::backpressure::Backpressure;
 use crate::durability::pending::Ack;
+use crate::namespace::Namespace;
 use crate::ops::get::Lookup;
 
 /// Steps within which a flush has come, in the end.

@@ -54,11 +54,11 @@ impl Run {
             reach(Path::CrashAfterClose);
         }
         let armed = self.world.machine.is_armed();
-        let spoiled = life.core.spoiled.load(Ordering::SeqCst);
+        let spoiled = life.core.state.spoiled.load(Ordering::SeqCst);
         if self.foul || (spoiled && kind == Crash::Machine) {
             self.doubt_removals(kind);
         }
-        let sound = life.core.marked.load(Ordering::SeqCst) && !spoiled;
+        let sound = life.core.state.marked.load(Ordering::SeqCst) && !spoiled;
         if sound && !self.foul {
             // Everything that was seen lasts now.
             self.unheard.clear();
@@ -81,7 +81,7 @@ impl Run {
             return;
         }
         self.closing = true;
-        let unread = life.core.unread.load(Ordering::Acquire);
+        let unread = life.core.progress.unread.load(Ordering::Acquire);
         let known = if check && !self.foul && !unread {
             self.live(life, |run, life, key| {
                 let newest = run.oracle.current(key).map(|(_, version)| version);
@@ -104,7 +104,7 @@ impl Run {
             (Crash::Process, true) => Path::CrashProcessCut,
             (Crash::Machine, true) => Path::CrashMachineCut,
         });
-        if life.core.loading.load(Ordering::Relaxed) {
+        if life.core.progress.loading.load(Ordering::Relaxed) {
             reach(Path::CrashLoading);
         }
         if !cut {
@@ -148,7 +148,7 @@ impl Run {
     /// Keys with copies on flash that must survive.
     fn survivors(&self, life: &Life, kind: Crash) -> Vec<Key> {
         let machine = &self.world.machine;
-        if life.core.unread.load(Ordering::Acquire) {
+        if life.core.progress.unread.load(Ordering::Acquire) {
             // What the index knows of a key may not be its last copy, and that one may be torn.
             return Vec::new();
         }
@@ -195,7 +195,7 @@ impl Run {
 
     /// Live, unexpired keys that `which` chooses and that share their index slot with nobody.
     fn live(&self, life: &Life, which: impl Fn(&Self, &Life, Key) -> bool) -> Vec<Key> {
-        let now = life.core.now();
+        let now = life.core.time.now();
         let alive: Vec<Key> = self
             .oracle
             .live()
@@ -216,8 +216,9 @@ impl Run {
 
     /// Whether time or a removal of many has killed what was put.
     pub(super) fn is_dead(&self, life: &Life, key: Key) -> bool {
-        let alive =
-            |(o, _): (super::oracle::Object, u64)| o.expiry == 0 || u64::from(o.expiry) > life.core.now();
+        let alive = |(o, _): (super::oracle::Object, u64)| {
+            o.expiry == 0 || u64::from(o.expiry) > life.core.time.now()
+        };
         !self.oracle.current(key).is_some_and(alive)
     }
 
@@ -364,7 +365,7 @@ impl Run {
         // With segments out of use there may be no room for anything until they are given back.
         let retired = table.in_state(SegmentState::Retired).next().is_some();
         let room = retired
-            || (stats.segments_free > u64::from(core.free_target)
+            || (stats.segments_free > u64::from(core.admission.free_target)
                 || table.in_state(SegmentState::Sealed).all(|s| table.is_pending(s)));
         let saved = retired || stats.unsaved_bytes == 0;
         quiet && room && saved && table.in_state(SegmentState::Reclaiming).next().is_none()

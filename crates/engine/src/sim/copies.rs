@@ -190,7 +190,10 @@ fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
     let oldest = || table.in_state(SegmentState::Sealed).min_by_key(|&s| table.generation(s));
     for n in 0..200 {
         let is_reclaiming = table.in_state(SegmentState::Reclaiming).next().is_some();
-        if oldest() == Some(segment) && !is_reclaiming && table.free_count() <= life.core.free_target + 1 {
+        if oldest() == Some(segment)
+            && !is_reclaiming
+            && table.free_count() <= life.core.admission.free_target + 1
+        {
             return segment;
         }
         put_first_in_segment(world, life, format!("filler-{n}").as_bytes(), &[2; 900]);

@@ -88,7 +88,7 @@ impl Run {
         if std::mem::replace(&mut self.lateness.setbacks, setbacks) != setbacks {
             self.lateness.seen.clear();
         }
-        let (now, time) = (life.core.now(), self.lateness.time);
+        let (now, time) = (life.core.time.now(), self.lateness.time);
         let live = self.oracle.live().filter(|(_, o)| o.expiry == 0 || u64::from(o.expiry) > now);
         let keys: Vec<Key> = live.map(|(key, _)| key).collect();
         for key in keys {

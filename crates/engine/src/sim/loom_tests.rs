@@ -13,9 +13,10 @@ use loom::thread;
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, put_first_in_segment};
 use super::world::{Life, World};
-use crate::api::{Lookup, PutOptions, PutOutcome};
-use crate::cache::Namespace;
+use crate::api::{PutOptions, PutOutcome};
 use crate::core::Core;
+use crate::namespace::Namespace;
+use crate::ops::get::Lookup;
 
 const KEY: &[u8] = b"key";
 const OLD: &[u8] = b"old";
@@ -173,7 +174,7 @@ fn a_reclaim_does_not_bring_back_what_is_removed_meanwhile() {
         // Asked for since it was written, and not in DRAM: it is worth keeping.
         let hash = user.core.hash(NS as u16, KEY);
         assert!(user.core.shard(hash).index.lookup(hash).is_some(), "it is on flash");
-        while user.core.table.free_count() > user.core.free_target {
+        while user.core.table.free_count() > user.core.admission.free_target {
             user.core.table.take_free().expect("one is free");
         }
         let background = {

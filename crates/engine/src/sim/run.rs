@@ -14,14 +14,14 @@ use super::oracle::{Object, Oracle};
 use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
 use super::world::{EPOCH, Life, World};
 use crate::api::{MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
-use crate::cache::Namespace;
 use crate::clock::Clock;
 use crate::device::DeviceId;
 use crate::device::sim::{Crash, SimFaults};
 use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::format::mix;
-use crate::namespace::epoch_slot;
+use crate::namespace::Namespace;
+use crate::namespace::state::epoch_slot;
 use crate::ops::get::{FlashRead, Lookup};
 use crate::stats::Stats;
 
@@ -498,7 +498,7 @@ impl Run {
         let ack = if self.world.random.chance(0.5) {
             handle.submit_remove(&key_bytes(key))
         } else {
-            let ns = life.core.namespace_by_id(key.ns.into()).expect("it is open");
+            let ns = life.core.namespaces.by_id(key.ns.into()).expect("it is open");
             Ack::Done(life.core.remove(&ns, &key_bytes(key)))
         };
         self.removed(key, ack, self.certain());
@@ -614,9 +614,9 @@ impl Run {
         if crash.kind == Crash::Machine && !self.closing {
             self.time = self.wall;
         }
-        self.time = if self.foul { life.core.now() } else { self.time.max(self.wall) };
+        self.time = if self.foul { life.core.time.now() } else { self.time.max(self.wall) };
         self.say_reached();
-        self.note(life.core.time.load(std::sync::atomic::Ordering::Relaxed));
+        self.note(life.core.time.highest());
         life
     }
 }
@@ -666,7 +666,7 @@ pub(super) fn put_options(object: Object) -> PutOptions {
 
 /// Removes many objects, without waiting for room in the journal.
 fn kill(life: &Life, ns: u8, event: impl FnOnce(u16) -> Event) -> u64 {
-    let state = life.core.namespace_by_id(ns.into()).expect("it is open");
+    let state = life.core.namespaces.by_id(ns.into()).expect("it is open");
     life.core.kill(&state, event(state.id))
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use super::coverage::{Path, reach};
 use super::plan::{Options, Setup, Size};
 use crate::background::Background;
-use crate::cache::{Namespace, open_namespace};
 use crate::clock::ManualClock;
 use crate::config::Config;
 use crate::core::Core;
@@ -15,6 +14,8 @@ use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
 use crate::index::Slot;
+use crate::namespace::Namespace;
+use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
 use crate::tier::DramEntry;
@@ -243,7 +244,7 @@ impl World {
     /// Turns until the index is loaded.
     pub fn load(&mut self, life: &mut Life) {
         for _ in 0..BOUND {
-            if !life.core.loading.load(Ordering::Acquire) || self.machine.is_down() {
+            if !life.core.progress.loading.load(Ordering::Acquire) || self.machine.is_down() {
                 return;
             }
             self.turn(life);
@@ -305,7 +306,7 @@ impl Life {
         let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
         let found = record::decode(&bytes, seed)?;
         let shard = core.shard(hash).lock();
-        let namespaces = core.namespaces.read();
+        let namespaces = core.namespaces.list.read();
         let alive = found.key == key
             && found.meta.ns == u16::from(ns)
             && !namespaces[usize::from(ns)].is_killed(&found.meta)
@@ -330,7 +331,7 @@ impl Life {
         let in_dram = shard.dram.peek(hash, ns.into(), key).map(DramEntry::meta);
         drop(shard);
         let alive = |meta: Meta| {
-            meta.version == version && !self.core.namespaces.read()[usize::from(ns)].is_killed(&meta)
+            meta.version == version && !self.core.namespaces.list.read()[usize::from(ns)].is_killed(&meta)
         };
         in_dram.is_some_and(alive) || self.on_flash(machine, ns, key).is_some_and(|at| at.version == version)
     }

@@ -2,23 +2,26 @@
 //!
 //! Replacement is S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023) in bytes: a small FIFO
 //! that new objects must leave through, a main FIFO with reinsertion, and a ghost of hashes lately evicted. The share of the
-//! small queue adapts: see the head of `tier`.
+//! small queue adapts: see the head of `dram`.
 //!
 //! One [`DramTier`] lives under its shard's mutex and needs no locks of its own.
 
+pub(crate) mod admission;
 mod arena;
 pub(crate) mod budget;
 mod copies;
+mod dram;
 mod entry;
+mod evict;
 mod ghost;
 mod sketch;
-mod tier;
 pub(crate) mod victims;
+mod write_out;
 
 pub use arena::ENTRY_OVERHEAD;
+pub use dram::DramTier;
 pub use entry::{DramEntry, EntryState, NOWHERE, join};
 pub use sketch::FrequencySketch;
-pub use tier::DramTier;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,78 @@
+//! The DRAM tier's changes that evict: what leaves for flash is written out on the way.
+//!
+//! ```text
+//! insert ──▶ victims ──▶ clean, and its copy is still there ──▶ forgotten
+//!                  └───▶ dirty, or its copy is gone ──▶ admitted: written out
+//!                                                  └──▶ refused: dropped, and counted
+//! ```
+
+use crate::api::DropReason;
+use crate::core::Core;
+use crate::shard::{Shard, ShardSlot};
+use crate::tier::admission::Admission;
+use crate::tier::{DramEntry, EntryState, NOWHERE};
+
+impl Core {
+    /// Puts an entry into the DRAM tier and sees to those it evicts.
+    pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: DramEntry) {
+        let mut victims = std::mem::take(&mut shard.victims);
+        shard.dram.insert(entry, &mut victims);
+        self.evict_all(shard, victims);
+    }
+
+    /// The same where the DRAM tier has nothing of that hash.
+    pub(crate) fn insert_absent_and_evict(&self, shard: &mut Shard, entry: DramEntry) {
+        let mut victims = std::mem::take(&mut shard.victims);
+        shard.dram.insert_absent(entry, &mut victims);
+        self.evict_all(shard, victims);
+    }
+
+    /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's lock is not held for long, and waits
+    /// before each until the write queue has room for what leaves.
+    pub(crate) fn resize_dram(&self, slot: &ShardSlot, budget: usize) {
+        const STEP: usize = 64 << 10;
+        loop {
+            self.wait_for_queue();
+            let mut shard = slot.lock();
+            let shard = &mut *shard;
+            // What is not taken needs no steps: nothing leaves for it.
+            let next = budget.max(shard.dram.budget().min(shard.dram.bytes()).saturating_sub(STEP));
+            let mut victims = std::mem::take(&mut shard.victims);
+            shard.dram.set_budget(next, &mut victims);
+            self.evict_all(shard, victims);
+            if next == budget {
+                return;
+            }
+        }
+    }
+
+    fn evict_all(&self, shard: &mut Shard, mut victims: Vec<DramEntry>) {
+        let full = !victims.is_empty();
+        for victim in victims.drain(..) {
+            self.evict(shard, &victim);
+            shard.keep_memory(victim.data);
+        }
+        shard.victims = victims;
+        if full && let Some(next) = shard.dram.prefetch_victim() {
+            // Most likely the next insertion evicts too.
+            shard.index.prefetch(next);
+        }
+    }
+
+    /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.
+    fn evict(&self, shard: &mut Shard, entry: &DramEntry) {
+        if let EntryState::Clean(at) = entry.state
+            && at != NOWHERE
+            && shard.is_copied(entry.hash, at)
+        {
+            return;
+        }
+        let Some(ns) = self.namespaces.by_id(entry.ns) else { return };
+        if self.dead(&ns, &entry.meta()).is_some() {
+            return ns.counters.dropped(DropReason::Dead);
+        }
+        if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
+            ns.counters.dropped(reason);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Writing an object of the DRAM tier to flash: admitted, appended to its stream, published in the index.
+
+use crate::api::{DropReason, NO_EXPIRY};
+use crate::core::Core;
+use crate::format::record;
+use crate::index::{Location, SizeClass};
+use crate::segment::{AppendError, Object, StreamId};
+use crate::shard::Shard;
+use crate::tier::admission::Admission;
+use crate::tier::{DramEntry, NOWHERE};
+
+/// Objects that expire within this many seconds go to their own segments.
+const SHORT_TTL: u64 = 3600;
+
+impl Core {
+    /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
+    pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &DramEntry, forced: bool) -> bool {
+        match self.write_out(shard, entry, if forced { Admission::Forced } else { Admission::Asked }) {
+            Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
+            // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
+            Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => false,
+            Err(_) => shard.dram.mark_clean(entry.hash, entry.version, NOWHERE),
+        }
+    }
+
+    /// Appends an object to its stream and publishes where it is.
+    pub(crate) fn write_out(
+        &self,
+        shard: &mut Shard,
+        entry: &DramEntry,
+        admission: Admission,
+    ) -> Result<Location, DropReason> {
+        let (key, value) = entry.data.split_at(entry.key_len as usize);
+        let len = record::padded_len(key.len(), value.len());
+        let popularity = || shard.sketch.estimate(entry.hash);
+        self.admission.admit(admission, popularity, len, self.table.free_count(), || self.written())?;
+        let short = entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.time.now() + SHORT_TTL;
+        let stream = if short { StreamId::ShortTtl } else { StreamId::New };
+        let object = Object { hash: entry.hash, meta: entry.meta(), key, value };
+        let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
+        let at = self.append(stream, &object, awaited)?;
+        self.publish(shard, entry.hash, at, len);
+        Ok(at)
+    }
+
+    pub(crate) fn append(
+        &self,
+        stream: StreamId,
+        object: &Object<'_>,
+        awaited: Option<u64>,
+    ) -> Result<Location, DropReason> {
+        self.streams.append(stream, object, self.time.millis(), awaited).map_err(|e| match e {
+            AppendError::NoFreeSegment => DropReason::NoFreeSegment,
+            AppendError::QueueFull => DropReason::QueueFull,
+            AppendError::Failing => DropReason::WriteFailed,
+        })
+    }
+
+    /// Points the index at a record.
+    pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, at: Location, len: u32) {
+        let class = SizeClass::from_bytes(len).expect("a quarter of a segment fits a size class");
+        let inserted = shard.index.insert(hash, at, class);
+        self.table.slot_added(at.segment);
+        if let Some(old) = inserted.replaced {
+            self.table.slot_removed(old.location().segment);
+        }
+        if let Some(old) = inserted.evicted {
+            self.table.slot_removed(old.location().segment);
+            self.totals.dropped(DropReason::IndexFull, 1);
+        }
+    }
+}
