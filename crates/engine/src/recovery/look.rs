@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::open::refuse_others;
+use super::find::refuse_others;
 use crate::config::Config;
 use crate::device::area::{FileMetaStore, look_at_area};
 use crate::device::{self, DeviceInfo};

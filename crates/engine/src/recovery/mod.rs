@@ -21,28 +21,25 @@
 //!    enters just the live ones in the index.
 //! 4. Then it loads index lines, leaving out slots into exact segments, and when all are there sweeps those that 1 contradicts.
 
+mod begin;
+mod build;
+mod create;
+mod device_io;
+mod env;
 mod exact;
+mod find;
 mod kills;
 mod look;
 mod open;
 mod opening;
+mod past;
+mod plan;
+mod restore;
 
+pub use env::Env;
 pub use exact::{SegmentReader, enter};
+pub use find::refuse_others;
 pub use look::{Outlook, look};
-pub use open::{Env, Opened, open, refuse_others};
+pub use open::{Opened, open};
 pub use opening::{Opening, Origin};
-
-use crate::format::checkpoint::Header;
-
-/// What the driver has to load after opening.
-#[derive(Debug)]
-pub struct LoadPlan {
-    /// The checkpoint and its area, when there is one to load lines from.
-    pub checkpoint: Option<(Header, u32)>,
-    /// Generation of each segment that lines may point into; 0 for all others (exact ones among them).
-    pub generations: Vec<u64>,
-    /// Segments to be read exactly, and the generations they were opened with, in their order.
-    pub exact: Vec<(u32, u64)>,
-    /// Which namespaces (by id) may be believed.
-    pub warm: Vec<bool>,
-}
+pub use plan::LoadPlan;

@@ -1,4 +1,5 @@
 //! Tests of the DRAM tier against a plain model.
+
 use crate::index::Location;
 use std::collections::HashMap;
 

@@ -1,0 +1,123 @@
+//! Beginning a new life: what must be durable before anything else changes.
+
+use std::io;
+use std::sync::Arc;
+
+use super::device_io::run;
+use super::env::Env;
+use super::past::{End, Past};
+use crate::device::area::Media;
+use crate::device::{DeviceId, Disk, Io, IoKind};
+use crate::error::OpenError;
+use crate::format::journal::Event;
+use crate::format::state::{NO_CHECKPOINT, STATE, StateFile};
+use crate::journal::Journal;
+use crate::version::{self, Versions};
+
+/// Versions skipped when some may have been used beyond the limit.
+const DOUBT: u64 = 1 << 30;
+
+/// Removals that go from the old journal into a new one.
+#[derive(Default)]
+pub(super) struct Carried {
+    pub(super) entries: Vec<(Event, u64)>,
+    /// Position of the first.
+    pub(super) head: u64,
+}
+
+/// A new journal is begun, but namespaces that are warm all the same have removals in the old one: these, and the position to
+/// write them at. Namespaces whose removals find no room there are not warm.
+pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
+    let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else { return Carried::default() };
+    let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
+    let kills = scan.kills().map(|kill| (Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version));
+    let others = scan.others.iter().map(|entry| (entry.event, entry.version));
+    let entries: Vec<_> =
+        kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
+    // Entries of the old journal must stay until the new one is named: beyond its head is what was never written.
+    let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
+    if entries.len() as u64 <= room {
+        return Carried { entries, head: scan.head };
+    }
+    for ns in entries.iter().filter_map(|(event, _)| event.namespace()) {
+        warm[usize::from(ns)] = false;
+    }
+    Carried::default()
+}
+
+/// The last life may have died between the write of its checkpoint's header and the flush. Whether the checkpoint will last,
+/// also should the power go now: only then the journal below it may be used again.
+pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
+    let flushed = run(disk, Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync });
+    if let Err(error) = &flushed {
+        tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next one");
+    }
+    flushed.is_ok()
+}
+
+/// Starts a new life: durable before anything else changes. What starts cold is killed in the same step: should this life
+/// end at once, the next one must not take it for the crash of a process in which nothing was in doubt.
+pub(super) fn begin_life(
+    past: &Past,
+    env: &Env,
+    warm: &[bool],
+    carried: &Carried,
+    checkpoint_lasts: bool,
+) -> Result<(StateFile, Journal, Versions), OpenError> {
+    let mut state = past.state.clone();
+    let doubt = past.end != End::New && past.end != End::Clean && !past.journal_ok;
+    let kill = state.version_limit + if doubt { DOUBT } else { 0 };
+    let next = kill + 1;
+    for (ns, warm) in state.namespaces.iter_mut().zip(warm) {
+        if !warm {
+            ns.kill = kill;
+            tracing::info!(namespace = %ns.name, "starts cold: it could hold stale objects otherwise");
+        }
+    }
+    state.clean = false;
+    state.generation += 1;
+    state.boot_id = env.boot_id.unwrap_or([0; 16]);
+    state.version_limit = next + version::BLOCK;
+    state.time = past.time().max(env.clock.unix());
+    let media = env.journal.clone();
+    let next_position = carried.head + carried.entries.len() as u64;
+    if !past.journal_ok {
+        state.journal_epoch = state.generation;
+        state.checkpoint = past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
+        // Before the state file names the new journal: a crash in between finds the old one as it was.
+        write_carried(carried, media.clone(), &state)?;
+    }
+    env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
+    let journal = match &past.scan {
+        Some(scan) if past.journal_ok => {
+            let needed = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
+            let head = scan.head.max(needed);
+            let tail = if checkpoint_lasts { needed } else { 0 };
+            Journal::resume(media, &state.uuid, state.journal_epoch, head, tail)
+        }
+        _ => {
+            let positions = carried.head..next_position;
+            Journal::create(media, &state.uuid, state.journal_epoch, positions, state.time)
+                .map_err(OpenError::io("writing the journal"))?
+        }
+    };
+    if past.end != End::New && !past.journal_ok {
+        journal.set_bare();
+    }
+    let versions = Versions::new(next, state.version_limit);
+    Ok((state, journal, versions))
+}
+
+/// Writes what is carried over into the journal that is about to be named by the state file.
+fn write_carried(carried: &Carried, media: Arc<dyn Media>, state: &StateFile) -> Result<(), OpenError> {
+    if carried.entries.is_empty() {
+        return Ok(());
+    }
+    let journal = Journal::resume(media, &state.uuid, state.journal_epoch, carried.head, carried.head);
+    for &(event, version) in &carried.entries {
+        coverage_mark!(CarriedOver);
+        journal.append(event, version);
+    }
+    let lost = if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
+    lost.and_then(|()| journal.sync()).map_err(OpenError::io("writing the journal"))
+}

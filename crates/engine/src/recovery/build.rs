@@ -1,0 +1,88 @@
+//! Building the shared state of an open cache.
+
+use crate::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use super::env::Env;
+use super::past::Past;
+use crate::config::Config;
+use crate::core::Core;
+use crate::device::{BlockingReads, DeviceId};
+use crate::durability::rooms::Rooms;
+use crate::durability::state_store::StateStore;
+use crate::durability::waiters::Waiters;
+use crate::format::state::{NamespaceRecord, StateFile};
+use crate::format::superblock::Superblock;
+use crate::geometry;
+use crate::journal::Journal;
+use crate::namespace::Namespaces;
+use crate::namespace::state::NamespaceState;
+use crate::progress::Progress;
+use crate::segment::{SegmentLocation, SegmentTable, Streams, StreamsConfig};
+use crate::shard::ShardSlot;
+use crate::stats::EngineCounters;
+use crate::tier::admission::AdmissionRules;
+use crate::tier::budget::WriteBudget;
+use crate::tier::victims::VictimPopularity;
+use crate::time::CacheTime;
+use crate::version::Versions;
+
+fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
+    let mut places = Vec::new();
+    for block in blocks {
+        let device = DeviceId(block.device as u16);
+        let place =
+            |n| SegmentLocation { device, offset: block.first_segment() + n * u64::from(block.segment_size) };
+        places.extend((0..u64::from(block.segments)).map(place));
+    }
+    places
+}
+
+pub(super) fn build(
+    config: &Config,
+    env: Env,
+    past: &Past,
+    memory: &geometry::Memory,
+    state: StateFile,
+    journal: Journal,
+    versions: Versions,
+) -> Arc<Core> {
+    let table = Arc::new(SegmentTable::new(places(&past.blocks), past.blocks[0].segment_size));
+    let (journal, versions) = (Arc::new(journal), Arc::new(versions));
+    let totals = Arc::new(EngineCounters::default());
+    let streams =
+        StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
+    let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
+    let namespace = |n: &NamespaceRecord| {
+        let ns = NamespaceState::new(n.id, n.name.clone(), n.options);
+        ns.kill_all(n.kill);
+        Arc::new(ns)
+    };
+    let namespaces = state.namespaces.iter().map(namespace).collect();
+    let admission = AdmissionRules {
+        free_target: geometry::free_target(table.len()),
+        victims: VictimPopularity::default(),
+        budget: config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis())),
+    };
+    Arc::new(Core {
+        uuid: state.uuid,
+        hash_seed: state.hash_seed,
+        shards: (0..config.shards).map(shard).collect(),
+        streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
+        set: env.set,
+        areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
+        reads: BlockingReads::new(config.max_blocking_reads),
+        time: CacheTime::new(env.clock, journal.clone(), state.time),
+        namespaces: Namespaces::new(namespaces),
+        state: StateStore::new(env.meta, state),
+        admission,
+        waiters: Waiters::default(),
+        rooms: Rooms::default(),
+        progress: Progress::default(),
+        closed: AtomicBool::new(false),
+        table,
+        journal,
+        versions,
+        totals,
+    })
+}

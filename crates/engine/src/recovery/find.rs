@@ -1,0 +1,181 @@
+//! Finding what the last life left: superblocks, state file, checkpoint and journal, and whether they go together.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use super::create::create;
+use super::device_io::read_superblock;
+use super::env::Env;
+use super::past::{End, Past};
+use crate::config::Config;
+use crate::device::area::MetaStore;
+use crate::device::{DeviceId, Disk};
+use crate::error::OpenError;
+use crate::format::checkpoint::{Header, Tables};
+use crate::format::state::{NO_CHECKPOINT, STATE, StateError, StateFile};
+use crate::format::superblock::{Found, RESERVED, Superblock};
+use crate::format::{BLOCK, FORMAT_VERSION, round_up};
+use crate::journal::{Journal, Scan};
+
+/// Epoch of the journal that a cache is created with: the generation of its first life.
+const FIRST_EPOCH: u64 = 1;
+/// Of so many entries of the journal, one may be torn.
+const TORN: u64 = 16;
+
+/// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is changed.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenError> {
+    let state = read_state(config, meta)?;
+    for (n, device) in config.devices.iter().enumerate() {
+        let path = device.path.clone();
+        let fits = |block: &Superblock| {
+            let size = block.size == device.size || device.size == 0;
+            size && block.device == n as u32 && block.devices == config.devices.len() as u32
+        };
+        let Ok(mut file) = std::fs::File::open(&path) else { continue };
+        let mut head = Vec::new();
+        let read = Read::by_ref(&mut file).take(RESERVED).read_to_end(&mut head);
+        if head.is_empty() || read.is_err() {
+            continue;
+        }
+        head.resize(RESERVED as usize, 0);
+        match (Superblock::decode(&head), &state) {
+            (Found::Foreign, _) => return Err(OpenError::Foreign { path }),
+            (Found::OtherFormat(found), _) => {
+                return Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION });
+            }
+            (Found::Ours(block), Some(state)) if block.uuid != state.uuid => {
+                return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
+            }
+            (Found::Ours(block), Some(_)) if !config.discard && !fits(&block) => {
+                let Superblock { device, devices, size, .. } = block;
+                return Err(OpenError::Mismatch { path, device, devices, size });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>, OpenError> {
+    let path = config.data_dir.join(STATE);
+    let bytes = meta.read(STATE).map_err(OpenError::io(format!("reading {}", path.display())))?;
+    match bytes.as_deref().map(StateFile::decode) {
+        None => Ok(None),
+        Some(Ok(state)) => Ok(Some(state)),
+        Some(Err(StateError::OtherFormat(found))) => {
+            Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
+        }
+        Some(Err(StateError::Foreign)) => Err(OpenError::ForeignState { path }),
+        Some(Err(StateError::Damaged)) => {
+            tracing::warn!(path = %path.display(), "the state file is damaged: starting with an empty cache");
+            Ok(None)
+        }
+    }
+}
+
+/// Finds what the last life left, or makes a new cache.
+pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenError> {
+    let infos = env.set.infos().to_vec();
+    if infos.is_empty() {
+        return Err(OpenError::Config("no flash is configured: give at least one file or device".into()));
+    }
+    let found: Vec<Found> =
+        (0..infos.len() as u16).map(|d| read_superblock(&*env.set, d)).collect::<Result<_, _>>()?;
+    let Some(state) = read_state(config, &*env.meta)? else {
+        let left = found.iter().any(|found| matches!(found, Found::Ours(_)));
+        let why = left.then_some("its state file is missing or damaged, the cache begins anew");
+        return create(config, env, disk, why);
+    };
+    let mut blocks = Vec::new();
+    for (n, found) in found.iter().enumerate() {
+        let Found::Ours(block) = found else { continue };
+        if block.uuid != state.uuid {
+            let path: PathBuf = infos[n].path.clone();
+            return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
+        }
+        blocks.push(*block);
+    }
+    let fits = |(n, b): (usize, &Superblock)| {
+        b.size == infos[n].size
+            && b.device == n as u32
+            && b.devices == infos.len() as u32
+            && b.set_epoch == state.set_epoch
+            && config.segment_size.is_none_or(|s| s == b.segment_size)
+    };
+    if blocks.len() != infos.len() {
+        let why = "a flash file or device is missing or empty, the cache begins anew";
+        tracing::warn!("{why}: starting with an empty cache");
+        return create(config, env, disk, Some(why));
+    }
+    if !blocks.iter().enumerate().all(fits) {
+        let why = "the devices are not the ones it was made of, or have another size";
+        tracing::warn!("{why}: starting with an empty cache");
+        return create(config, env, disk, Some(why));
+    }
+    Ok(judge(env, state, blocks))
+}
+
+/// Decides how the last life ended and whether journal and checkpoint fit together.
+fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
+    let checkpoint = newest_checkpoint(env, &state, &blocks[0]);
+    let needed = checkpoint.as_ref().filter(|c| c.0.journal_epoch == state.journal_epoch);
+    let needed = needed.map_or(0, |c| c.0.journal_position);
+    let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
+    let sequence = checkpoint.as_ref().map_or(0, |(h, ..)| h.sequence);
+    // A poisoned journal misses something that came after the clean stop.
+    let poisoned = scan.as_ref().is_some_and(|s| s.poisoned);
+    let end = if state.clean && state.checkpoint == sequence && !poisoned {
+        End::Clean
+    } else if env.boot_id == Some(state.boot_id) && state.boot_id != [0; 16] {
+        End::Process
+    } else {
+        End::Machine
+    };
+    let capacity =
+        env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
+    let journal_ok = scan.as_ref().is_some_and(|scan| {
+        // Without a checkpoint only the cache's first journal tells all there is to tell.
+        let (epoch, needed) =
+            checkpoint.as_ref().map_or((FIRST_EPOCH, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
+        let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
+        !scan.poisoned && reaches_back && needed >= scan.sound_from
+    });
+    let beside = checkpoint.as_ref().map(|(header, ..)| header);
+    let removals_ok =
+        journal_ok || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
+    Past { state, blocks, end, replaced: None, scan, checkpoint, journal_ok, removals_ok, timeless: false }
+}
+
+/// Whether a journal that was begun in doubt still has everything since it was, and was begun beside just this checkpoint, or beside none:
+/// it began with the removals that the one before had told of Immutable namespaces. Where another checkpoint can be read only, or
+/// the journal has gone round since, a removed object could come back.
+fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacity: u64) -> bool {
+    let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);
+    let same = beside.map_or(NO_CHECKPOINT, |header| header.sequence) == state.checkpoint;
+    // The oldest entries may be missing where a crash has torn some.
+    let gone_round = scan.head.saturating_sub(scan.lowest) + capacity / TORN > capacity;
+    earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
+}
+
+fn newest_checkpoint(env: &Env, state: &StateFile, block: &Superblock) -> Option<(Header, u32, Tables)> {
+    let mut headers: Vec<(Header, u32)> = Vec::new();
+    for which in [0, 1] {
+        let Ok(bytes) = env.set.read_at(DeviceId(0), block.area_at(which), BLOCK) else { continue };
+        if let Some(header) = Header::decode(&bytes, &state.uuid, block.area) {
+            headers.push((header, which));
+        }
+    }
+    headers.sort_by_key(|(h, _)| std::cmp::Reverse(h.sequence));
+    headers.into_iter().find_map(|(header, which)| {
+        let len = round_up(header.tables_len, BLOCK.into()) as u32;
+        let bytes = env.set.read_at(DeviceId(0), block.area_at(which) + header.tables_at(), len).ok()?;
+        let bytes = &bytes[..header.tables_len as usize];
+        if Tables::sum(bytes, &state.uuid, header.sequence) != header.tables_checksum {
+            return None;
+        }
+        Some((header, which, Tables::decode(bytes, header.segments)?))
+    })
+}

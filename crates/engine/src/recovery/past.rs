@@ -1,0 +1,79 @@
+//! What the last life left, and what may be believed of it.
+
+use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
+use crate::format::checkpoint::{Header, Tables};
+use crate::format::state::StateFile;
+use crate::format::superblock::Superblock;
+use crate::journal::Scan;
+
+/// Seconds that the highest time seen may be ahead of the wall clock.
+const MAX_AHEAD: u64 = 86_400;
+
+/// How the last life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    New,
+    Clean,
+    Process,
+    Machine,
+}
+
+/// What was found and what may be believed of it.
+pub(super) struct Past {
+    pub(super) state: StateFile,
+    pub(super) blocks: Vec<Superblock>,
+    pub(super) end: End,
+    /// Why an empty cache took the place of the one that was there.
+    pub(super) replaced: Option<&'static str>,
+    pub(super) scan: Option<Scan>,
+    pub(super) checkpoint: Option<(Header, u32, Tables)>,
+    /// The journal tells every kill since the checkpoint.
+    pub(super) journal_ok: bool,
+    /// Journal and checkpoint together tell all removals from Immutable namespaces.
+    pub(super) removals_ok: bool,
+    /// What it knew of time was forgotten, and with it every object.
+    pub(super) timeless: bool,
+}
+
+impl Past {
+    /// Highest Unix time seen.
+    pub(super) fn time(&self) -> u64 {
+        let of_this_journal = |header: &&Header| header.journal_epoch == self.state.journal_epoch;
+        let times = [
+            self.scan.as_ref().map_or(0, |s| s.time),
+            self.checkpoint.as_ref().map(|c| &c.0).filter(of_this_journal).map_or(0, |header| header.time),
+        ];
+        times.into_iter().fold(self.state.time, u64::max)
+    }
+}
+
+/// A time far beyond the wall clock was a mistake of the clock's: it is forgotten, and with it everything that may have been
+/// judged by it or may have expired since.
+pub(super) fn doubt_time(mut past: Past, wall: u64) -> Past {
+    let ahead = past.time().saturating_sub(wall);
+    if ahead > MAX_AHEAD {
+        tracing::warn!(
+            seconds = ahead,
+            "the clock was ahead of what it shows now by more than a day: the cache starts cold, with the time as it is now"
+        );
+        past.state.time = 0;
+        (past.scan, past.checkpoint, past.timeless) = (None, None, true);
+        (past.journal_ok, past.removals_ok) = (false, false);
+    }
+    past
+}
+
+/// Which namespaces (by id) may be believed; the others start cold.
+pub(super) fn warm_namespaces(past: &Past) -> Vec<bool> {
+    let warm = |o: &NamespaceOptions| match past.end {
+        _ if past.timeless => false,
+        End::New => false,
+        End::Clean => true,
+        _ if o.survives == Survives::CleanStop => false,
+        // A key may have been removed.
+        _ if o.mutability == Mutability::Immutable => past.removals_ok,
+        End::Process => past.journal_ok,
+        End::Machine => past.journal_ok && o.durability == Durability::Synced,
+    };
+    past.state.namespaces.iter().map(|n| warm(&n.options)).collect()
+}

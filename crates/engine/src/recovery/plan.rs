@@ -1,0 +1,16 @@
+//! What is to be loaded after opening.
+
+use crate::format::checkpoint::Header;
+
+/// What the driver has to load after opening.
+#[derive(Debug)]
+pub struct LoadPlan {
+    /// The checkpoint and its area, when there is one to load lines from.
+    pub checkpoint: Option<(Header, u32)>,
+    /// Generation of each segment that lines may point into; 0 for all others (exact ones among them).
+    pub generations: Vec<u64>,
+    /// Segments to be read exactly, and the generations they were opened with, in their order.
+    pub exact: Vec<(u32, u64)>,
+    /// Which namespaces (by id) may be believed.
+    pub warm: Vec<bool>,
+}
