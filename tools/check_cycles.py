@@ -18,6 +18,8 @@ from pathlib import Path
 LIST = Path("tools/house/cycles.txt")
 USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.M)
 INLINE = re.compile(r"(?<![\w:$])((?:crate|super|self)(?:::\w+)+)")
+# A visibility names a place and takes nothing from it.
+RESTRICTED = re.compile(r"\bpub\(in [^)]*\)")
 ITEM = re.compile(
     r"^(?:pub(?:\([^)]*\))?\s+)?(?:default\s+|unsafe\s+|async\s+|const\s+|extern\s+\"[^\"]*\"\s+)*"
     r"(?:struct|enum|union|fn|trait|const|static(?:\s+mut)?|type|macro_rules!)\s+(\w+)",
@@ -143,7 +145,7 @@ class Crate:
                     # What a file only passes on, it does not use itself.
                     if not passed_on or re.search(rf"\b{re.escape(name)}\b", body):
                         wanted.append((segments, name))
-            wanted += [(path[1].split("::"), path[1].split("::")[-1]) for path in INLINE.finditer(body)]
+            wanted += [(path[1].split("::"), path[1].split("::")[-1]) for path in INLINE.finditer(RESTRICTED.sub("", body))]
             own = re.compile(r"(?<![\w:])([a-z_]\w*)::(\w+)")
             for path in own.finditer(body):
                 if (*module, path[1]) in self.modules:

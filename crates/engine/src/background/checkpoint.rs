@@ -12,10 +12,11 @@
 //! the flush the copies that a reclaim has made meanwhile must be written: lines name them already.
 
 use crate::sync::atomic::Ordering;
-use std::collections::VecDeque;
 use std::io;
 
-use super::{Background, Purpose, bytes};
+use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
+use super::state::bytes;
+use super::{Background, Purpose};
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride};
 use crate::format::{BLOCK, round_up};
@@ -28,81 +29,6 @@ const PIECE: usize = 1 << 20;
 const PAUSE: u64 = 1_000;
 /// A checkpoint at least that often while anything changes.
 const EVERY: u64 = 300_000;
-
-/// An I/O of a checkpoint.
-#[derive(Debug)]
-pub enum CheckpointIo {
-    Write,
-    Flush,
-    ReadBlock { shard: u32, block: u64 },
-    ReadTables,
-    ReadHeader,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Blocks,
-    Flush,
-    Header,
-    FlushHeader,
-    Verify,
-}
-
-struct Run {
-    header: Header,
-    /// Offset of its area.
-    area: u64,
-    which: u32,
-    tables: Vec<u8>,
-    phase: Phase,
-    /// The phase's I/Os not yet started.
-    todo: VecDeque<Todo>,
-    in_flight: usize,
-    failed: bool,
-}
-
-enum Todo {
-    Block(u32, u64),
-    Tables(usize),
-    Header,
-    Flush(u16),
-    Check(CheckpointIo),
-}
-
-/// When checkpoints are due, and the one being written.
-pub struct Checkpoints {
-    areas: [u64; 3],
-    /// Sequence and area of the newest complete one.
-    last: Option<(u64, u32)>,
-    run: Option<Run>,
-    ended: Option<u64>,
-    /// What had happened when the newest was started.
-    head: u64,
-    opened: u64,
-    appended: u64,
-    wanted: bool,
-}
-
-impl Checkpoints {
-    /// `areas` are the offsets of both and their length, `last` the newest complete checkpoint's sequence and area.
-    pub(crate) fn new(areas: [u64; 3], last: Option<(u64, u32)>) -> Self {
-        Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        self.run.is_some()
-    }
-
-    /// Asks for a checkpoint now.
-    pub(super) fn want(&mut self) {
-        self.wanted = true;
-    }
-
-    /// Sequence of the newest complete one.
-    pub(super) fn sequence(&self) -> Option<u64> {
-        self.last.map(|(sequence, _)| sequence)
-    }
-}
 
 impl Background {
     pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
@@ -119,7 +45,7 @@ impl Background {
         if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
             // Lines that were captured name the new copies of what is being reclaimed. Until these are on flash a crash needs the
             // old ones, which only the lines of the checkpoint before lead to.
-            let names_copies = run.phase == Phase::Blocks && !run.failed;
+            let names_copies = run.phase == CheckpointPhase::Blocks && !run.failed;
             if names_copies && !self.are_copies_written() {
                 coverage_mark!(CheckpointWaited);
                 return;
@@ -201,9 +127,9 @@ impl Background {
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         let todo = blocks.chain(pieces).collect();
         let area = self.checkpoint.areas[which as usize];
-        let (phase, in_flight, failed) = (Phase::Blocks, 0, false);
+        let (phase, in_flight, failed) = (CheckpointPhase::Blocks, 0, false);
         self.checkpoint.run =
-            Some(Run { header, area, which, tables: encoded, phase, todo, in_flight, failed });
+            Some(CheckpointRun { header, area, which, tables: encoded, phase, todo, in_flight, failed });
     }
 
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with it its table.
@@ -329,17 +255,17 @@ impl Background {
         let devices = self.core.set.infos().len() as u16;
         let header = run.header;
         (run.phase, run.todo) = match run.phase {
-            Phase::Blocks => (Phase::Flush, (0..devices).map(Todo::Flush).collect()),
-            Phase::Flush => (Phase::Header, [Todo::Header].into()),
-            Phase::Header => (Phase::FlushHeader, [Todo::Flush(0)].into()),
-            Phase::FlushHeader => {
+            CheckpointPhase::Blocks => (CheckpointPhase::Flush, (0..devices).map(Todo::Flush).collect()),
+            CheckpointPhase::Flush => (CheckpointPhase::Header, [Todo::Header].into()),
+            CheckpointPhase::Header => (CheckpointPhase::FlushHeader, [Todo::Flush(0)].into()),
+            CheckpointPhase::FlushHeader => {
                 let blocks = (0..header.shards).flat_map(|shard| {
                     (0..header.blocks_per_shard()).map(move |block| CheckpointIo::ReadBlock { shard, block })
                 });
                 let parts = [CheckpointIo::ReadHeader, CheckpointIo::ReadTables].into_iter().chain(blocks);
-                (Phase::Verify, parts.map(Todo::Check).collect())
+                (CheckpointPhase::Verify, parts.map(Todo::Check).collect())
             }
-            Phase::Verify => {
+            CheckpointPhase::Verify => {
                 self.checkpoint.last = Some((header.sequence, run.which));
                 self.checkpoint.run = None;
                 self.checkpoint.ended = Some(now);

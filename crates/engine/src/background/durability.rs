@@ -10,17 +10,6 @@ use crate::api::RefuseReason;
 use crate::device::{Io, IoKind, IoOutput};
 use crate::segment::{SegmentState, WriteJob};
 
-/// Those who wait for a flush.
-#[derive(Debug, Default)]
-pub struct Flushes {
-    /// Their records are written; with the device.
-    next: Vec<(u64, u16)>,
-    /// The flush under way: who waits for it, what is still in flight, and whether one failed.
-    now: Vec<u64>,
-    in_flight: u32,
-    failed: bool,
-}
-
 impl Background {
     pub(super) fn step_through(&mut self, now: u64, out: &mut Vec<Io>) {
         let core = self.core.clone();

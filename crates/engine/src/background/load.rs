@@ -11,18 +11,16 @@
 //! that place.
 
 use crate::sync::atomic::Ordering;
-use std::collections::VecDeque;
 use std::io;
 
-use super::{Background, Purpose, bytes};
-use crate::api::DropReason;
-use crate::core::Core;
+use super::parts::load::LoadIo;
+use super::state::bytes;
+use super::{Background, Purpose};
 use crate::device::{DeviceId, Io, IoKind, IoOutput};
-use crate::format::checkpoint::{BLOCK_LINES, Header, decode_block, stride};
-use crate::format::footer::{self, FooterEntry};
-use crate::index::{IndexWriter, Location, Slot, UNIT};
-use crate::recovery::{self, LoadPlan, SegmentReader};
-use crate::segment::SegmentState;
+use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
+use crate::format::footer;
+use crate::index::Slot;
+use crate::recovery::{self, SegmentReader};
 
 /// Reads in flight.
 const READS: usize = 4;
@@ -30,110 +28,6 @@ const READS: usize = 4;
 const SWEEP: usize = 16_384;
 /// Records of a footer entered per turn at a lock are not bounded: footers are.
 const MAX_FOOTERS: usize = 2;
-
-/// An I/O of loading.
-#[derive(Debug)]
-pub enum LoadIo {
-    Block { shard: u32, block: u64 },
-    Footer { segment: u32 },
-}
-
-/// The state of loading.
-pub struct Load {
-    /// Where lines come from, if there are any.
-    checkpoint: Option<(Header, u32)>,
-    generations: Vec<u64>,
-    /// Segments not yet read exactly, and the generations they were opened with.
-    exact: VecDeque<(u32, u64)>,
-    /// Which namespaces (by id) may be believed.
-    warm: Vec<bool>,
-    /// Blocks not yet asked for.
-    blocks: VecDeque<(u32, u64)>,
-    /// Footers not yet asked for; only when rebuilding.
-    footers: VecDeque<u32>,
-    /// The index in the checkpoint's shape; only when rebuilding.
-    old: Option<Vec<IndexWriter>>,
-    reading: usize,
-    /// Hashes to sweep, collected shard by shard.
-    sweep: Vec<u64>,
-    swept_shards: usize,
-    /// Segments and blocks there were at first.
-    parts: usize,
-    /// Quarters the log knows of.
-    said: usize,
-    /// When loading began, in milliseconds.
-    begin: u64,
-}
-
-impl Load {
-    pub(super) fn new(core: &Core, plan: LoadPlan) -> Self {
-        let LoadPlan { checkpoint, generations, exact, warm } = plan;
-        let (mut blocks, mut footers, mut old) = (VecDeque::new(), VecDeque::new(), None);
-        if let Some((header, _)) = checkpoint {
-            let of_shard = |s| (0..header.blocks_per_shard()).map(move |b| (s, b));
-            blocks = (0..header.shards).flat_map(of_shard).collect();
-            let same = header.shards as usize == core.shards.len()
-                && header.lines == core.shards[0].index.lines() as u64;
-            if !same {
-                coverage_mark!(Rebuilt);
-                tracing::info!("the index has another size than before: it is rebuilt in the background");
-                let shape = |_| IndexWriter::with_lines(header.lines as usize);
-                old = Some((0..header.shards).map(shape).collect());
-                footers = (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
-            }
-        }
-        let mut load = Self {
-            checkpoint,
-            generations,
-            exact: exact.into(),
-            warm,
-            blocks,
-            footers,
-            old,
-            reading: 0,
-            sweep: Vec::new(),
-            swept_shards: 0,
-            parts: 0,
-            said: 0,
-            begin: core.time.millis(),
-        };
-        load.parts = load.left();
-        core.progress.load_parts.store(load.parts as u64, Ordering::Relaxed);
-        load
-    }
-
-    /// Segments and blocks not yet entered.
-    fn left(&self) -> usize {
-        self.exact.len() + self.blocks.len() + self.footers.len() + self.reading
-    }
-
-    /// Notes how far loading has come, in the log at every quarter.
-    fn tell(&mut self, core: &Core) {
-        let done = self.parts.saturating_sub(self.left());
-        core.progress.load_parts_done.store(done as u64, Ordering::Relaxed);
-        let quarter = done * 4 / self.parts.max(1);
-        if quarter > self.said && quarter < 4 {
-            self.said = quarter;
-            tracing::info!(percent = quarter * 25, "loading the index");
-        }
-    }
-
-    /// Whether segments wait to be read: until then nobody knows what is free.
-    pub(super) fn has_unread(&self) -> bool {
-        !self.exact.is_empty()
-    }
-
-    /// Whether slots into a segment can only come from the checkpoint: it is still in the use it was in then.
-    fn is_from_lines(&self, core: &Core, segment: u32) -> bool {
-        let generation = self.generations.get(segment as usize).copied().unwrap_or(0);
-        generation != 0 && core.table.generation(segment) == generation
-    }
-
-    /// Whether the checkpoint's slots into a segment are worth entering.
-    fn may_point_into(&self, core: &Core, segment: u32) -> bool {
-        self.is_from_lines(core, segment) && core.table.state(segment) == SegmentState::Sealed
-    }
-}
 
 impl Background {
     pub(super) fn step_load(&mut self, out: &mut Vec<Io>) {
@@ -270,55 +164,5 @@ impl Background {
             load.swept_shards += 1;
         }
         load.swept_shards == self.core.shards.len()
-    }
-}
-
-impl Load {
-    fn enter_lines(&mut self, core: &Core, shard: u32, first: u64, lines: &[[u64; 8]]) {
-        for (line, words) in (first as usize..).zip(lines) {
-            let mut words = *words;
-            for word in &mut words {
-                let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else { continue };
-                if core.table.contains(segment) && self.may_point_into(core, segment) {
-                    continue;
-                }
-                *word = 0;
-                // The segment was good when loading began: it has been reclaimed meanwhile, without the slots that were still to come.
-                if self.generations.get(segment as usize).is_some_and(|&generation| generation != 0) {
-                    core.totals.dropped(DropReason::Reclaimed, 1);
-                }
-            }
-            if words == [0; 8] {
-                continue;
-            }
-            match &mut self.old {
-                Some(old) => {
-                    let loaded = old[shard as usize].load_line(line, words);
-                    core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
-                }
-                None => {
-                    let loaded = core.shards[shard as usize].lock().index.load_line(line, words);
-                    core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
-                    for slot in words.into_iter().filter_map(Slot::from_word) {
-                        core.table.slot_added(slot.location().segment);
-                    }
-                }
-            }
-        }
-    }
-
-    fn enter_records(&self, core: &Core, segment: u32, entries: &[FooterEntry]) {
-        let Some(old) = &self.old else { return };
-        for e in entries {
-            let (hash, at) = (e.hash.get(), Location { segment, offset_units: e.offset.get() / UNIT });
-            let old = &old[hash as usize & (old.len() - 1)];
-            if old.peek(hash).is_none_or(|s| s.location() != at) {
-                continue;
-            }
-            let mut shard = core.shard(hash).lock();
-            if shard.index.peek(hash).is_none() && !shard.is_superseded(hash, e.version.get()) {
-                core.publish(&mut shard, hash, at, e.len.get());
-            }
-        }
     }
 }

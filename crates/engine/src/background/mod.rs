@@ -4,30 +4,29 @@
 //!
 //! Each concern is a file of its own and does a bounded amount of work per step:
 //! copying dirty objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index lines after opening
-//! ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the device ([`through`]), and the clean stop ([`close`]).
+//! ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the device ([`durability`]), and the clean stop ([`close`]).
+//! [`parts`] is what each knows between two steps, [`state`] all of it.
 
 mod checkpoint;
 mod close;
-mod credit;
 mod durability;
 mod load;
+mod parts;
 mod reclaim;
+mod state;
 mod writes;
 
 use crate::sync::atomic::Ordering;
-use std::collections::HashMap;
-use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use checkpoint::Checkpoints;
+pub(crate) use parts::checkpoint::Checkpoints;
+#[cfg(test)]
+pub(crate) use parts::credit::CREDIT_SEGMENTS;
+pub use state::Background;
+use state::Purpose;
 
 use crate::api::{DropReason, RefuseReason};
-use crate::config::Config;
-use crate::core::Core;
-use crate::device::{DeviceId, Done, Io, IoKind, IoOutput};
-use crate::recovery::LoadPlan;
-use crate::segment::WriteJob;
+use crate::device::{Done, Io};
 
 /// Name of the thread in production.
 pub const THREAD: &str = "afterglow-writer";
@@ -42,79 +41,7 @@ const CLOCK_TOLERANCE: u64 = 60;
 /// Of so many slots of the index, one may be taken from another object without a word.
 const INDEX_TOLERANCE: u64 = 100;
 
-/// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up is gone after a few of them.
-pub const CREDIT_SEGMENTS: u64 = 4;
-
-/// What an I/O in flight is for.
-#[derive(Debug)]
-enum Purpose {
-    Write(WriteJob),
-    Reclaim(reclaim::ReclaimIo),
-    Load(load::LoadIo),
-    Checkpoint(checkpoint::CheckpointIo),
-    Flush,
-}
-
-/// The background work of an open cache.
-pub struct Background {
-    core: Arc<Core>,
-    in_flight: HashMap<u64, Purpose>,
-    next_id: u64,
-    writes_in_flight: u32,
-    /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
-    pause: u64,
-    /// When the latest write failed.
-    failed_at: u64,
-    /// When a retired segment is tried again, and how long after that the next.
-    try_again_at: u64,
-    try_again: u64,
-    /// When the DRAM tier was last told the time.
-    told: u64,
-    /// The shard that is copied from next.
-    copy_next: usize,
-    clock_warned: bool,
-    index_warned: bool,
-    credit: credit::Credit,
-    reclaim: Option<reclaim::Reclaim>,
-    load: Option<load::Load>,
-    checkpoint: Checkpoints,
-    flushes: durability::Flushes,
-    close: close::Close,
-}
-
 impl Background {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        plan: Option<LoadPlan>,
-        config: &Config,
-        checkpoint: Checkpoints,
-    ) -> Self {
-        let load = plan.map(|plan| load::Load::new(&core, plan));
-        let told = core.time.millis();
-        writes::tell_time(&core, told);
-        let credit = credit::Credit::new(config.reinsertion, core.table.segment_size());
-        Self {
-            core,
-            in_flight: HashMap::new(),
-            next_id: 0,
-            writes_in_flight: 0,
-            pause: 0,
-            failed_at: 0,
-            try_again_at: 0,
-            try_again: writes::FIRST_TRY,
-            told,
-            copy_next: 0,
-            clock_warned: false,
-            index_warned: false,
-            credit,
-            reclaim: None,
-            load,
-            checkpoint,
-            flushes: durability::Flushes::default(),
-            close: close::Close::default(),
-        }
-    }
-
     /// Does what is due and appends the I/O to start to `out`.
     pub fn step(&mut self, out: &mut Vec<Io>) {
         let now = self.core.time.millis();
@@ -195,13 +122,6 @@ impl Background {
         self.close.is_over()
     }
 
-    fn submit(&mut self, out: &mut Vec<Io>, purpose: Purpose, device: DeviceId, offset: u64, kind: IoKind) {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.in_flight.insert(id, purpose);
-        out.push(Io { id, device, offset, kind });
-    }
-
     /// Says once when the wall clock was set back: objects expire by the highest time seen.
     fn look_at_clock(&mut self) {
         let behind = self.core.time.behind();
@@ -242,13 +162,5 @@ impl Background {
         if self.core.state.update(|state| state.version_limit = limit).is_ok() {
             versions.reserved(limit);
         }
-    }
-}
-
-/// The bytes of a read.
-fn bytes(result: io::Result<IoOutput>) -> io::Result<crate::device::AlignedBuf> {
-    match result? {
-        IoOutput::Read(buf) => Ok(buf),
-        IoOutput::Written | IoOutput::Synced => Err(io::ErrorKind::InvalidData.into()),
     }
 }

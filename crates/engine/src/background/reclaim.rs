@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use super::parts::reclaim::{Copies, Reclaim, ReclaimIo};
+use super::state::bytes;
 use super::writes::each_copy_in;
-use super::{Background, Purpose, bytes};
+use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
@@ -22,35 +24,6 @@ const PER_STEP: usize = 2048;
 /// Reads of records to be reinserted in flight.
 const READS: usize = 8;
 
-/// A segment being freed.
-#[derive(Debug)]
-pub struct Reclaim {
-    segment: u32,
-    generation: u64,
-    /// Records not yet looked at; `None` until the footer is read.
-    entries: Option<VecDeque<FooterEntry>>,
-    /// Records worth keeping, not yet read.
-    keep: VecDeque<FooterEntry>,
-    reading: usize,
-    copies: Copies,
-    /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
-    /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
-    room: u32,
-    /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM finds half of a segment left.
-    left: u32,
-}
-
-/// Copies of a reclaimed segment's records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copies {
-    /// There are none, or they are on flash.
-    None,
-    /// Some are in open chunks.
-    Appended,
-    /// They are on flash when all chunks closed before this number are.
-    Closed(u64),
-}
-
 /// What has become of an object of a reclaimed segment that lives in DRAM.
 enum Hot {
     /// DRAM does not have it.
@@ -63,21 +36,6 @@ enum Hot {
     GivenUp,
     /// Too many chunks wait for the device.
     Later,
-}
-
-/// An I/O of a reclaim.
-#[derive(Debug)]
-pub enum ReclaimIo {
-    Footer,
-    Record { entry: FooterEntry, skip: usize },
-}
-
-impl Reclaim {
-    /// So many bytes of what lives in DRAM move on.
-    fn take(&mut self, len: u32) {
-        self.room -= len;
-        self.left -= len;
-    }
 }
 
 impl Background {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::state::{TRY_AGAIN, tell_time};
 use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::Core;
@@ -11,8 +12,6 @@ use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
 
-/// The first time between two tries.
-pub(super) const FIRST_TRY: u64 = TRY_AGAIN;
 /// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash does not have: whatever is changed
 /// all the time is copied once in so many milliseconds, and at most once.
 const COPY_AFTER: u64 = 4_000;
@@ -34,9 +33,7 @@ const WRITES_IN_FLIGHT: u32 = 4;
 const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
-/// Time between two tries of retired segments, one at a time, once writing goes on. It doubles with every segment that is
-/// retired meanwhile, to an hour: a place that stays bad costs a write an hour.
-const TRY_AGAIN: u64 = 10_000;
+/// Longest time between two tries.
 const MAX_TRY_AGAIN: u64 = 3_600_000;
 
 impl Background {
@@ -171,11 +168,6 @@ impl Background {
         core.streams.job_done(job);
         self.acknowledge(job, failed);
     }
-}
-
-/// Tells the DRAM tier the time, in milliseconds of the monotonic clock.
-pub(super) fn tell_time(core: &Core, now: u64) {
-    core.shards.iter().for_each(|slot| slot.lock().dram.set_now(now));
 }
 
 /// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads and puts that see the segment as it was

@@ -1,6 +1,7 @@
 //! How much of what is reclaimed may be written again: a share of what is written otherwise, saved up for a few segments only.
 
-use super::CREDIT_SEGMENTS;
+/// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up is gone after a few of them.
+pub const CREDIT_SEGMENTS: u64 = 4;
 
 /// Bytes of records that may be written again.
 #[derive(Debug)]

@@ -1,0 +1,97 @@
+//! How far a clean stop is.
+
+/// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be written is given up.
+const TIMEOUT: u64 = 5_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::background) enum ClosePhase {
+    #[default]
+    Open,
+    /// Loading, reclaim or a checkpoint is still under way.
+    Settle,
+    /// The DRAM tier is being copied to flash.
+    Copy,
+    /// Chunks and footers are being written.
+    Write,
+    /// The last checkpoint is being written.
+    Checkpoint,
+    Over,
+}
+
+/// How far a clean stop is.
+#[derive(Debug, Default)]
+pub(in crate::background) struct Close {
+    pub(in crate::background) phase: ClosePhase,
+    /// Steps in this phase.
+    pub(in crate::background) steps: u32,
+    /// When something was last seen to go on.
+    pub(in crate::background) moved: u64,
+    /// What is dirty still cannot be written.
+    pub(in crate::background) given_up: bool,
+    /// Sequence of the newest checkpoint before the last one.
+    pub(in crate::background) before: Option<u64>,
+    pub(in crate::background) clean: bool,
+    /// A second last checkpoint was asked for.
+    pub(in crate::background) retried: bool,
+}
+
+impl Close {
+    pub(in crate::background) fn start(&mut self) {
+        if self.phase == ClosePhase::Open {
+            self.phase = ClosePhase::Settle;
+        }
+    }
+
+    /// Whether copying is the clean stop's own: nobody else may ask whether an object is worth it, and give it up, nor open a
+    /// segment behind the last checkpoint.
+    pub(in crate::background) fn is_copying(&self) -> bool {
+        !matches!(self.phase, ClosePhase::Open | ClosePhase::Settle)
+    }
+
+    pub(in crate::background) fn is_running(&self) -> bool {
+        !matches!(self.phase, ClosePhase::Open | ClosePhase::Over)
+    }
+
+    pub(in crate::background) fn is_over(&self) -> bool {
+        self.phase == ClosePhase::Over
+    }
+
+    /// From here on nothing may be opened for writing any more.
+    pub(in crate::background) fn is_sealing(&self) -> bool {
+        matches!(self.phase, ClosePhase::Write | ClosePhase::Checkpoint | ClosePhase::Over)
+    }
+
+    /// An I/O has succeeded.
+    pub(in crate::background) fn goes_on(&mut self, now: u64) {
+        self.moved = now;
+    }
+
+    /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that many fail is no progress.
+    pub(in crate::background) fn is_out_of_patience(&self, busy: bool, now: u64) -> bool {
+        !busy && now.saturating_sub(self.moved) > TIMEOUT
+    }
+
+    pub(in crate::background) fn go(&mut self, phase: ClosePhase) {
+        (self.phase, self.steps) = (phase, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_for_standing_still_only() {
+        let mut close = Close::default();
+        close.goes_on(100);
+        assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
+        assert!(close.is_out_of_patience(false, 101 + TIMEOUT));
+        assert!(!close.is_out_of_patience(true, 101 + TIMEOUT), "what is in flight may succeed");
+        // However often it is looked at.
+        for _ in 0..10_000 {
+            assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
+        }
+        close.goes_on(101 + TIMEOUT);
+        assert!(!close.is_out_of_patience(false, 101 + 2 * TIMEOUT));
+    }
+}

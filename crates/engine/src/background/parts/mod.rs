@@ -1,0 +1,8 @@
+//! What each concern of the background work knows between two steps.
+
+pub(super) mod checkpoint;
+pub(super) mod close;
+pub(super) mod credit;
+pub(super) mod flushes;
+pub(super) mod load;
+pub(super) mod reclaim;

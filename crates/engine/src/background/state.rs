@@ -1,0 +1,120 @@
+//! What the background work knows between two steps.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use super::parts::checkpoint::{CheckpointIo, Checkpoints};
+use super::parts::close::Close;
+use super::parts::credit::Credit;
+use super::parts::flushes::Flushes;
+use super::parts::load::{Load, LoadIo};
+use super::parts::reclaim::{Reclaim, ReclaimIo};
+use crate::config::Config;
+use crate::core::Core;
+use crate::device::{DeviceId, Io, IoKind, IoOutput};
+use crate::recovery::LoadPlan;
+use crate::segment::WriteJob;
+
+/// Time between two tries of retired segments, one at a time, once writing goes on. It doubles with every segment that is
+/// retired meanwhile, to an hour: a place that stays bad costs a write an hour.
+pub(super) const TRY_AGAIN: u64 = 10_000;
+
+/// What an I/O in flight is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    Write(WriteJob),
+    Reclaim(ReclaimIo),
+    Load(LoadIo),
+    Checkpoint(CheckpointIo),
+    Flush,
+}
+
+/// The background work of an open cache.
+pub struct Background {
+    pub(super) core: Arc<Core>,
+    pub(super) in_flight: HashMap<u64, Purpose>,
+    pub(super) next_id: u64,
+    pub(super) writes_in_flight: u32,
+    /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
+    pub(super) pause: u64,
+    /// When the latest write failed.
+    pub(super) failed_at: u64,
+    /// When a retired segment is tried again, and how long after that the next.
+    pub(super) try_again_at: u64,
+    pub(super) try_again: u64,
+    /// When the DRAM tier was last told the time.
+    pub(super) told: u64,
+    /// The shard that is copied from next.
+    pub(super) copy_next: usize,
+    pub(super) clock_warned: bool,
+    pub(super) index_warned: bool,
+    pub(super) credit: Credit,
+    pub(super) reclaim: Option<Reclaim>,
+    pub(super) load: Option<Load>,
+    pub(super) checkpoint: Checkpoints,
+    pub(super) flushes: Flushes,
+    pub(super) close: Close,
+}
+
+impl Background {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        plan: Option<LoadPlan>,
+        config: &Config,
+        checkpoint: Checkpoints,
+    ) -> Self {
+        let load = plan.map(|plan| Load::new(&core, plan));
+        let told = core.time.millis();
+        tell_time(&core, told);
+        let credit = Credit::new(config.reinsertion, core.table.segment_size());
+        Self {
+            core,
+            in_flight: HashMap::new(),
+            next_id: 0,
+            writes_in_flight: 0,
+            pause: 0,
+            failed_at: 0,
+            try_again_at: 0,
+            try_again: TRY_AGAIN,
+            told,
+            copy_next: 0,
+            clock_warned: false,
+            index_warned: false,
+            credit,
+            reclaim: None,
+            load,
+            checkpoint,
+            flushes: Flushes::default(),
+            close: Close::default(),
+        }
+    }
+
+    /// Starts an I/O.
+    pub(super) fn submit(
+        &mut self,
+        out: &mut Vec<Io>,
+        purpose: Purpose,
+        device: DeviceId,
+        offset: u64,
+        kind: IoKind,
+    ) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.in_flight.insert(id, purpose);
+        out.push(Io { id, device, offset, kind });
+    }
+}
+
+/// Tells the DRAM tier the time, in milliseconds of the monotonic clock.
+pub(super) fn tell_time(core: &Core, now: u64) {
+    core.shards.iter().for_each(|slot| slot.lock().dram.set_now(now));
+}
+
+/// The bytes of a read.
+pub(super) fn bytes(result: io::Result<IoOutput>) -> io::Result<crate::device::AlignedBuf> {
+    match result? {
+        IoOutput::Read(buf) => Ok(buf),
+        IoOutput::Written | IoOutput::Synced => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
