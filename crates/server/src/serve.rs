@@ -1,6 +1,7 @@
 //! A server from its configuration to its end: data directory, cache, front ends, admin pages, signals.
 
 mod cache;
+mod ending;
 mod error;
 mod frontends;
 mod limits;
@@ -87,10 +88,10 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     reactors.shutdown();
     tracing::info!("writing the cache out");
     cache.close();
+    ending::say(&cache.stats());
     // The process ends here, and its memory with it: to free millions of small objects one by one would take seconds.
     // The locks on files go with the process too.
     std::mem::forget(cache);
-    tracing::info!("ended");
     Ok(())
 }
 
