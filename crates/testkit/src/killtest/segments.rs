@@ -10,7 +10,7 @@ use std::{
 
 /// What the log must tell for this.
 pub(super) const LOG_LEVEL: &str =
-    "info,afterglow_engine::segment=debug,afterglow_engine::driver::reclaim=debug";
+    "info,afterglow_engine::segment=debug,afterglow_engine::background::reclaim=debug";
 
 /// The segments that were ever opened, by offset.
 pub(super) struct Segments {
