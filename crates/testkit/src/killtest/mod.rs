@@ -11,11 +11,13 @@
 //! A round goes on with what the round before left: it lives, something happens to it, some rows are read as a [sample](warmth), it is ended,
 //! the reads are judged, the flash is searched for the sample, it is started again, and the sample is read once more.
 
+mod account;
 mod clock;
 mod counters;
 mod disk;
 mod ledger;
 mod load;
+mod probe;
 mod process;
 mod report;
 mod round;
@@ -28,6 +30,7 @@ mod warmth;
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
+pub use account::{Losses, Window};
 pub use report::{KillReport, Round};
 pub use schedule::{EndKind, Place};
 pub use warmth::Kept;

@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{EndKind, Kept, Place, warmth::allowed};
+use super::{EndKind, Kept, Losses, Place, Window, warmth::allowed};
 use crate::history::Violation;
+
+/// Milliseconds: a counters round in which the disk took longer for a small write says nothing about warmth.
+const DISK_STOOD_MS: u64 = 2_000;
 
 /// What came out of a round.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +48,12 @@ pub struct Round {
     pub once: u64,
     /// Those of them that were lost.
     pub once_lost: u64,
+    /// What the server counted as dropped or refused between the sample and the end.
+    pub losses: Losses,
+    /// How long the oldest object that was not on flash had waited just before the end, in seconds.
+    pub unsaved_age: u64,
+    /// What server and disk did while objects that were set once had time to reach flash.
+    pub window: Option<Window>,
     /// This process was not let run for seconds, so nothing is said about warmth.
     pub stalled: bool,
     /// Milliseconds from the start to the first answer.
@@ -75,11 +84,19 @@ impl Round {
             kept: None,
             once: 0,
             once_lost: 0,
+            losses: Losses::default(),
+            unsaved_age: 0,
+            window: None,
             stalled: false,
             ready_ms: None,
             warm_up_ms: 0,
             complaints: Vec::new(),
         }
+    }
+
+    /// Whether the disk took so long for a small write that nothing is said about what reaches it in time.
+    pub(super) fn disk_stood(&self) -> bool {
+        self.window.is_some_and(|window| window.slowest_write_ms > DISK_STOOD_MS)
     }
 
     /// Whether everything held.
@@ -121,12 +138,20 @@ impl Round {
                     kept.missing_age_ms as f64 / 1e3,
                     mebibytes(kept.missing_bytes)
                 );
-                if kept.too_old > 0 && self.place.has_room() {
+                if kept.unnamed > 0 && self.place.has_room() {
+                    let (lost, losses) = (kept.unnamed, &self.losses);
+                    let _ = write!(line, ", {lost} LOST THAT NO COUNTER NAMES (counted: {losses})");
+                } else if kept.accounted > 0 {
+                    let _ = write!(line, ", {} lost and counted ({})", kept.accounted, self.losses);
+                } else if kept.too_old > 0 && self.place.has_room() {
                     let _ = write!(line, ", {} TOO OLD TO BE MISSING", kept.too_old);
                 }
             }
             None if self.stalled => line.push_str(", warmth not judged: this process was stopped"),
             None => {}
+        }
+        if self.disk_stood() {
+            line.push_str(", objects set once not judged: the disk took no writes");
         }
         if self.once > 0 {
             let _ = write!(line, ", {} of {} set once lost beside the counters", self.once_lost, self.once);
@@ -204,7 +229,12 @@ impl KillReport {
             });
             if round.once_lost > allowed(round.once) {
                 let (lost, of) = (round.once_lost, round.once);
-                lines.push(format!("  {lost} of {of} objects older than ten seconds were lost beside counters that never rest"));
+                let mut text = format!(
+                    "  {lost} of {of} objects older than ten seconds were lost beside counters that never rest"
+                );
+                let why = round.window.map(|window| window.explain()).filter(|why| !why.is_empty());
+                why.iter().for_each(|why| text.extend(["; ", why]));
+                lines.push(text);
             }
             lines.extend(violations.map(|v| {
                 format!(
@@ -216,6 +246,10 @@ impl KillReport {
             lines.extend(complaints.map(|c| format!("  one of {}: {c}", round.complaints.len())));
             if let Some(kept) = round.kept.as_ref().filter(|kept| !round.holds(kept)) {
                 lines.push(format!("  too much was missing after the restart: {kept:?}"));
+                if kept.unnamed > 0 {
+                    let (lost, losses) = (kept.unnamed, &round.losses);
+                    lines.push(format!("  {lost} of them no counter names: the server counted {losses}"));
+                }
             }
         }
         lines.extend(self.unproved().map(str::to_owned));
@@ -285,4 +319,43 @@ fn row(name: &str, sum: &Sum, out: &mut String) {
         rank(0.5),
         rank(0.99),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost_beside_counters(window: Window) -> KillReport {
+        let mut round = Round::new(1, Place::Roomy, EndKind::Counters);
+        (round.once, round.once_lost, round.window, round.dram_hits) = (2_000, 2_000, Some(window), 1);
+        KillReport { rounds: vec![round], refused_starts: 0 }
+    }
+
+    #[test]
+    fn what_does_not_reach_flash_in_time_fails_with_what_the_server_says_of_it() {
+        let late = Window { unsaved_age: 11, write_errors: 0, slowest_write_ms: 40 };
+        let report = lost_beside_counters(late);
+        assert!(!report.passed() && !report.rounds[0].disk_stood());
+        let words = report.explain().join("\n");
+        assert!(words.contains("2000 of 2000") && words.contains("waited 11 s"), "{words}");
+        let silent = lost_beside_counters(Window { unsaved_age: 3, ..late }).explain().join("\n");
+        assert!(silent.contains("2000 of 2000") && !silent.contains("waited"), "{silent}");
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_writes_is_not_the_servers_fault() {
+        let window = |slowest_write_ms| Window { unsaved_age: 11, write_errors: 0, slowest_write_ms };
+        assert!(lost_beside_counters(window(2_001)).rounds[0].disk_stood());
+        assert!(!lost_beside_counters(window(2_000)).rounds[0].disk_stood());
+    }
+
+    #[test]
+    fn a_loss_that_no_counter_names_is_said_in_the_rounds_line() {
+        let mut round = Round::new(1, Place::Roomy, EndKind::Clean);
+        round.kept = Some(Kept { sampled: 400, too_old: 2, unnamed: 2, ..Kept::default() });
+        let line = round.line(1);
+        assert!(line.contains("2 LOST THAT NO COUNTER NAMES") && line.ends_with("FAILED"), "{line}");
+        round.kept = Some(Kept { sampled: 400, too_old: 2, accounted: 2, ..Kept::default() });
+        assert!(round.line(1).contains("2 lost and counted") && round.passed(), "{}", round.line(1));
+    }
 }

@@ -11,9 +11,11 @@ use afterglow_engine::format::superblock;
 
 use super::{
     EndKind, KillError, KillOptions, KillReport, Lie, Place, Round,
+    account::{Account, Window},
     clock::Lived,
     counters,
     disk::Faults,
+    probe::Probe,
     process::Life,
     site::{Medium, Site},
     warmth::{Sample, WINDOW},
@@ -45,13 +47,18 @@ pub(super) struct Stage<'a> {
     /// What reads may still return of writes that have been judged.
     carried: Vec<Event>,
     said: Vec<String>,
+    /// How often the log had told, before this life, that a segment was given up.
+    reclaims_before: u64,
 }
 
-/// Where reads of a life were answered.
-#[derive(Clone, Copy, Default)]
+/// Where reads of a life were answered, and what the server counted of it.
+#[derive(Clone, Default)]
 struct Seen {
     cache: metrics::CacheCounters,
     device_errors: u64,
+    account: Account,
+    /// The most that something had waited to be written to flash, in seconds.
+    unsaved_age: u64,
 }
 
 impl<'a> Stage<'a> {
@@ -63,7 +70,17 @@ impl<'a> Stage<'a> {
     ) -> Result<Stage<'a>, KillError> {
         let (site, life, said) = Site::make(place, options, lived)?;
         let (lived, rng) = (lived.clone(), Rng::new(rng.next_u64()));
-        let stage = Stage { place, options, lived, rng, site, life: Some(life), carried: Vec::new(), said };
+        let stage = Stage {
+            place,
+            options,
+            lived,
+            rng,
+            site,
+            life: Some(life),
+            carried: Vec::new(),
+            said,
+            reclaims_before: 0,
+        };
         stage.site.load.shared().expect(true);
         stage.site.load.release();
         Ok(stage)
@@ -87,11 +104,14 @@ impl<'a> Stage<'a> {
         }
         let stalled = self.lived.lost();
         self.site.segments.mark()?;
+        self.look(&mut counters);
+        let before_sample = counters.account.clone();
         let mut sample = self.sample();
         self.look(&mut counters);
         let copy = self.copy_journal()?;
         self.end_life(kind, life, &mut round)?;
         let ended = self.lived.now();
+        self.account(kind, &before_sample, &counters, &mut round)?;
         self.site.load.hold();
         self.judge(&mut round)?;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
@@ -111,12 +131,16 @@ impl<'a> Stage<'a> {
         self.site.load.release();
         let mut kept = None;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
-            kept = Some(sample.judge(&self.site.load, ledger, &mut self.site.segments)?);
+            let mut found = sample.judge(&self.site.load, ledger, &mut self.site.segments)?;
+            if kind == EndKind::Clean {
+                found.account_for(&round.losses);
+            }
+            kept = Some(found);
         }
         self.after(kind)?;
         round.kept = kept.filter(|_| kind.keeps_flash() && self.lived.lost() - stalled < STALLED);
         round.stalled = self.lived.lost() - stalled >= STALLED;
-        if round.stalled {
+        if round.stalled || round.disk_stood() {
             (round.once, round.once_lost) = (0, 0);
         }
         round.complaints.append(&mut self.site.load.shared().take_complaints());
@@ -137,9 +161,19 @@ impl<'a> Stage<'a> {
     ) -> Result<Vec<String>, KillError> {
         self.site.load.hold();
         let Some(counters) = &self.site.counters else { return Ok(Vec::new()) };
+        let probe = Probe::start(&self.site.server.data_dir)?;
+        self.look(seen);
+        (seen.unsaved_age, round.window) = (0, None);
+        let errors = seen.account.write_errors;
         let (before, once) = (counters.answered(), counters.set_once(number)?);
         let some_time = self.moment(Duration::ZERO, Duration::from_secs(3));
         self.pass(WINDOW + some_time, life, seen)?;
+        round.window = Some(Window {
+            unsaved_age: seen.unsaved_age,
+            write_errors: seen.account.write_errors.saturating_sub(errors),
+            slowest_write_ms: probe.slowest().as_millis() as u64,
+        });
+        drop(probe);
         self.site.load.release();
         let each = self.site.counters.as_ref().map_or(0, |counters| counters.answered() - before)
             / counters::COUNTERS as u64;
@@ -172,6 +206,28 @@ impl<'a> Stage<'a> {
         counters.cache = metrics::parse(&text);
         counters.device_errors = metrics::sum(&text, "afterglow_engine_device_read_errors_total")
             + metrics::sum(&text, "afterglow_engine_device_write_errors_total");
+        counters.account = Account::read(&text);
+        counters.unsaved_age = counters.unsaved_age.max(counters.account.unsaved_age);
+    }
+
+    /// The life has ended: what the server has counted of it since the sample was drawn.
+    fn account(&mut self, kind: EndKind, before: &Account, seen: &Seen, round: &mut Round) -> io::Result<()> {
+        round.unsaved_age = seen.account.unsaved_age;
+        round.losses = seen.account.losses_since(before);
+        if kind == EndKind::Clean {
+            match Account::read_end(&self.site.server.tail()) {
+                Some(end) => round.losses = end.losses_since(before),
+                None => round.complaints.push("a clean stop did not say what it had dropped".to_owned()),
+            }
+        }
+        self.site.segments.update()?;
+        if seen.account.reclaimed > 0 && self.site.segments.reclaims() == self.reclaims_before {
+            round.complaints.push(format!(
+                "the log tells of none of {} segments that were reclaimed: what is on flash cannot be judged",
+                seen.account.reclaimed
+            ));
+        }
+        Ok(())
     }
 
     /// Lets the server live, and does in the middle of it what the kind says.
@@ -368,6 +424,7 @@ impl<'a> Stage<'a> {
     /// Starts the server and sees that it answers reads.
     fn start_again(&mut self, kind: EndKind, round: &mut Round) -> Result<(), KillError> {
         let lost = self.lived.lost();
+        self.reclaims_before = self.site.segments.reclaims();
         let (life, ready) = self.site.start()?;
         self.life = Some(life);
         let ready = ready.saturating_sub(self.lived.lost() - lost);

@@ -22,6 +22,8 @@ pub(super) struct Segments {
     lately: HashSet<u64>,
     /// When those that were opened more than once were opened last.
     reopened: BTreeMap<u64, Duration>,
+    /// How often something was given up.
+    reclaims: u64,
 }
 
 impl Segments {
@@ -32,6 +34,7 @@ impl Segments {
             given_up: BTreeMap::new(),
             lately: HashSet::new(),
             reopened: BTreeMap::new(),
+            reclaims: 0,
         }
     }
 
@@ -52,6 +55,7 @@ impl Segments {
         if !given_up && !line.contains("segment opened") {
             return;
         }
+        self.reclaims += u64::from(given_up);
         let offset = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("offset="));
         if let Some(offset) = offset.and_then(|offset| offset.parse().ok()) {
             let before = self.given_up.insert(offset, given_up);
@@ -63,6 +67,11 @@ impl Segments {
                 self.reopened.insert(offset, time.unwrap_or(Duration::MAX));
             }
         }
+    }
+
+    /// How often the log has told so far that a segment was given up.
+    pub(super) fn reclaims(&self) -> u64 {
+        self.reclaims
     }
 
     /// From now on it is remembered what was given up.

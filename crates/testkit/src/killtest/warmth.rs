@@ -16,6 +16,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
+    account::Losses,
     ledger::{Asked, Ledger},
     load::Load,
     rows::{self, Rows},
@@ -79,8 +80,12 @@ pub struct Kept {
     pub missing_age_ms: u64,
     /// Bytes that came into the cache after the oldest of them: what may be missing in all.
     pub missing_bytes: u64,
-    /// Rows that had not reached flash, were not served, and were older than the window.
+    /// Rows that had not reached flash, were not served, and were older than the window: any, after a clean stop.
     pub too_old: u64,
+    /// Those of them that the server has accounted for: a clean stop may lose what its counters name, and nothing else.
+    pub accounted: u64,
+    /// Those after a clean stop that no counter names.
+    pub unnamed: u64,
     /// The hottest rows of the sample older than the window.
     pub hot: u64,
     /// Those of them that were served.
@@ -101,6 +106,8 @@ impl Kept {
         self.missing_age_ms = self.missing_age_ms.max(other.missing_age_ms);
         self.missing_bytes = self.missing_bytes.max(other.missing_bytes);
         self.too_old += other.too_old;
+        self.accounted += other.accounted;
+        self.unnamed += other.unnamed;
         self.hot += other.hot;
         self.hot_served += other.hot_served;
         self.passed_on += other.passed_on;
@@ -117,9 +124,17 @@ impl Kept {
         self.on_flash - self.on_flash_served <= allowed(self.on_flash)
     }
 
-    /// Whether nothing but new objects was missing, the hottest included. The cache promises that where it has room.
+    /// Whether nothing but new objects, and what was accounted for, was missing, the hottest included. The cache promises that where it
+    /// has room.
     pub fn window_holds(&self) -> bool {
-        self.too_old <= allowed(self.sampled) && self.hot - self.hot_served <= allowed(self.hot)
+        let (too_old, hot) = (self.too_old - self.accounted, self.hot - self.hot_served);
+        self.unnamed == 0 && too_old <= allowed(self.sampled) && hot <= allowed(self.hot) + self.accounted
+    }
+
+    /// Compares what a clean stop has lost with what the server says that it lost.
+    pub(super) fn account_for(&mut self, losses: &Losses) {
+        self.unnamed = losses.unnamed(self.too_old);
+        self.accounted = self.too_old - self.unnamed;
     }
 }
 
@@ -274,5 +289,33 @@ impl Sample {
             kept.hot += 1;
             kept.hot_served += u64::from(served);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::killtest::account::Account;
+
+    #[test]
+    fn a_clean_stop_may_lose_what_its_counters_name_and_nothing_else() {
+        let log = "x ended dropped=queue_full:2 refused=nothing\n";
+        let losses = Account::read_end(log).unwrap().losses_since(&Account::default());
+        let kept = |too_old| {
+            let mut kept = Kept { sampled: 400, too_old, new_missing: too_old, ..Kept::default() };
+            kept.account_for(&losses);
+            kept
+        };
+        assert!(kept(2).window_holds(), "{:?}", kept(2));
+        assert!(!kept(3).window_holds() && kept(3).unnamed == 1, "{:?}", kept(3));
+        let nothing = Losses::default();
+        let mut one = Kept { sampled: 400, too_old: 1, ..Kept::default() };
+        one.account_for(&nothing);
+        assert!(!one.window_holds(), "no counter names it");
+        let crashed = Kept { sampled: 400, too_old: 1, ..Kept::default() };
+        assert!(crashed.window_holds(), "samples of a crash are small");
+        let mut all = kept(2);
+        all.add(&crashed);
+        assert!(all.window_holds(), "{all:?}");
     }
 }
