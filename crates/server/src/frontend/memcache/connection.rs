@@ -1,5 +1,6 @@
 //! A client's connection from its first byte to its last.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ pub async fn serve<S: Stream>(front_end: Arc<MemcacheShared>, mut stream: S, end
         last_request: front_end.store.now().into(),
         writing_since: None.into(),
         holding_since: None.into(),
+        dump: RefCell::default(),
         cut: false.into(),
         answers: answers.clone(),
         // Fails on a socket that is closed already, which is as good.
@@ -187,7 +189,11 @@ impl<S: Stream> MemcacheConnection<S> {
                 Decoded::Close => break Step::End,
                 Decoded::Request(len, request) => {
                     let kind = metering::kind(&request);
-                    match self.session.perform(request) {
+                    let performed = self.session.perform(request);
+                    if let Some(dump) = &self.session.dump {
+                        self.info.dump.replace(dump.turn());
+                    }
+                    match performed {
                         Performed::Full(backpressure) => {
                             self.decoder.undo();
                             break Step::Full(backpressure);

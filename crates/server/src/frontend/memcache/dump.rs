@@ -2,20 +2,22 @@
 //!
 //! The engine's listing reads flash from end to end, so it is carried on by threads that may block, a [`PIECE`] at a time; the next
 //! piece is made when there is room for it among the answers of the connection, whose other requests wait meanwhile. One dump at a
-//! time: a second client is told that it is busy, as memcached tells it.
+//! time: a second client is told that it is busy, as memcached tells it. From then on the first is cut off once it has taken nothing
+//! for ten seconds, so that nobody keeps the turn by not reading.
 //!
 //! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that fails after lines of it went out ends
 //! the connection behind that line: its client waits for the end of the dump, and takes any other line for an object.
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use afterglow_engine::{KeysError, Listing};
 use afterglow_memcache::{Dump, Form};
 
 use super::answers::Answers;
+use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
 
 /// Bytes of answers that are made at a time, and a line.
@@ -31,6 +33,8 @@ pub struct Running {
     stop: Arc<AtomicBool>,
     /// It failed after a part of it had been listed.
     torn: Rc<Cell<bool>>,
+    /// There as long as something is still to be listed.
+    turn: Weak<Turn>,
 }
 
 /// How far a dump has got.
@@ -45,10 +49,16 @@ pub(super) enum Step {
 }
 
 impl Running {
-    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+    fn new(turn: Turn, dump: Dump, listing: Listing<Vec<u8>>) -> Self {
+        let (turn, stop) = (Arc::new(turn), Arc::new(AtomicBool::new(false)));
+        let held = Arc::downgrade(&turn);
         let source = Rc::new(Cell::new(Some(Source::new(turn, dump, listing, stop.clone()))));
-        Running { source, stop, torn: Rc::default() }
+        Running { source, stop, torn: Rc::default(), turn: held }
+    }
+
+    /// What is there as long as nobody else may begin a dump.
+    pub(super) fn turn(&self) -> Weak<Turn> {
+        self.turn.clone()
     }
 
     /// Begins a dump.
@@ -62,8 +72,9 @@ impl Running {
         if !dump.is_named {
             return Err(dump.end());
         }
-        let turn = Turn::take(front_end).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
-        Ok(Running::new(turn, dump, None))
+        let turn =
+            Turn::take(&front_end.dump_turn).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
+        Ok(Running::new(turn, dump, lines(front_end, dump)))
     }
 
     /// Has the next piece made, when the last one is answered and there is room for it among the answers.
@@ -102,28 +113,13 @@ impl Running {
         dump: Dump,
         listing: Listing<Vec<u8>>,
     ) -> Option<Self> {
-        Some(Running::new(Turn::take(front_end)?, dump, Some(listing)))
+        Some(Running::new(Turn::take(&front_end.dump_turn)?, dump, listing))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The one dump of the front end; the next may begin when it is dropped.
-struct Turn(Arc<MemcacheShared>);
-
-impl Turn {
-    fn take(front_end: &Arc<MemcacheShared>) -> Option<Self> {
-        (!front_end.dumping.swap(true, Ordering::AcqRel)).then(|| Turn(front_end.clone()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.dumping.store(false, Ordering::Release);
     }
 }
 
@@ -135,7 +131,7 @@ struct Source {
     stop: Arc<AtomicBool>,
     /// Something of it was listed.
     begun: bool,
-    _turn: Turn,
+    _turn: Arc<Turn>,
 }
 
 /// How a piece ended.
@@ -150,14 +146,12 @@ enum Piece {
 }
 
 impl Source {
-    /// `listing` in place of the lines that `dump` shows, in tests.
-    fn new(turn: Turn, dump: Dump, listing: Option<Listing<Vec<u8>>>, stop: Arc<AtomicBool>) -> Self {
+    fn new(turn: Arc<Turn>, dump: Dump, listing: Listing<Vec<u8>>, stop: Arc<AtomicBool>) -> Self {
         let left = match dump.form {
             Form::Cached { limit: 0 } => (usize::MAX, CACHED),
             Form::Cached { limit } => (limit as usize, CACHED),
             Form::Metadata | Form::Keys => (usize::MAX, usize::MAX),
         };
-        let listing = listing.unwrap_or_else(|| lines(&turn.0, dump));
         Source { listing, dump, left, stop, begun: false, _turn: turn }
     }
 

@@ -131,7 +131,7 @@ impl MemcacheFrontEnd {
             sessions: Arc::default(),
             closed: AtomicBool::new(false),
             users: RwLock::new(config.users.clone()),
-            dumping: AtomicBool::new(false),
+            dump_turn: Default::default(),
             reset: Mutex::default(),
             // Tests count the looks, and wait for none of them.
             loading_pause: if cfg!(test) { Duration::ZERO } else { LOADING_PAUSE },

@@ -9,6 +9,7 @@ mod budget;
 mod connection;
 mod counted;
 mod dump;
+mod dump_turn;
 mod flush;
 mod front_end;
 mod get;

@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use afterglow_engine::device::{AlignedBuf, DeviceId};
 
 use super::answers::Answers;
 use super::budget::Budget;
+use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
@@ -49,6 +50,8 @@ pub struct Info {
     pub writing_since: Cell<Option<u64>>,
     /// Since when it holds a part of a large request.
     pub holding_since: Cell<Option<u64>>,
+    /// There while it is being answered with a dump and nobody else can be.
+    pub(super) dump: RefCell<Weak<Turn>>,
     /// It is to end whatever it waits for.
     pub cut: Cell<bool>,
     /// Its answers.

@@ -12,6 +12,7 @@ use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};
 
 use super::counted::Counted;
+use super::dump_turn::DumpTurn;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::store::Store;
 use crate::frontend::sessions::Sessions;
@@ -32,8 +33,8 @@ pub struct MemcacheShared {
     pub(super) closed: AtomicBool,
     /// Who may come in, as last read; whether anybody must say who it is never changes.
     pub(super) users: RwLock<Option<Users>>,
-    /// Somebody is being answered with a dump.
-    pub(super) dumping: AtomicBool,
+    /// Who is being answered with a dump, if anybody.
+    pub(super) dump_turn: Arc<DumpTurn>,
     /// What had been counted when a client last asked for a reset.
     pub(super) reset: Mutex<Counted>,
     /// How long a change waits before it looks again at an index that is still being read.
