@@ -7,7 +7,7 @@ use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{
     Compression, Decoder, Encoder, Envelope, Flags, FrameError, HEADER_LEN, Header, MAX_PAYLOAD, Opcode,
-    Version,
+    SegmentHeader, Version, crc32,
 };
 use afterglow_cql::message::{self, Execute, QueryParams, Request, Startup, ValuesBuilder};
 use afterglow_cql::negotiate::{self, Stage};
@@ -50,19 +50,31 @@ fn decide(decoder: &mut Decoder, held: usize, fed: usize) {
 }
 
 /// Everything that a decoder makes of bytes that come in pieces of that size, until an error that ends the connection. After each
-/// piece no more is held than may be.
-fn decoded(mut decoder: Decoder, bytes: &[u8], piece: usize) -> Vec<Result<Envelope, FrameError>> {
+/// piece no more is held than may be. In segments all is known of an envelope when it is held, so it is held once.
+fn decoded(
+    mut decoder: Decoder,
+    segments: bool,
+    bytes: &[u8],
+    piece: usize,
+) -> Vec<Result<Envelope, FrameError>> {
     let mut found = Vec::new();
+    // What the envelope takes that was admitted and has not come.
+    let mut admitted = None;
     for part in bytes.chunks(piece.max(1)) {
         decoder.feed(part);
         loop {
             match decoder.next_envelope() {
                 Ok(None) => match decoder.held() {
-                    Some(held) => decide(&mut decoder, held, part.len()),
+                    Some(held) => {
+                        assert!(!segments || admitted.is_none(), "{held} bytes are asked for again");
+                        decide(&mut decoder, held, part.len());
+                        admitted = decoder.is_receiving().then_some(held);
+                    }
                     None => break,
                 },
                 Ok(Some(envelope)) => {
                     assert!(envelope.wire_len() <= LONGEST, "an envelope longer than allowed");
+                    admitted = admitted.filter(|takes| *takes != envelope.wire_len());
                     found.push(Ok(envelope));
                 }
                 Err(error) => {
@@ -98,10 +110,11 @@ fn frames(data: &[u8]) {
         }
         decoder
     };
-    let whole = decoded(decoder(), bytes, bytes.len());
+    let segments = how & 2 != 0;
+    let whole = decoded(decoder(), segments, bytes, bytes.len());
     let guessed = |error: &FrameError| error.to_string().contains("version");
-    if how & 2 != 0 || !whole.iter().flat_map(|one| one.as_ref().err()).any(guessed) {
-        assert_eq!(decoded(decoder(), bytes, usize::from(*piece)), whole, "cut in another way");
+    if segments || !whole.iter().flat_map(|one| one.as_ref().err()).any(guessed) {
+        assert_eq!(decoded(decoder(), segments, bytes, usize::from(*piece)), whole, "cut in another way");
     }
     for envelope in whole.into_iter().flatten() {
         if how & 1 == 0 {
@@ -150,6 +163,12 @@ fn in_segments(envelope: &[u8]) -> Vec<u8> {
     encoder.take()
 }
 
+/// A segment with a part of an envelope.
+fn part(payload: &[u8]) -> Vec<u8> {
+    let header = SegmentHeader { payload_len: payload.len(), self_contained: false };
+    [&header.encode()[..], payload, &crc32(payload).to_le_bytes()].concat()
+}
+
 fn frame_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for version in [Version::V3, Version::V4, Version::V5] {
@@ -191,6 +210,12 @@ fn large_seeds() -> Vec<Vec<u8>> {
         let how = 8 | u8::from(compressed) << 2 | u8::from(version.has_segments()) << 1;
         let wire = encoder.take();
         seeds.extend([1, 9, 255].map(|piece| [&[how, piece], &wire[..]].concat()));
+    }
+    for length in [3_000, 3_001] {
+        let large = encoded(Version::V5, Opcode::Query, |out| out.resize(out.len() + length, 7));
+        let small = in_segments(&encoded(Version::V5, Opcode::Options, |_| ()));
+        let parts: Vec<_> = large.chunks(800).map(part).collect();
+        seeds.extend([1, 255].map(|piece| [&[8 | 2, piece], &parts.join(&small[..])[..]].concat()));
     }
     let mut announced = encoded(Version::V4, Opcode::Query, |_| ());
     announced[5..HEADER_LEN].copy_from_slice(&(250_i32 << 20).to_be_bytes());

@@ -91,6 +91,11 @@ impl Decoder {
         self.rules.admitted = self.held.take().unwrap_or(0);
     }
 
+    /// Whether an envelope that was admitted is still on its way. In segments, others may come between its parts.
+    pub fn is_receiving(&self) -> bool {
+        self.rules.admitted > 0
+    }
+
     /// Skips the envelope that is held. Once it is gone, `next_envelope` gives the error, which is not fatal.
     pub fn refuse(&mut self, error: ProtocolError) {
         if self.held.take().is_none() {
@@ -157,7 +162,9 @@ impl Decoder {
             Some(segments) => next_in_segments(&mut self.input, segments, &self.rules, &mut self.held),
             None => self.next_bare(),
         };
-        if !matches!(next, Ok(None)) {
+        // What came between the parts of the envelope that was admitted is not that one.
+        let is_partly_here = self.segments.as_ref().is_some_and(Reassembly::is_spanning);
+        if !matches!(next, Ok(None)) && !is_partly_here {
             self.rules.admitted = 0;
         }
         if let Err(error) = &next

@@ -40,6 +40,11 @@ impl Reassembly {
         self.contained.len() + self.spanning.len()
     }
 
+    /// Whether there is a part of an envelope that spans segments.
+    pub fn is_spanning(&self) -> bool {
+        !self.spanning.is_empty()
+    }
+
     /// Takes in the payload of a self-contained segment, once [`next_contained`](Self::next_contained) gave
     /// everything of the one before.
     pub fn contain(&mut self, payload: Bytes) {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Compression, Opcode, Version};
@@ -262,6 +263,30 @@ fn a_large_request_that_does_not_come_loses_its_room() {
     idle.stream.write_all(&header).unwrap();
     wait_until("it is admitted", || metric(&proxy, HELD) > 0);
     assert!(idle.try_receive().is_none(), "the connection ends");
+    wait_until("its room is given back", || metric(&proxy, HELD) == 0);
+}
+
+#[test]
+fn what_comes_between_the_parts_of_a_large_request_gives_it_no_more_time() {
+    let fake = Fake::start(Version::V5, echo);
+    let proxy = Proxy::before(fake.address);
+    let mut slow = proxy.client(Version::V5);
+    let large = slow.encode(3, Opcode::Query, &[7; 400_000]);
+    slow.stream.write_all(&large[..140_000]).unwrap();
+    wait_until("it is admitted", || metric(&proxy, HELD) > 400_000);
+    let rest = slow.encode(4, Opcode::Options, &[]);
+    // The second part is whole, so that others may come.
+    slow.stream.write_all(&large[140_000..2 * 131_081]).unwrap();
+    let began = Instant::now();
+    let mut answered = 0;
+    while slow.stream.write_all(&rest).is_ok() && slow.try_receive().is_some() {
+        answered += 1;
+        assert!(metric(&proxy, HELD) > 400_000, "its room is kept for it");
+        assert!(began.elapsed() < Duration::from_secs(60), "after {answered} others it may still arrive");
+        // Else both ends would be busy for ten seconds.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(answered > 0);
     wait_until("its room is given back", || metric(&proxy, HELD) == 0);
 }
 

@@ -109,6 +109,41 @@ fn a_large_envelope_that_is_refused_is_skipped_and_costs_nothing() {
     }
 }
 
+/// The parts of an envelope of v5 that spans segments, with a self-contained segment between any two.
+fn interleaved(large: &Envelope, between: &Envelope) -> Vec<u8> {
+    // Header and trailer of an uncompressed segment.
+    const AROUND: usize = 6 + 4;
+    let (wire, small) =
+        (encode(true, std::slice::from_ref(large)), encode(true, std::slice::from_ref(between)));
+    wire.chunks(MAX_PAYLOAD + AROUND).collect::<Vec<_>>().join(&small[..])
+}
+
+#[test]
+fn a_large_envelope_is_admitted_once_whatever_comes_between_its_parts() {
+    let large = envelope(Version::V5, 6, Opcode::Query, &vec![7; 400_000]);
+    let small = envelope(Version::V5, 7, Opcode::Options, b"");
+    let answer = envelope(Version::V5, 8, Opcode::Ready, b"");
+    for (between, is_good) in [(&small, true), (&answer, false)] {
+        let mut decoder = server(true);
+        decoder.hold_above(10_000);
+        let (mut got, mut admitted) = (Vec::new(), 0);
+        for piece in interleaved(&large, between).chunks(500) {
+            decoder.feed(piece);
+            got.extend(drain(&mut decoder));
+            if decoder.held().is_some() {
+                decoder.admit();
+                admitted += 1;
+                got.extend(drain(&mut decoder));
+            }
+            let is_whole = got.iter().any(|got| got.as_ref() == Ok(&large));
+            assert_eq!(decoder.is_receiving(), admitted > 0 && !is_whole, "{between:?}");
+        }
+        assert_eq!(admitted, 1, "{between:?}");
+        assert_eq!(got.iter().filter(|got| got.is_ok()).count(), if is_good { 4 } else { 1 });
+        assert_eq!(got.last().unwrap().as_ref(), Ok(&large));
+    }
+}
+
 #[test]
 fn a_small_request_keeps_nothing_of_what_came_with_it() {
     for segments in [false, true] {

@@ -82,7 +82,7 @@ pub async fn serve(
     });
     let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
     decoder.hold_above(HOLD_ABOVE);
-    let mut session = ClientSession { client: client.clone(), router, decoder, deadline: None };
+    let mut session = ClientSession { client: client.clone(), router, decoder, may_take: None };
     if let Cluster::Known { version, .. } = front_end.cluster() {
         session.decoder.set_highest(version);
     }
@@ -107,8 +107,9 @@ struct ClientSession {
     client: Rc<Client>,
     router: Arc<dyn Router>,
     decoder: Decoder,
-    /// When the large request that is arriving must be whole.
-    deadline: Option<Instant>,
+    /// How long it may still be waited for the large request that is arriving. What is between its parts, and takes time here, does not
+    /// count.
+    may_take: Option<Duration>,
 }
 
 /// How long a request of that size may take to arrive.
@@ -142,11 +143,12 @@ impl ClientSession {
     }
 
     /// What `reading` gives, if it does before the large request that is arriving is late.
-    async fn in_time<T>(&self, reading: impl Future<Output = T>) -> Option<T> {
-        match self.deadline {
-            Some(deadline) => compio::time::timeout_at(deadline, reading).await.ok(),
-            None => Some(reading.await),
-        }
+    async fn in_time<T>(&mut self, reading: impl Future<Output = T>) -> Option<T> {
+        let Some(may_take) = self.may_take else { return Some(reading.await) };
+        let began = Instant::now();
+        let read = compio::time::timeout(may_take, reading).await.ok()?;
+        self.may_take = Some(may_take.saturating_sub(began.elapsed()));
+        Some(read)
     }
 
     /// Handles every whole envelope that has come. One read may bring many thousands of them, where segments are
@@ -155,8 +157,9 @@ impl ClientSession {
         for taken in 1_usize.. {
             // Room for the large request that is arriving has been given: who waited for more while it fills all that there is
             // would wait for ever.
-            if self.deadline.is_none() {
-                self.client.wait_for_room().await;
+            match self.may_take {
+                None => self.client.wait_for_room().await,
+                Some(_) => self.client.wait_for_answers_taken().await,
             }
             if self.client.out.is_closed() {
                 return Err(Hangup);
@@ -165,8 +168,9 @@ impl ClientSession {
                 yield_now().await;
             }
             let next = self.decoder.next_envelope();
-            if !matches!(next, Ok(None)) {
-                self.deadline = None;
+            // In segments, others may have come between the parts of a large one.
+            if !matches!(next, Ok(None)) && !self.decoder.is_receiving() {
+                self.may_take = None;
                 self.client.received();
             }
             match next {
@@ -189,7 +193,7 @@ impl ClientSession {
     /// A large request begins: it is read when there is room for it, and skipped when there is none for long.
     async fn hold(&mut self, takes: usize) {
         if self.client.admit(takes, WAIT_FOR_ROOM).await {
-            self.deadline = Some(Instant::now() + arrives_within(takes));
+            self.may_take = Some(arrives_within(takes));
             return self.decoder.admit();
         }
         let text = "Clients of Afterglow hold too much memory for another request of this size, try again";

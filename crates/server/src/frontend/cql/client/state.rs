@@ -107,11 +107,16 @@ impl Client {
         self.in_flight.get()
     }
 
-    /// Waits until the client may ask more: it reads its answers, and not too many requests are under way.
-    pub async fn wait_for_room(&self) {
+    /// Waits until the client reads its answers, and not too many requests are under way.
+    pub async fn wait_for_answers_taken(&self) {
         let in_flight = || (self.in_flight.get(), self.bytes_in_flight.get());
+        self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
+    }
+
+    /// Waits until the client may ask more: as above, and there is memory for it.
+    pub async fn wait_for_room(&self) {
         loop {
-            self.out.wait_until(|out| out.is_closed() || may_ask_more(out.queued(), in_flight())).await;
+            self.wait_for_answers_taken().await;
             if self.out.is_closed() || self.share.may_grow() {
                 return;
             }
