@@ -34,13 +34,13 @@ class Metrics:
                 name, labels, value = match.groups()
                 self.samples.append((name, dict(LABEL.findall(labels or "")), float(value)))
 
-    def total(self, name, **labels):
-        """Sum of all samples of this name that carry these labels."""
-        return sum(
-            value
-            for sample, have, value in self.samples
-            if sample == name and all(have.get(key) == want for key, want in labels.items())
-        )
+    def total(self, name, missing_ok=False, **labels):
+        """Sum of all samples of this name that carry these labels. None at all is a mistake in a test, not a zero,
+        unless the test says that they may be missing."""
+        values = [value for sample, have, value in self.samples if sample == name and labels.items() <= have.items()]
+        if not values and not missing_ok:
+            raise Failure(f"/metrics has no sample {name} {labels}: mend the name, or say missing_ok=True")
+        return sum(values)
 
     def value(self, name):
         """The one sample of this name; a metric that is not there is a mistake in a test, not a zero."""
@@ -194,7 +194,7 @@ def describe(after, before=None):
     for name in ("hits", "misses", "passes", "fills", "writes", "invalidations"):
         for sample, labels, value in after.samples:
             if sample == f"afterglow_{name}_total":
-                value -= before.total(sample, **labels) if before else 0
+                value -= before.total(sample, missing_ok=True, **labels) if before else 0
                 word = next(label for key, label in labels.items() if key != "frontend")
                 if value:
                     counted[f"{name} {word}"] = int(value)

@@ -6,7 +6,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as prometheus_families
 
+from afterglow_e2e.afterglow import Metrics
 from afterglow_e2e.memcache import MemcacheAfterglow
+from afterglow_e2e.process import Failure
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -36,6 +38,15 @@ def value(found, sample, **labels):
     values = [s.value for s in family.samples if s.name == sample and labels.items() <= s.labels.items()]
     assert values, f"no sample {sample} {labels}"
     return sum(values)
+
+
+def test_a_metric_that_is_not_there_is_a_mistake_and_no_zero():
+    read = Metrics('# TYPE hits counter\nhits{tier="dram"} 2\nhits{tier="flash"} 3\nmisses 0\n')
+    assert read.total("hits") == 5 and read.total("hits", tier="flash") == 3 and read.total("misses") == 0
+    for name, labels in [("hit", {}), ("hits", {"tier": "disk"}), ("hits", {"kind": "dram"})]:
+        with pytest.raises(Failure, match=f"no sample {name} "):
+            read.total(name, **labels)
+        assert read.total(name, missing_ok=True, **labels) == 0
 
 
 @pytest.fixture
