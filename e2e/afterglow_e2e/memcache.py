@@ -131,3 +131,27 @@ class Memcached:
     def __exit__(self, *_):
         self.child.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def say(connection, data):
+    """What is answered to some bytes, known to be whole because a command that always answers comes after them."""
+    connection.send(data + b"mn\r\n")
+    return connection.until(b"MN\r\n")
+
+
+def fill(raw, count, size, tag=b"x"):
+    """So many objects, each of its own content."""
+    for first in range(0, count, 100):
+        keys = range(first, min(first + 100, count))
+        raw.send(b"".join(b"set o%d 5 0 %d\r\n%s\r\n" % (i, size, content(i, size, tag)) for i in keys))
+        for _ in keys:
+            assert raw.until(b"\r\n") == b"STORED\r\n"
+
+
+def content(i, size, tag=b"x"):
+    return (b"%s-%d-" % (tag, i) * (size // 4))[:size]
+
+
+def on_flash(front_end):
+    """Waits until nothing is in memory only."""
+    poll("everything to be on flash", lambda: front_end.metrics().value("afterglow_engine_unsaved_bytes") == 0, 30)

@@ -184,3 +184,17 @@ def stop_pid(pid, seconds=20):
             raise
         except Failure:
             continue
+
+
+def run(*command, **more):
+    """Runs a program to its end, and gives what it said."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        **more,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -8,6 +8,7 @@ import pytest
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.drivers import await_caching, connect
+from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, peer
 from afterglow_e2e.process import poll
 
 NAMES = itertools.count()
@@ -84,3 +85,27 @@ def settle(afterglow):
         poll("Afterglow to know the table", known, 20)
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def front_end():
+    """The memcached front end alone, shared by a module's tests."""
+    with MemcacheAfterglow(flash="1GiB") as instance:
+        yield instance
+
+
+@pytest.fixture
+def raw(front_end):
+    """A connection to it."""
+    connection = front_end.connect()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    """A real memcached."""
+    if peer("memcached") is None:
+        pytest.skip("needs memcached")
+    with Memcached(["-o", "no_lru_maintainer,no_lru_crawler"]) as server:
+        yield server
