@@ -1,6 +1,7 @@
 //! Carries out a plan, one step after the other, and asks the oracle about everything that comes back.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -186,7 +187,10 @@ pub(super) use say;
 
 pub(super) fn key_bytes(key: Key) -> Vec<u8> {
     // One key is empty, some are long.
-    let mut bytes = if key.n == 0 { Vec::new() } else { format!("key-{}", key.n).into_bytes() };
+    let mut bytes = Vec::with_capacity(if key.n % 11 == 3 { 200 } else { 16 });
+    if key.n > 0 {
+        write!(bytes, "key-{}", key.n).expect("a vector takes it");
+    }
     if key.n % 11 == 3 {
         bytes.resize(200, b'.');
     }

@@ -290,7 +290,8 @@ impl Life {
     /// machine that is down.
     pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<Copied> {
         let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
-        let at = core.shard(hash).index.peek(hash)?.location();
+        let slot = core.shard(hash).index.peek(hash)?;
+        let at = slot.location();
         let given_up = [SegmentState::Retired, SegmentState::Free];
         if given_up.contains(&core.table.state(at.segment)) {
             return None;
@@ -300,8 +301,8 @@ impl Life {
             return None;
         }
         let place = core.table.place(at.segment);
-        let mut bytes =
-            vec![0; (core.table.segment_size() - at.offset()).min(core.table.segment_size() / 4) as usize];
+        let most = (core.table.segment_size() - at.offset()).min(slot.size_class().max_bytes());
+        let mut bytes = vec![0; most as usize];
         machine.peek(place.device, place.offset + u64::from(at.offset()), &mut bytes);
         let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
         let found = record::decode(&bytes, seed)?;
