@@ -231,7 +231,7 @@ impl Run {
         (hash as usize & (core.shards.len() - 1), (hash >> 48).max(1), lines)
     }
 
-    /// Where the keys of a life that ends have their copies.
+    /// Where the objects of a life that ends have their copies.
     pub(super) fn homes(&self, life: &Life) -> HashMap<Key, (u32, u64)> {
         let (core, machine) = (&life.core, &self.world.machine);
         let home = |key: Key| {
@@ -241,7 +241,7 @@ impl Run {
             let segment = core.shard(hash).index.peek(hash)?.location().segment;
             Some((key, (segment, core.table.generation(segment))))
         };
-        self.oracle.all_keys().filter_map(home).collect()
+        self.oracle.live().filter_map(|(key, _)| home(key)).collect()
     }
 
     /// Whether no reclaim has begun of the segment that a key had its copy in when the life before ended.
