@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::parse::Refusal;
+use super::refusal::Refusal;
 use afterglow_cql::error::ErrorCode;
 
 /// Users by name. Without any, nobody is asked who they are.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 
-use super::parse::Refusal;
-use super::store::Row;
+use super::refusal::Refusal;
+use super::row::Row;
 
 /// Copies of a row.
 pub const COPIES: usize = 3;
@@ -101,7 +101,7 @@ impl Replicas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::store::Cell as Value;
+    use super::super::row::Cell as Value;
     use super::*;
 
     #[test]

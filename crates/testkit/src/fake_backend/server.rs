@@ -21,10 +21,10 @@ use super::{
     Faults, StatementKind,
     accounts::Accounts,
     exec::{self, Description},
-    parse::Statement,
+    identity::Identity,
     replicas::COPIES,
+    statement::Statement,
     store::Store,
-    system::Identity,
 };
 
 /// The running server. Dropping it closes all connections and joins its threads.

@@ -1,25 +1,13 @@
 //! The system tables, made from the present schema whenever they are asked for.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
-    store::{Cell, Column, ColumnKind, Row, Store, Table},
+    identity::Identity,
+    row::{Cell, Row},
+    store::{Column, ColumnKind, Keyspace, Store, Table},
     term::type_named,
 };
-
-/// Who the fake says it is.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    pub address: SocketAddr,
-    pub cluster: String,
-    pub release: String,
-    pub host_id: [u8; 16],
-    /// Where it is on the ring.
-    pub token: i64,
-}
 
 /// Name and type of a column; `*` before the name of those of the key.
 type Columns = &'static [(&'static str, &'static str)];
@@ -245,7 +233,7 @@ fn tokens(id: &Identity) -> Option<Vec<u8>> {
 }
 
 fn keyspaces(store: &Store) -> Vec<Values> {
-    let row = |(name, keyspace): (&String, &super::store::Keyspace)| {
+    let row = |(name, keyspace): (&String, &Keyspace)| {
         let options: Vec<&str> =
             keyspace.replication.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]).collect();
         vec![text(name), Some(vec![1]), Some(collection(options.len() / 2, &options))]

@@ -2,7 +2,7 @@
 
 use afterglow_cql::response::CqlType;
 
-use super::parse::Refusal;
+use super::refusal::Refusal;
 
 /// A value in a statement.
 #[derive(Clone, Debug, PartialEq)]

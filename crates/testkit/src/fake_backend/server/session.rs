@@ -24,7 +24,9 @@ use super::{Prepared, ServerShared, lock};
 use crate::fake_backend::{
     StatementKind,
     exec::{self, Context, Reply},
-    parse::{Refusal, Statement, parse},
+    parse::parse,
+    refusal::Refusal,
+    statement::Statement,
     term::{Bound, type_bytes},
 };
 use afterglow_loadgen::rng::{Rng, mix};

@@ -1,0 +1,104 @@
+//! What statements are run with, and what they find by name.
+
+use std::borrow::Cow;
+
+use afterglow_cql::{message::Consistency, response::CqlType};
+
+use crate::fake_backend::{
+    identity::Identity,
+    refusal::Refusal,
+    replicas::Replicas,
+    statement::Name,
+    store::{Store, Table},
+    system,
+    term::Bound,
+};
+
+/// What a statement is run with.
+pub struct Context<'a> {
+    pub identity: &'a Identity,
+    /// The keyspace of unqualified names.
+    pub keyspace: Option<&'a str>,
+    pub values: &'a [Bound],
+    /// The request's write time.
+    pub timestamp: Option<i64>,
+    /// The request's level.
+    pub consistency: Consistency,
+    /// Microseconds since 1970.
+    pub now: i64,
+    /// Return what was there before the last write.
+    pub lie: bool,
+    /// Hears of every row that is read by its whole key.
+    pub watch: Option<&'a Watch>,
+}
+
+/// Hears of reads, while the store is locked: what it is told is in the order in which it happened.
+pub type Watch = dyn Fn(&Served<'_>) + Send + Sync;
+
+/// A row that was read by its whole key, whether it was there or not.
+#[derive(Debug)]
+pub struct Served<'a> {
+    /// The keyspace of its table.
+    pub keyspace: &'a str,
+    /// Its table.
+    pub table: &'a str,
+    /// The columns of its key.
+    pub key: &'a [Vec<u8>],
+    /// The columns asked for; `None` when there is no such row.
+    pub cells: Option<&'a [Option<Vec<u8>>]>,
+    /// Asked for with write times, as a cache does that will keep it.
+    pub to_keep: bool,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub enum Reply {
+    Void,
+    SetKeyspace(String),
+    SchemaChange { change: &'static str, keyspace: String, table: Option<String> },
+    Rows { keyspace: String, table: String, columns: Vec<(String, CqlType)>, rows: Vec<Vec<Option<Vec<u8>>>> },
+}
+
+/// What becomes of a statement.
+pub type Done<T> = Result<T, Refusal>;
+
+impl Context<'_> {
+    /// Seconds since 1970.
+    pub fn seconds(&self) -> u64 {
+        (self.now / 1_000_000) as u64
+    }
+
+    /// The keyspace of a name.
+    pub fn keyspace_of<'n>(&'n self, name: &'n Name) -> Done<&'n str> {
+        name.keyspace.as_deref().or(self.keyspace).ok_or_else(|| {
+            Refusal::invalid(
+                "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+            )
+        })
+    }
+}
+
+/// The refusal of a table that is not there.
+pub fn no_table(name: &str) -> Refusal {
+    Refusal::invalid(format!("table {name} does not exist"))
+}
+
+/// A table of users, or of the system as the node asked shows it.
+pub fn find<'s>(store: &'s Store, name: &Name, context: &Context<'_>) -> Done<Cow<'s, Table>> {
+    let keyspace = context.keyspace_of(name)?;
+    let virtual_table = || system::table(store, context.identity, keyspace, &name.table).map(Cow::Owned);
+    store
+        .table(keyspace, &name.table)
+        .map(Cow::Borrowed)
+        .or_else(virtual_table)
+        .ok_or_else(|| no_table(&name.table))
+}
+
+pub fn column(table: &Table, name: &str) -> Done<usize> {
+    table.column(name).ok_or_else(|| Refusal::invalid(format!("Undefined column name {name}")))
+}
+
+/// The copies of a keyspace's rows, where they are told apart. Our own lease is always everywhere.
+pub fn replicas_of<'s>(store: &'s Store, keyspace: &str) -> Option<&'s Replicas> {
+    store.replicas.as_ref().filter(|_| keyspace != "afterglow" && !keyspace.starts_with("system"))
+}

@@ -1,0 +1,145 @@
+//! SELECT: which rows it means, from how many copies, and what it shows of them.
+
+use afterglow_cql::response::CqlType;
+
+use super::context::{Context, Done, Reply, Served, column, find, replicas_of};
+use crate::fake_backend::{
+    refusal::Refusal,
+    row::Row,
+    statement::{Assignment, Item, Name},
+    store::{Store, Table},
+    term::{Bound, Term},
+};
+
+/// The columns of a SELECT's answer.
+pub fn projection(table: &Table, items: &[Item]) -> Done<Vec<(String, CqlType, Item)>> {
+    let mut out = Vec::new();
+    for item in items {
+        match item {
+            Item::All => out.extend(
+                table.columns.iter().map(|c| (c.name.clone(), c.cql.clone(), Item::Column(c.name.clone()))),
+            ),
+            Item::Column(name) => {
+                let i = column(table, name)?;
+                out.push((name.clone(), table.columns[i].cql.clone(), item.clone()));
+            }
+            Item::WriteTime(name) | Item::Ttl(name) => {
+                if column(table, name)? < table.key_len {
+                    return Err(Refusal::invalid(format!(
+                        "Cannot use selection function on PRIMARY KEY part {name}"
+                    )));
+                }
+                let (function, cql) = match item {
+                    Item::Ttl(_) => ("ttl", CqlType::Int),
+                    _ => ("writetime", CqlType::Bigint),
+                };
+                out.push((format!("{function}({name})"), cql, item.clone()));
+            }
+            Item::Count => out.push(("count".to_owned(), CqlType::Bigint, Item::Count)),
+        }
+    }
+    Ok(out)
+}
+
+/// A row with its key.
+type Found<'r> = (&'r Vec<Vec<u8>>, &'r Row);
+
+/// Reads the rows that have these values in these columns.
+pub fn select(
+    store: &Store,
+    name: &Name,
+    items: &[Item],
+    key: &[Assignment],
+    limit: Option<&Term>,
+    context: &Context<'_>,
+) -> Done<Reply> {
+    let table = find(store, name, context)?;
+    let columns = projection(&table, items)?;
+    let wanted = wanted(&table, key, context)?;
+    let limit = rows_at_most(limit, context)?;
+    let now = context.seconds();
+    let matches = |(key, row): &Found<'_>| {
+        row.exists(now) && wanted.iter().all(|(i, bytes)| value(key, row, *i, now).as_ref() == Some(bytes))
+    };
+    let whole = whole_key(&table, &wanted);
+    let keyspace = context.keyspace_of(name)?;
+    let together = match (&whole, replicas_of(store, keyspace)) {
+        (Some(key), Some(replicas)) => {
+            let copies = replicas.ask(context.consistency)?;
+            Some(replicas.read((keyspace, &name.table, key), table.rows.get(key), copies))
+        }
+        _ => None,
+    };
+    let found: Vec<Found<'_>> = match (&whole, &together) {
+        (Some(key), Some(row)) => row.iter().map(|row| (key, row)).filter(matches).take(limit).collect(),
+        (Some(key), None) => table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect(),
+        (None, _) => table.rows.iter().filter(matches).take(limit).collect(),
+    };
+    let rows = match columns.iter().any(|(_, _, item)| *item == Item::Count) {
+        true => vec![vec![Some((found.len() as i64).to_be_bytes().to_vec())]],
+        false => found.into_iter().map(|found| shown(&table, &columns, found, context)).collect(),
+    };
+    if let (Some(watch), Some(key)) = (context.watch, &whole) {
+        let to_keep = columns.iter().any(|(_, _, item)| matches!(item, Item::WriteTime(_)));
+        let cells = rows.first().map(Vec::as_slice);
+        watch(&Served { keyspace, table: &name.table, key, cells, to_keep });
+    }
+    let columns = columns.into_iter().map(|(name, cql, _)| (name, cql)).collect();
+    Ok(Reply::Rows { keyspace: keyspace.to_owned(), table: name.table.clone(), columns, rows })
+}
+
+/// The columns that a SELECT gives values of.
+fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<(usize, Vec<u8>)>> {
+    let mut wanted = Vec::new();
+    for (name, term) in key {
+        let i = column(table, name)?;
+        match term.bytes(&table.columns[i].cql, context.values)? {
+            Bound::Bytes(bytes) => wanted.push((i, bytes)),
+            _ => return Err(Refusal::invalid(format!("Invalid null or unset value for column {name}"))),
+        }
+    }
+    Ok(wanted)
+}
+
+fn rows_at_most(limit: Option<&Term>, context: &Context<'_>) -> Done<usize> {
+    Ok(match limit.map(|l| l.bytes(&CqlType::Int, context.values)).transpose()? {
+        Some(Bound::Bytes(b)) => b.try_into().map_or(usize::MAX, |b| i32::from_be_bytes(b).max(0) as usize),
+        _ => usize::MAX,
+    })
+}
+
+/// The key, if all of its columns are given: the common case, which needs no scan.
+fn whole_key(table: &Table, wanted: &[(usize, Vec<u8>)]) -> Option<Vec<Vec<u8>>> {
+    let mut whole: Vec<Option<Vec<u8>>> = vec![None; table.key_len];
+    wanted.iter().filter(|(i, _)| *i < table.key_len).for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
+    whole.into_iter().collect()
+}
+
+fn value(key: &[Vec<u8>], row: &Row, i: usize, now: u64) -> Option<Vec<u8>> {
+    match key.get(i) {
+        Some(part) => Some(part.clone()),
+        None => row.cell(i, now).and_then(|c| c.value.clone()),
+    }
+}
+
+/// What a SELECT shows of a row.
+fn shown(
+    table: &Table,
+    columns: &[(String, CqlType, Item)],
+    (key, row): Found<'_>,
+    context: &Context<'_>,
+) -> Vec<Option<Vec<u8>>> {
+    let now = context.seconds();
+    let stale = if context.lie { row.stale() } else { None };
+    let row = stale.as_ref().unwrap_or(row);
+    let cell = |name: &String| table.column(name).and_then(|i| row.cell(i, now));
+    let shown = |item: &Item| match item {
+        Item::Column(name) => table.column(name).and_then(|i| value(key, row, i, now)),
+        Item::WriteTime(name) => cell(name).map(|c| c.timestamp.to_be_bytes().to_vec()),
+        Item::Ttl(name) => {
+            cell(name).and_then(|c| c.expires).map(|e| ((e - now) as i32).to_be_bytes().to_vec())
+        }
+        Item::All | Item::Count => None,
+    };
+    columns.iter().map(|(_, _, item)| shown(item)).collect()
+}

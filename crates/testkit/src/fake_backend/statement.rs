@@ -1,0 +1,89 @@
+//! The statements that the fake understands.
+
+use super::term::Term;
+
+/// Keyspace (if given) and table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Name {
+    pub keyspace: Option<String>,
+    pub table: String,
+}
+
+/// `column = term`
+pub type Assignment = (String, Term);
+
+/// What a lightweight transaction asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition {
+    None,
+    NotExists,
+    Exists,
+    Equal(Vec<Assignment>),
+}
+
+/// One item of a SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    All,
+    Column(String),
+    WriteTime(String),
+    Ttl(String),
+    Count,
+}
+
+/// A statement that writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Modify {
+    pub table: Name,
+    pub kind: ModifyKind,
+    /// What is set, or for a DELETE of columns: which, with null.
+    pub sets: Vec<Assignment>,
+    /// The key.
+    pub key: Vec<Assignment>,
+    pub condition: Condition,
+    pub ttl: Option<Term>,
+    pub timestamp: Option<Term>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ModifyKind {
+    Insert,
+    Update,
+    Delete,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    CreateKeyspace {
+        name: String,
+        if_not_exists: bool,
+        replication: Vec<(String, String)>,
+    },
+    CreateTable {
+        name: Name,
+        if_not_exists: bool,
+        columns: Vec<(String, String)>,
+        partition: Vec<String>,
+        clustering: Vec<String>,
+    },
+    Drop {
+        keyspace: bool,
+        name: Name,
+        if_exists: bool,
+    },
+    /// `ALTER TABLE t ADD column type`
+    AddColumn {
+        name: Name,
+        column: (String, String),
+    },
+    Truncate(Name),
+    Use(String),
+    Select {
+        table: Name,
+        items: Vec<Item>,
+        key: Vec<Assignment>,
+        limit: Option<Term>,
+    },
+    Modify(Modify),
+    Batch(Vec<Modify>),
+}
