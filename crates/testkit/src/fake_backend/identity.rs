@@ -11,4 +11,6 @@ pub struct Identity {
     pub host_id: [u8; 16],
     /// Where it is on the ring.
     pub token: i64,
+    /// The version of the schema that it shows, where that is not the true one.
+    pub shows_schema: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! A small in-memory CQL server to test against without a database: nodes of one store, tables of
 //! plain columns, last write wins by timestamp, lightweight transactions, the system tables that
-//! drivers and Afterglow read. It can delay, fail, drop connections and lie on purpose.
+//! drivers and Afterglow read. It can delay, fail, drop connections and lie on purpose, and a test
+//! can answer requests itself, see [`FakeBackend::scripted`].
 //!
 //! It is not a Cassandra: no paging, consistency levels only for [`FakeBackend::replicate`], no
 //! clustering ranges, no collections beyond those of the system tables. What it does not understand
@@ -23,4 +24,4 @@ mod term;
 pub use exec::Served;
 pub use faults::{Faults, StatementKind};
 pub use replicas::COPIES;
-pub use server::{FakeBackend, Frozen, Held};
+pub use server::{Ask, FakeBackend, Frozen, Held, Script, TEXT, rows_body};

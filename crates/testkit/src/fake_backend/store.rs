@@ -1,6 +1,6 @@
 //! Keyspaces, tables and the nodes that serve them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use afterglow_cql::response::CqlType;
 
@@ -59,9 +59,28 @@ pub struct Store {
     pub replicas: Option<Replicas>,
     /// The nodes that serve all this.
     pub nodes: Vec<Identity>,
+    /// How many have ever joined.
+    joined: u8,
 }
 
 impl Store {
+    /// Takes a node in.
+    pub fn join(&mut self, address: SocketAddr) -> Identity {
+        let number = self.joined;
+        self.joined += 1;
+        let identity = Identity {
+            address,
+            cluster: "Fake Cluster".to_owned(),
+            release: "5.0.5".to_owned(),
+            host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, number + 1],
+            // Each halves what is left, as far as it goes.
+            token: u64::from(number).reverse_bits() as i64,
+            shows_schema: None,
+        };
+        self.nodes.push(identity.clone());
+        identity
+    }
+
     pub fn table(&self, keyspace: &str, table: &str) -> Option<&Table> {
         self.keyspaces.get(keyspace)?.tables.get(table)
     }

@@ -175,7 +175,7 @@ fn local(store: &Store, id: &Identity) -> Values {
         text(&id.release),
         ip,
         port,
-        schema_version(store),
+        schema_version(store, id),
         tokens(id),
     ]
 }
@@ -194,7 +194,7 @@ fn peer(store: &Store, id: &Identity) -> Values {
         text("rack1"),
         text(&id.release),
         inet(id.address.ip()),
-        schema_version(store),
+        schema_version(store, id),
         tokens(id),
     ]
 }
@@ -211,7 +211,7 @@ fn peer_v2(store: &Store, id: &Identity) -> Values {
         None,
         text("rack1"),
         text(&id.release),
-        schema_version(store),
+        schema_version(store, id),
         tokens(id),
     ]
 }
@@ -221,9 +221,9 @@ fn peer_address(id: &Identity) -> IpAddr {
     IpAddr::from([127, 0, 0, id.host_id[15]])
 }
 
-fn schema_version(store: &Store) -> Option<Vec<u8>> {
+fn schema_version(store: &Store, id: &Identity) -> Option<Vec<u8>> {
     let mut version = [0; 16];
-    version[8..].copy_from_slice(&store.schema_version.to_be_bytes());
+    version[8..].copy_from_slice(&id.shows_schema.unwrap_or(store.schema_version).to_be_bytes());
     version[6] = 0x40;
     Some(version.to_vec())
 }

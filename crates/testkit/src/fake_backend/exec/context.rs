@@ -1,6 +1,6 @@
 //! What statements are run with, and what they find by name.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::SystemTime};
 
 use afterglow_cql::{message::Consistency, response::CqlType};
 
@@ -101,4 +101,9 @@ pub fn column(table: &Table, name: &str) -> Done<usize> {
 /// The copies of a keyspace's rows, where they are told apart. Our own lease is always everywhere.
 pub fn replicas_of<'s>(store: &'s Store, keyspace: &str) -> Option<&'s Replicas> {
     store.replicas.as_ref().filter(|_| keyspace != "afterglow" && !keyspace.starts_with("system"))
+}
+
+/// Microseconds since 1970.
+pub fn micros_now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }

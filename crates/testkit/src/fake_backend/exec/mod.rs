@@ -6,7 +6,7 @@ mod modify;
 mod schema;
 mod select;
 
-pub use context::{Context, Reply, Served, Watch};
+pub use context::{Context, Reply, Served, Watch, micros_now};
 pub use describe::{Description, describe};
 
 use context::{Done, no_table};

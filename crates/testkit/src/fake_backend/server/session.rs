@@ -1,42 +1,46 @@
 //! One connection's requests and their answers.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Read},
     net::TcpStream,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     thread,
-    time::SystemTime,
 };
 
-use afterglow_cql::frame::notation::Put;
 use afterglow_cql::{
-    error::ErrorCode,
-    frame::{Decoder, Encoder, Envelope, Header, Opcode, Version, notation::Value},
+    error::{ErrorCode, ProtocolError},
+    frame::{
+        Decoder, Envelope, Flags, FrameError, Header, Opcode, Version,
+        notation::{Put, Value},
+    },
     message::{self, Consistency, QueryParams, Request, StatementRef},
     negotiate,
     response::{
-        self, ColumnSpec, ErrorBody, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
-        encode_rows_start,
+        self, ErrorBody, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared, encode_rows_start,
     },
 };
+use afterglow_loadgen::rng::{Rng, mix};
 
-use super::{Prepared, ServerShared, lock};
+use super::bodies::{bound, digest, error_body, metadata_id, own, specs};
+use super::lock::lock;
+use super::script::Ask;
+use super::shared::{Prepared, ServerShared};
+use super::wire::Wire;
 use crate::fake_backend::{
-    StatementKind,
-    exec::{self, Context, Reply},
+    exec::{self, Context, Reply, micros_now},
+    faults::StatementKind,
+    identity::Identity,
     parse::parse,
     refusal::Refusal,
     statement::Statement,
     term::{Bound, type_bytes},
 };
-use afterglow_loadgen::rng::{Rng, mix};
 
 /// A client's connection.
-pub(super) struct Session<'a> {
+pub struct Session<'a> {
     shared: &'a ServerShared,
     number: u64,
-    stream: Arc<Mutex<TcpStream>>,
-    encoder: Encoder,
+    wire: Arc<Wire>,
     keyspace: Option<String>,
     user: Option<String>,
     /// The columns that the client of the EXECUTE under way knows (v5).
@@ -51,15 +55,17 @@ enum Fate {
     Drop { happens: bool },
 }
 
+/// An answer: what it is, and its body.
+type Answer = (Opcode, Vec<u8>);
+
 impl<'a> Session<'a> {
     /// Serves it to its end.
-    pub(super) fn serve(mut stream: TcpStream, number: u64, shared: &'a ServerShared) -> io::Result<()> {
+    pub fn serve(mut stream: TcpStream, number: u64, shared: &'a ServerShared) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut session = Session {
             shared,
             number,
-            stream: Arc::new(Mutex::new(stream.try_clone()?)),
-            encoder: Encoder::new(),
+            wire: Arc::new(Wire::new(stream.try_clone()?)),
             keyspace: None,
             user: None,
             knows: None,
@@ -70,7 +76,7 @@ impl<'a> Session<'a> {
         if let Some(user) = &session.user {
             lock(&shared.accounts).leave(user);
         }
-        let _ = stream.shutdown(std::net::Shutdown::Both);
+        session.wire.hang_up();
         outcome
     }
 
@@ -81,27 +87,26 @@ impl<'a> Session<'a> {
             loop {
                 match decoder.next_envelope() {
                     Ok(Some(envelope)) => {
-                        self.wait_while_frozen();
-                        if !self.answer(&envelope)? {
+                        self.shared.holds.wait_while_frozen();
+                        let header = envelope.header;
+                        if !self.take(envelope)? {
                             return Ok(());
                         }
-                        let v5 = envelope.header.version.has_segments();
-                        if envelope.header.opcode == Opcode::Startup && v5 && !self.encoder.has_segments() {
-                            self.flush()?;
+                        if header.opcode == Opcode::Startup && header.version.has_segments() {
+                            self.wire.flush()?;
                             decoder.switch_to_segments();
-                            self.encoder.switch_to_segments();
                         }
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        lock(&self.stream).write_all(&error.reply())?;
+                        self.wire.send_bare(&error.reply())?;
                         if error.fatal {
                             return Ok(());
                         }
                     }
                 }
             }
-            self.flush()?;
+            self.wire.flush()?;
             match stream.read(&mut buffer)? {
                 0 => return Ok(()),
                 n => decoder.feed(&buffer[..n]),
@@ -109,103 +114,95 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        if self.encoder.is_empty() {
-            return Ok(());
+    /// Answers one request, or has the script do it. False: close the connection instead.
+    fn take(&mut self, envelope: Envelope) -> io::Result<bool> {
+        if envelope.header.version > self.shared.highest {
+            self.wire.send_bare(&too_new(self.shared.highest).reply())?;
+            return Ok(false);
         }
-        lock(&self.stream).write_all(&self.encoder.take())
+        match &self.shared.script {
+            None => self.answer(&envelope),
+            Some(script) => {
+                // What was answered before goes first.
+                self.wire.flush()?;
+                let ask = Arc::new(Ask::new(self.number, envelope, self.wire.clone()));
+                Ok(script(&ask) || self.answer(&ask.envelope)?)
+            }
+        }
     }
 
     /// Answers one request. False: close the connection instead.
     fn answer(&mut self, envelope: &Envelope) -> io::Result<bool> {
         let header = envelope.header;
-        let reply = |opcode| negotiate::answer_to(&header, opcode);
-        let request = match message::parse(&header, &envelope.body) {
-            Ok((_, request)) => request,
-            Err(error) => {
-                let body = ErrorBody::new(error.code, &error.message);
-                self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
-                return Ok(true);
-            }
+        let answer = match message::parse(&header, &envelope.body) {
+            Ok((_, request)) => self.perform(&header, request)?,
+            Err(error) => Some(error_answer(&ErrorBody::new(error.code, &error.message))),
         };
-        let outcome = match request {
-            Request::Startup(_) if lock(&self.shared.accounts).ask() => {
-                self.encoder.push_with(&reply(Opcode::Authenticate), |out| {
-                    response::encode_authenticate("org.apache.cassandra.auth.PasswordAuthenticator", out);
-                });
-                return Ok(true);
-            }
-            Request::Startup(_) => {
-                self.encoder.push(&reply(Opcode::Ready), &[]);
-                return Ok(true);
-            }
-            Request::Options => {
-                self.encoder.push_with(&reply(Opcode::Supported), |out| {
-                    negotiate::supported("3.4.7", Version::MAX, out)
-                });
-                return Ok(true);
-            }
-            Request::Register(_) => {
-                let listener = (self.stream.clone(), header.version);
-                lock(&self.shared.listeners).insert(self.number, listener);
-                self.encoder.push(&reply(Opcode::Ready), &[]);
-                return Ok(true);
-            }
-            Request::Prepare(prepare) => self.prepare(prepare.text, header.version),
-            Request::Query(query) => match parse(query.text) {
-                Ok(statement) => {
-                    self.announce_untold(&statement)?;
-                    match self.run_statement(&statement, &query.params, None, header.version) {
-                        Some(outcome) => outcome,
-                        None => return Ok(false),
-                    }
-                }
-                Err(refusal) => Err(refusal),
-            },
-            Request::Execute(execute) => {
-                let prepared = lock(&self.shared.prepared).get(execute.id).cloned();
-                match prepared {
-                    None => {
-                        let body = ErrorBody::unprepared("Prepared query with that ID not found", execute.id);
-                        self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
-                        return Ok(true);
-                    }
-                    Some(p) => {
-                        self.knows = execute.result_metadata_id.map(<[u8]>::to_vec);
-                        match self.run_statement(&p.statement, &execute.params, Some(&p), header.version) {
-                            Some(outcome) => outcome,
-                            None => return Ok(false),
-                        }
-                    }
-                }
-            }
-            Request::Batch(batch) => self.batch(&batch, header.version),
-            Request::AuthResponse(response) => {
-                let logged_in = lock(&self.shared.accounts).log_in(response.token.unwrap_or_default());
-                match logged_in {
-                    Ok(user) => {
-                        self.user = Some(user);
-                        self.encoder.push_with(&reply(Opcode::AuthSuccess), |out| {
-                            response::encode_auth_token(None, out);
-                        });
-                        return Ok(true);
-                    }
-                    Err(refusal) => Err(refusal),
-                }
-            }
-        };
-        match outcome {
-            Ok(body) => self.encoder.push(&reply(Opcode::Result), &body),
-            Err(refusal) => {
-                let body = error_body(&refusal);
-                self.encoder.push_with(&reply(Opcode::Error), |out| body.encode(out));
-            }
-        }
+        let Some((opcode, body)) = answer else { return Ok(false) };
+        self.wire.push(&negotiate::answer_to(&header, opcode), &body);
         // Whoever pipelines gets answers in batches of at most this.
-        if self.encoder.len() > 64 * 1024 {
-            self.flush()?;
+        if self.wire.waiting() > 64 * 1024 {
+            self.wire.flush()?;
         }
         Ok(true)
+    }
+
+    /// `None`: the connection is to be dropped.
+    fn perform(&mut self, header: &Header, request: Request<'_>) -> io::Result<Option<Answer>> {
+        let version = header.version;
+        let outcome = match request {
+            Request::Startup(_) => return Ok(Some(self.start_up())),
+            Request::AuthResponse(auth) => match self.log_in(auth.token.unwrap_or_default()) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(refusal) => Some(Err(refusal)),
+            },
+            Request::Options => {
+                let mut body = Vec::new();
+                negotiate::supported("3.4.7", self.shared.highest, &mut body);
+                return Ok(Some((Opcode::Supported, body)));
+            }
+            Request::Register(_) => {
+                lock(&self.shared.listeners).insert(self.number, (self.wire.clone(), version));
+                return Ok(Some((Opcode::Ready, Vec::new())));
+            }
+            Request::Prepare(prepare) => Some(self.prepare(prepare.text, version)),
+            Request::Query(query) => match parse(query.text) {
+                Ok(statement) => {
+                    self.announce_untold(&statement);
+                    self.run_statement(&statement, &query.params, None, version)
+                }
+                Err(refusal) => Some(Err(refusal)),
+            },
+            Request::Execute(execute) => {
+                let Some(known) = lock(&self.shared.database.prepared).get(execute.id).cloned() else {
+                    let text = "Prepared query with that ID not found";
+                    return Ok(Some(error_answer(&ErrorBody::unprepared(text, execute.id))));
+                };
+                self.knows = execute.result_metadata_id.map(<[u8]>::to_vec);
+                self.run_statement(&known.statement, &execute.params, Some(&known), version)
+            }
+            Request::Batch(batch) => Some(self.batch(&batch, version)),
+        };
+        Ok(outcome.map(|outcome| match outcome {
+            Ok(body) => (Opcode::Result, body),
+            Err(refusal) => error_answer(&error_body(&refusal)),
+        }))
+    }
+
+    fn start_up(&self) -> Answer {
+        let mut body = Vec::new();
+        if !lock(&self.shared.accounts).ask() {
+            return (Opcode::Ready, body);
+        }
+        response::encode_authenticate("org.apache.cassandra.auth.PasswordAuthenticator", &mut body);
+        (Opcode::Authenticate, body)
+    }
+
+    fn log_in(&mut self, token: &[u8]) -> Result<Answer, Refusal> {
+        self.user = Some(lock(&self.shared.accounts).log_in(token)?);
+        let mut body = Vec::new();
+        response::encode_auth_token(None, &mut body);
+        Ok((Opcode::AuthSuccess, body))
     }
 
     fn fate(&mut self, statement: &Statement) -> Fate {
@@ -249,9 +246,9 @@ impl<'a> Session<'a> {
         let keyspace = prepared.and_then(|p| p.keyspace.clone()).or_else(|| self.keyspace.clone());
         let run = || {
             self.check_read(statement, keyspace.as_deref())?;
-            let mut store = lock(&self.shared.store);
-            let context =
-                self.context(keyspace.as_deref(), &values, (params.timestamp, params.consistency), lie);
+            let mut store = lock(&self.shared.database.store);
+            let (who, how) = (self.shared.identity(&store), (params.timestamp, params.consistency));
+            let context = self.context(&who, keyspace.as_deref(), &values, how, lie);
             exec::execute(&mut store, statement, &context)
         };
         self.shared.statements.fetch_add(1, Ordering::Relaxed);
@@ -273,7 +270,10 @@ impl<'a> Session<'a> {
             }
         };
         if let Some(kind) = self.kind(statement) {
-            self.wait_while_held(kind);
+            if kind == StatementKind::Read {
+                self.shared.reads.fetch_add(1, Ordering::SeqCst);
+            }
+            self.shared.holds.wait_while_held(kind);
         }
         Some(outcome.map(|reply| self.encode(reply, params.skip_metadata, version)))
     }
@@ -303,41 +303,16 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn wait_while_frozen(&self) {
-        let mut holding = lock(&self.shared.holding);
-        while holding.frozen && !self.shared.stopping.load(Ordering::SeqCst) {
-            holding = self.shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-    }
-
-    fn wait_while_held(&self, kind: StatementKind) {
-        if kind == StatementKind::Read {
-            self.shared.reads.fetch_add(1, Ordering::SeqCst);
-        }
-        let mut holding = lock(&self.shared.holding);
-        if !holding.kinds.contains(&kind) {
-            return;
-        }
-        holding.waiting.push(kind);
-        self.shared.held.notify_all();
-        while holding.kinds.contains(&kind) && !self.shared.stopping.load(Ordering::SeqCst) {
-            holding = self.shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-        let at = holding.waiting.iter().position(|waiting| *waiting == kind);
-        holding.waiting.swap_remove(at.expect("was put in above"));
-    }
-
     fn context<'c>(
         &'c self,
+        identity: &'c Identity,
         keyspace: Option<&'c str>,
         values: &'c [Bound],
         (timestamp, consistency): (Option<i64>, Consistency),
         lie: bool,
     ) -> Context<'c> {
-        let now =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
+        let now = micros_now();
         let watch = self.shared.watch.get().map(|watch| &**watch);
-        let identity = &self.shared.identity;
         Context { identity, keyspace, values, timestamp, consistency, now, lie, watch }
     }
 
@@ -346,7 +321,7 @@ impl<'a> Session<'a> {
             let (statement, keyspace) = match item.statement {
                 StatementRef::Text(text) => (parse(text)?, self.keyspace.clone()),
                 StatementRef::Prepared(id) => {
-                    let prepared = lock(&self.shared.prepared).get(id).cloned();
+                    let prepared = lock(&self.shared.database.prepared).get(id).cloned();
                     let prepared = prepared.ok_or_else(|| Refusal {
                         code: ErrorCode::Unprepared,
                         message: "Prepared query with that ID not found".to_owned(),
@@ -356,8 +331,10 @@ impl<'a> Session<'a> {
             };
             let values: Vec<Bound> = item.values.iter().map(|(_, v)| own(v)).collect();
             let level = (batch.params.timestamp, batch.params.consistency);
-            let context = self.context(keyspace.as_deref(), &values, level, false);
-            exec::execute(&mut lock(&self.shared.store), &statement, &context)?;
+            let mut store = lock(&self.shared.database.store);
+            let who = self.shared.identity(&store);
+            let context = self.context(&who, keyspace.as_deref(), &values, level, false);
+            exec::execute(&mut store, &statement, &context)?;
         }
         self.shared.statements.fetch_add(1, Ordering::Relaxed);
         Ok(self.encode(Reply::Void, false, version))
@@ -367,8 +344,10 @@ impl<'a> Session<'a> {
         let statement = parse(text)?;
         let keyspace = self.keyspace.clone();
         let description = {
-            let context = self.context(keyspace.as_deref(), &[], (None, Consistency::One), false);
-            exec::describe(&lock(&self.shared.store), &statement, &context)?
+            let store = lock(&self.shared.database.store);
+            let (who, how) = (self.shared.identity(&store), (None, Consistency::One));
+            let context = self.context(&who, keyspace.as_deref(), &[], how, false);
+            exec::describe(&store, &statement, &context)?
         };
         let id = digest(&format!("{}\0{text}", keyspace.as_deref().unwrap_or_default()));
         let metadata_id = metadata_id(&description.result);
@@ -388,7 +367,7 @@ impl<'a> Session<'a> {
             &mut out,
         );
         let prepared = Prepared { statement, keyspace, description };
-        lock(&self.shared.prepared).insert(id, Arc::new(prepared));
+        lock(&self.shared.database.prepared).insert(id, Arc::new(prepared));
         Ok(out)
     }
 
@@ -402,11 +381,11 @@ impl<'a> Session<'a> {
             }
             Reply::SchemaChange { change, keyspace, table } => {
                 // As servers do, for all tables here: whoever executes has to prepare again.
-                lock(&self.shared.prepared).clear();
+                lock(&self.shared.database.prepared).clear();
                 let target = table.as_deref().map_or(SchemaTarget::Keyspace, SchemaTarget::Table);
                 let change = SchemaChange { change, keyspace: &keyspace, target };
                 response::encode_schema_change(&change, &mut out);
-                self.announce(&change);
+                self.shared.announce(&Event::Schema(change));
             }
             Reply::Rows { keyspace, table, columns, rows } => {
                 let types: Vec<Vec<u8>> = columns.iter().map(|(_, t)| type_bytes(t)).collect();
@@ -427,99 +406,24 @@ impl<'a> Session<'a> {
         out
     }
 
-    /// Tells every registered connection of a change of the schema.
-    fn announce(&self, change: &SchemaChange<'_>) {
-        let late = lock(&self.shared.faults).late_events;
-        let listeners: Vec<_> =
-            lock(&self.shared.listeners).iter().map(|(number, to)| (*number, to.clone())).collect();
-        for (number, (socket, version)) in listeners {
-            let mut encoder = Encoder::new();
-            if version.has_segments() {
-                encoder.switch_to_segments();
-            }
-            let header = Header::new(version, -1, Opcode::Event);
-            encoder.push_with(&header, |out| response::Event::Schema(change.clone()).encode(out));
-            if late {
-                lock(&self.shared.untold).entry(number).or_default().extend(encoder.take());
-                continue;
-            }
-            // A dead one is found out by its own thread.
-            let _ = lock(&socket).write_all(&encoder.take());
-        }
-    }
-
     /// Tells what [`Faults::late_events`] has kept back, before the version is shown.
-    fn announce_untold(&mut self, statement: &Statement) -> io::Result<()> {
-        if !matches!(statement, Statement::Select { table, .. } if table.table == "local") {
-            return Ok(());
+    fn announce_untold(&self, statement: &Statement) {
+        if matches!(statement, Statement::Select { table, .. } if table.table == "local") {
+            let untold = lock(&self.shared.untold).remove(&self.number).unwrap_or_default();
+            untold.iter().for_each(|(header, body)| self.wire.push(header, body));
         }
-        let untold = lock(&self.shared.untold).remove(&self.number);
-        untold.map_or(Ok(()), |events| lock(&self.stream).write_all(&events))
     }
 }
 
-/// The id of a result's columns.
-fn metadata_id(columns: &[(String, response::CqlType)]) -> Vec<u8> {
-    digest(&format!("{columns:?}"))
+fn error_answer(error: &ErrorBody<'_>) -> Answer {
+    let mut body = Vec::new();
+    error.encode(&mut body);
+    (Opcode::Error, body)
 }
 
-fn specs<'s>(
-    keyspace: &'s str,
-    table: &'s str,
-    columns: &'s [(String, response::CqlType)],
-    types: &'s [Vec<u8>],
-) -> Vec<ColumnSpec<'s>> {
-    let spec = |((name, _), bytes): (&'s (String, _), &'s Vec<u8>)| ColumnSpec {
-        keyspace,
-        table,
-        name,
-        type_bytes: bytes,
-    };
-    columns.iter().zip(types).map(spec).collect()
-}
-
-fn own(value: Value<'_>) -> Bound {
-    match value {
-        Value::Bytes(bytes) => Bound::Bytes(bytes.to_vec()),
-        Value::Null => Bound::Null,
-        Value::Unset => Bound::Unset,
-    }
-}
-
-/// The bound values in the order of the markers, whose names are known for prepared statements.
-fn bound(params: &QueryParams<'_>, names: &[(String, response::CqlType)]) -> Vec<Bound> {
-    if params.values.are_named() && !names.is_empty() {
-        return names.iter().map(|(name, _)| params.values.by_name(name).map_or(Bound::Unset, own)).collect();
-    }
-    params.values.iter().map(|(_, value)| own(value)).collect()
-}
-
-fn error_body(refusal: &Refusal) -> ErrorBody<'_> {
-    let mut body = ErrorBody::new(refusal.code, &refusal.message);
-    let (consistency, received, block_for) = (message::Consistency::LocalQuorum, 0, 1);
-    body.detail = match refusal.code {
-        ErrorCode::WriteTimeout => response::ErrorDetail::WriteTimeout {
-            consistency,
-            received,
-            block_for,
-            write_type: "SIMPLE",
-            contentions: None,
-        },
-        ErrorCode::Unavailable => response::ErrorDetail::Unavailable { consistency, required: 2, alive: 1 },
-        ErrorCode::CasWriteUnknown => {
-            response::ErrorDetail::CasWriteUnknown { consistency, received, block_for }
-        }
-        _ => body.detail,
-    };
-    body
-}
-
-/// 16 bytes that stand for a text. Not MD5, which a client must not rely on anyway.
-fn digest(text: &str) -> Vec<u8> {
-    let (mut a, mut b) = (0x243F_6A88_85A3_08D3u64, 0x1319_8A2E_0370_7344u64);
-    for byte in text.bytes() {
-        a = mix(a ^ u64::from(byte));
-        b = mix(b.wrapping_add(a));
-    }
-    [a.to_be_bytes(), b.to_be_bytes()].concat()
+/// What a database that speaks up to `highest` says of a newer version, and hangs up.
+fn too_new(highest: Version) -> FrameError {
+    let text = "Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)";
+    let (error, version) = (ProtocolError::new(text), highest.as_u8());
+    FrameError { error, stream: 0, version, flags: Flags::NONE, fatal: true }
 }

@@ -1,30 +1,41 @@
-//! The server as its test handles it: nodes, faults, counts, and a thread for each connection.
+//! The server as its test handles it: nodes, faults, scripts, counts, and a thread for each connection.
 
+mod bodies;
+mod hold;
+mod lock;
+mod ring;
+mod script;
 mod session;
+mod shared;
+mod wire;
 
 use std::{
-    collections::HashMap,
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use afterglow_cql::frame::Version;
+use afterglow_cql::{frame::Version, message::Consistency, response::Event};
 
-use self::session::Session;
+pub use self::hold::{Frozen, Held};
+pub use self::script::{Ask, Script, TEXT, rows_body};
+use self::{
+    hold::Holds,
+    lock::lock,
+    session::Session,
+    shared::{Database, ServerShared},
+};
 use super::{
-    Faults, StatementKind,
     accounts::Accounts,
-    exec::{self, Description},
-    identity::Identity,
+    exec::{self, Context, Reply, micros_now},
+    faults::{Faults, StatementKind},
+    parse::parse,
     replicas::COPIES,
-    statement::Statement,
-    store::Store,
 };
 
 /// The running server. Dropping it closes all connections and joins its threads.
@@ -33,131 +44,67 @@ pub struct FakeBackend {
     acceptor: Option<JoinHandle<()>>,
 }
 
-struct ServerShared {
-    identity: Identity,
-    faults: Mutex<Faults>,
-    store: Arc<Mutex<Store>>,
-    accounts: Mutex<Accounts>,
-    prepared: Arc<Mutex<HashMap<Vec<u8>, Arc<Prepared>>>>,
-    stopping: AtomicBool,
-    /// Open connections by number, to close them in the end.
-    open: Mutex<HashMap<u64, TcpStream>>,
-    /// The connections that want events, by number, with the version they speak.
-    listeners: Mutex<HashMap<u64, Listener>>,
-    /// Events that are still to be told, by the connection's number, see [`Faults::late_events`].
-    untold: Mutex<HashMap<u64, Vec<u8>>>,
-    connections: AtomicU64,
-    statements: AtomicU64,
-    reads: AtomicU64,
-    holding: Mutex<Holding>,
-    held: Condvar,
-    watch: OnceLock<Box<exec::Watch>>,
-}
-
-/// Answers kept back.
-#[derive(Default)]
-struct Holding {
-    kinds: Vec<StatementKind>,
-    waiting: Vec<StatementKind>,
-    /// Nothing at all is answered.
-    frozen: bool,
-}
-
-/// Has a node stand still until it is dropped, see [`FakeBackend::freeze`].
-pub struct Frozen<'a>(&'a FakeBackend);
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.shared.holding).frozen = false;
-        self.0.shared.held.notify_all();
-    }
-}
-
-/// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
-pub struct Held<'a>(&'a FakeBackend, StatementKind);
-
-impl Held<'_> {
-    /// Waits until so many answers are kept back at once.
-    pub fn wait_for(&self, answers: usize) {
-        let shared = &self.0.shared;
-        let mut holding = lock(&shared.holding);
-        while holding.waiting.iter().filter(|kind| **kind == self.1).count() < answers {
-            holding = shared.held.wait(holding).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.shared.holding).kinds.retain(|kind| *kind != self.1);
-        self.0.shared.held.notify_all();
-    }
-}
-
-/// Where to send events, and how they are framed there.
-type Listener = (Arc<Mutex<TcpStream>>, Version);
-
-struct Prepared {
-    statement: Statement,
-    keyspace: Option<String>,
-    description: Description,
-}
-
-/// Locks even if another thread panicked: the fake's state stays usable for the test that will report the panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl FakeBackend {
     /// Listens on `address` (port 0: any free one) and serves.
     pub fn start(address: SocketAddr, faults: Faults) -> io::Result<Self> {
-        Self::serve(address, faults, Arc::default(), Arc::default())
+        Self::serve(address, faults, Version::MAX, None, Database::default())
+    }
+
+    /// A database of its own at any free port, which speaks up to `highest`. It shows `script` every
+    /// request, and answers those that the script does not (it returns false).
+    pub fn scripted(
+        highest: Version,
+        script: impl Fn(&Arc<Ask>) -> bool + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self::serve(address, Faults::default(), highest, Some(Box::new(script)), Database::default())
     }
 
     /// Another node of the same database, at any free port. It has faults, accounts and counts of its own, and tells its listeners
     /// of the schema changes that it is asked for itself.
     pub fn join(&self) -> io::Result<Self> {
-        let shared = &self.shared;
-        let address = SocketAddr::new(self.address().ip(), 0);
-        Self::serve(address, Faults::default(), shared.store.clone(), shared.prepared.clone())
+        self.join_as(None)
+    }
+
+    /// Another node of the same database, which shows `script` every request, see
+    /// [`FakeBackend::scripted`].
+    pub fn join_scripted(
+        &self,
+        script: impl Fn(&Arc<Ask>) -> bool + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        self.join_as(Some(Box::new(script)))
+    }
+
+    fn join_as(&self, script: Option<Box<Script>>) -> io::Result<Self> {
+        let (address, shared) = (SocketAddr::new(self.address().ip(), 0), &self.shared);
+        Self::serve(address, Faults::default(), shared.highest, script, shared.database.clone())
     }
 
     fn serve(
         address: SocketAddr,
         faults: Faults,
-        store: Arc<Mutex<Store>>,
-        prepared: Arc<Mutex<HashMap<Vec<u8>, Arc<Prepared>>>>,
+        highest: Version,
+        script: Option<Box<Script>>,
+        database: Database,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        let identity = {
-            let mut store = lock(&store);
-            let number = store.nodes.len() as u8;
-            let identity = Identity {
-                address: listener.local_addr()?,
-                cluster: "Fake Cluster".to_owned(),
-                release: "5.0.5".to_owned(),
-                host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, number + 1],
-                // Each halves what is left, as far as it goes.
-                token: u64::from(number).reverse_bits() as i64,
-            };
-            store.nodes.push(identity.clone());
-            identity
-        };
+        let joined_as = lock(&database.store).join(listener.local_addr()?);
         let shared = Arc::new(ServerShared {
-            identity,
+            joined_as,
+            highest,
+            script,
             faults: Mutex::new(faults),
-            store,
-            accounts: Mutex::default(),
-            prepared,
+            database,
+            accounts: Mutex::<Accounts>::default(),
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
+            refused: AtomicU64::new(0),
             listeners: Mutex::default(),
             untold: Mutex::default(),
             connections: AtomicU64::new(0),
             statements: AtomicU64::new(0),
             reads: AtomicU64::new(0),
-            holding: Mutex::default(),
-            held: Condvar::new(),
+            holds: Holds::default(),
             watch: OnceLock::new(),
         });
         let acceptor = {
@@ -169,7 +116,7 @@ impl FakeBackend {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.shared.identity.address
+        self.shared.address()
     }
 
     /// Changes what goes wrong from now on.
@@ -209,46 +156,92 @@ impl FakeBackend {
 
     /// Closes every connection that there is; new ones are served.
     pub fn hang_up(&self) {
-        for stream in lock(&self.shared.open).values() {
-            // One that is closed already is closed.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+        lock(&self.shared.open).hang_up();
+    }
+
+    /// Closes every connection that there is, and new ones at once; or serves new ones again.
+    pub fn set_down(&self, down: bool) {
+        let mut open = lock(&self.shared.open);
+        open.down = down;
+        open.hang_up();
+    }
+
+    /// How many connections were made so far, without those that were refused.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many connections there are now.
+    pub fn live(&self) -> usize {
+        lock(&self.shared.open).streams.len()
+    }
+
+    /// How many connections were closed at once because the node was down.
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::SeqCst)
+    }
+
+    /// Sends an event to everybody who listens at this node.
+    pub fn announce(&self, event: &Event<'_>) {
+        self.shared.announce(event);
+    }
+
+    /// Runs a statement here, past connections and faults; nobody is told of a change of the schema.
+    ///
+    /// # Panics
+    /// The statement is refused.
+    pub fn run(&self, text: &str) {
+        let store = &mut lock(&self.shared.database.store);
+        let identity = self.shared.identity(store);
+        let context = Context {
+            identity: &identity,
+            keyspace: None,
+            values: &[],
+            timestamp: None,
+            consistency: Consistency::One,
+            now: micros_now(),
+            lie: false,
+            watch: None,
+        };
+        let done = parse(text).and_then(|statement| exec::execute(store, &statement, &context));
+        let reply = done.unwrap_or_else(|refusal| panic!("{text}: {}", refusal.message));
+        if let Reply::SchemaChange { .. } = reply {
+            lock(&self.shared.database.prepared).clear();
         }
     }
 
     /// From now on there are [`COPIES`] of every row of users' tables: reads and writes take as many as their level says. They
     /// stand for what their keyspace's replication promises; that is the caller's to set.
     pub fn replicate(&self) {
-        lock(&self.shared.store).replicas.get_or_insert_default();
+        lock(&self.shared.database.store).replicas.get_or_insert_default();
     }
 
     /// From now on these copies answer. The others miss what is written meanwhile, also when they are back.
     pub fn set_copies(&self, up: [bool; COPIES]) {
-        lock(&self.shared.store).replicas.get_or_insert_default().set_up(up);
+        lock(&self.shared.database.store).replicas.get_or_insert_default().set_up(up);
     }
 
     /// The copies that answer get all that they have missed.
     pub fn deliver_hints(&self) {
-        lock(&self.shared.store).replicas.get_or_insert_default().deliver();
+        lock(&self.shared.database.store).replicas.get_or_insert_default().deliver();
     }
 
     /// From now on nothing is answered, nor anybody hung up on, as by a process that was stopped, until what this returns is dropped.
     pub fn freeze(&self) -> Frozen<'_> {
-        lock(&self.shared.holding).frozen = true;
-        Frozen(self)
+        self.shared.holds.freeze()
     }
 
     /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
     /// answers one after the other, so what comes after such a statement waits too.
     pub fn hold(&self, kind: StatementKind) -> Held<'_> {
-        lock(&self.shared.holding).kinds.push(kind);
-        Held(self, kind)
+        self.shared.holds.hold(kind)
     }
 }
 
 impl Drop for FakeBackend {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.held.notify_all();
+        self.shared.holds.end();
         // Wakes the acceptor, which then sees that it is over.
         let _ = TcpStream::connect_timeout(&self.address(), Duration::from_secs(1));
         if let Some(acceptor) = self.acceptor.take() {
@@ -264,22 +257,31 @@ fn accept(listener: &TcpListener, shared: &Arc<ServerShared>) {
             break;
         }
         let Ok(stream) = stream else { continue };
-        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
-        if let Ok(handle) = stream.try_clone() {
-            lock(&shared.open).insert(number, handle);
-        }
+        let Some(number) = admit(&stream, shared) else { continue };
         threads.retain(|t| !t.is_finished());
         let shared = shared.clone();
         threads.push(thread::spawn(move || {
             // A connection that breaks is the client's business.
             let _ = Session::serve(stream, number, &shared);
-            lock(&shared.open).remove(&number);
+            lock(&shared.open).streams.remove(&number);
         }));
     }
-    for handle in lock(&shared.open).values() {
-        let _ = handle.shutdown(std::net::Shutdown::Both);
-    }
+    lock(&shared.open).hang_up();
     for thread in threads {
         let _ = thread.join();
     }
+}
+
+/// The number of a new connection; `None` if the node is down, and it is closed.
+fn admit(stream: &TcpStream, shared: &ServerShared) -> Option<u64> {
+    let mut open = lock(&shared.open);
+    if open.down {
+        shared.refused.fetch_add(1, Ordering::SeqCst);
+        return None;
+    }
+    let number = shared.connections.fetch_add(1, Ordering::SeqCst);
+    if let Ok(handle) = stream.try_clone() {
+        open.streams.insert(number, handle);
+    }
+    Some(number)
 }

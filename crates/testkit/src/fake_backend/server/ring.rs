@@ -1,0 +1,58 @@
+//! A node's place among the nodes of its database: what the system tables say of it.
+
+use std::net::SocketAddr;
+
+use afterglow_cql::token::murmur3;
+
+use super::{FakeBackend, lock::lock};
+use crate::fake_backend::identity::Identity;
+
+impl FakeBackend {
+    /// Its token.
+    pub fn token(&self) -> i64 {
+        self.shared.identity(&lock(&self.shared.database.store)).token
+    }
+
+    /// Gives it another token.
+    pub fn set_token(&self, token: i64) {
+        self.change(|node| node.token = token);
+    }
+
+    /// Keeps showing the present version of the schema, whatever changes; or shows the true one again.
+    pub fn keep_schema_version(&self, keeps: bool) {
+        let version = lock(&self.shared.database.store).schema_version;
+        self.change(|node| node.shows_schema = keeps.then_some(version));
+    }
+
+    /// Leaves the ring. It serves on, but no other node names it.
+    pub fn leave(&self) {
+        let address = self.address();
+        lock(&self.shared.database.store).nodes.retain(|node| node.address != address);
+    }
+
+    /// Stands for another node from now on, as if that had come back at this one's address.
+    pub fn stand_for(&self, gone: &FakeBackend) {
+        self.leave();
+        let address = self.address();
+        gone.change(|node| node.address = address);
+    }
+
+    /// The address of the node that has the token of a partition key.
+    ///
+    /// # Panics
+    /// All nodes have left.
+    pub fn owner(&self, key: &[u8]) -> SocketAddr {
+        let (token, store) = (murmur3(key), lock(&self.shared.database.store));
+        let first = store.nodes.iter().min_by_key(|node| node.token);
+        let owners = store.nodes.iter().filter(|node| node.token >= token);
+        owners.min_by_key(|node| node.token).or(first).expect("a database has nodes").address
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Identity)) {
+        let address = self.address();
+        let nodes = &mut lock(&self.shared.database.store).nodes;
+        if let Some(node) = nodes.iter_mut().find(|node| node.address == address) {
+            change(node);
+        }
+    }
+}
