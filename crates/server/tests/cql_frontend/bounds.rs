@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Compression, Opcode, Version};
+use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 
-use crate::fake::{Ask, Client, Fake, error_of, text_of};
-use crate::nodes::wait_until;
-use crate::{Proxy, echo};
+use crate::client::{Client, error_of, text_of, wait_until};
+use crate::database::{echo, scripted};
+use crate::proxy::Proxy;
 
 /// Requests that one client may have without an answer.
 const IN_FLIGHT: usize = 1024;
@@ -29,7 +30,7 @@ fn what_one_write_brings_compressed_is_bounded_like_anything_else() {
     let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
     let holding = Arc::new(AtomicBool::new(true));
     let (counter, holder, holds) = (asked.clone(), held.clone(), holding.clone());
-    let fake = Fake::start(Version::V5, move |ask| {
+    let fake = scripted(Version::V5, move |ask| {
         if !ask.text.contains("FROM ks.many") {
             return echo(ask);
         }
@@ -41,7 +42,7 @@ fn what_one_write_brings_compressed_is_bounded_like_anything_else() {
         }
         true
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let mut greedy = compressing(&proxy);
     let body = greedy.query_body("SELECT v FROM ks.many");
     let burst = greedy.encode_all(Opcode::Query, (0..REQUESTS).map(|_| (7, &body[..])));
@@ -71,7 +72,7 @@ const CROWD: usize = STREAMS / IN_FLIGHT + 2;
 
 /// A database that keeps its answers to `ks.many` until it is told otherwise.
 struct Full {
-    fake: Fake,
+    fake: FakeBackend,
     held: Arc<Mutex<Vec<Arc<Ask>>>>,
     holding: Arc<AtomicBool>,
 }
@@ -82,7 +83,7 @@ impl Full {
         let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
         let holding = Arc::new(AtomicBool::new(true));
         let (holder, holds) = (held.clone(), holding.clone());
-        let fake = Fake::start(Version::V5, move |ask| {
+        let fake = scripted(Version::V5, move |ask| {
             if !ask.text.contains("FROM ks.many") {
                 return echo(ask);
             }
@@ -93,7 +94,7 @@ impl Full {
             }
             true
         });
-        let proxy = Proxy::on_one_reactor(fake.address);
+        let proxy = Proxy::on_one_reactor(fake.address());
         let mut crowd: Vec<_> = (0..CROWD).map(|_| compressing(&proxy)).collect();
         for client in &mut crowd {
             let body = client.query_body("SELECT v FROM ks.many");
@@ -121,7 +122,7 @@ fn requests_beyond_a_connections_streams_wait_until_there_are_answers() {
 #[test]
 fn requests_that_wait_for_a_stream_are_answered_when_the_connection_is_lost() {
     let (full, proxy, mut crowd) = Full::of_crowd();
-    full.fake.cut();
+    full.fake.hang_up();
     let mut unsent = 0;
     for client in &mut crowd {
         for _ in 0..IN_FLIGHT {
@@ -136,8 +137,8 @@ fn requests_that_wait_for_a_stream_are_answered_when_the_connection_is_lost() {
 
 #[test]
 fn before_it_has_logged_in_a_client_sends_small_things_only() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut stranger = Client::connect(proxy.front_end.address(), Version::V4);
     stranger.send(3, Opcode::AuthResponse, &vec![0; 200_000]);
     let (code, text) = error_of(&stranger.receive());
@@ -170,8 +171,8 @@ fn resident() -> usize {
 fn clients_that_announce_large_requests_share_one_budget() {
     const CLIENTS: usize = 20;
     const SENT: usize = 100 * 1024 * 1024;
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut header = proxy.client(Version::V4).encode(3, Opcode::Query, &[]);
     header[5..].copy_from_slice(&(250_i32 << 20).to_be_bytes());
     let greedy: Vec<_> = (0..CLIENTS).map(|_| proxy.client(Version::V4)).collect();
@@ -206,8 +207,8 @@ fn clients_that_announce_large_requests_share_one_budget() {
 
 #[test]
 fn a_request_that_finds_no_room_is_refused_and_the_connection_goes_on() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut greedy = proxy.client(Version::V4);
     let mut header = greedy.encode(3, Opcode::Query, &[]);
     header[5..].copy_from_slice(&(250_i32 << 20).to_be_bytes());
@@ -230,8 +231,8 @@ fn a_request_that_finds_no_room_is_refused_and_the_connection_goes_on() {
 const ANSWER: usize = 8 << 20;
 
 /// A database with a table of big rows.
-fn with_big_answers() -> Fake {
-    Fake::start(Version::V5, |ask| {
+fn with_big_answers() -> FakeBackend {
+    scripted(Version::V5, |ask| {
         let big = ask.text.contains("FROM ks.big");
         if big {
             ask.text_row(&"y".repeat(ANSWER));
@@ -243,7 +244,7 @@ fn with_big_answers() -> Fake {
 #[test]
 fn a_client_that_leaves_very_much_unread_is_cut_off() {
     let fake = with_big_answers();
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let mut slow = proxy.client(Version::V4);
     let body = slow.query_body("SELECT v FROM ks.big");
     let burst = slow.encode_all(Opcode::Query, (0..40).map(|_| (7, &body[..])));
@@ -255,8 +256,8 @@ fn a_client_that_leaves_very_much_unread_is_cut_off() {
 
 #[test]
 fn a_large_request_that_does_not_come_loses_its_room() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut idle = proxy.client(Version::V4);
     let mut header = idle.encode(3, Opcode::Query, &[]);
     header[5..].copy_from_slice(&200_000_i32.to_be_bytes());
@@ -268,8 +269,8 @@ fn a_large_request_that_does_not_come_loses_its_room() {
 
 #[test]
 fn what_comes_between_the_parts_of_a_large_request_gives_it_no_more_time() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut slow = proxy.client(Version::V5);
     let large = slow.encode(3, Opcode::Query, &[7; 400_000]);
     slow.stream.write_all(&large[..140_000]).unwrap();
@@ -303,8 +304,8 @@ fn announced(client: &mut Client, length: i32, unpacked: i32) -> Vec<u8> {
 
 #[test]
 fn a_request_that_takes_more_than_the_whole_budget_is_read_and_given_up_like_any_other() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut greedy = Client::connect(proxy.front_end.address(), Version::V4);
     assert_eq!(greedy.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
     let head = announced(&mut greedy, 100 << 20, 250 << 20);
@@ -319,8 +320,8 @@ fn a_request_that_takes_more_than_the_whole_budget_is_read_and_given_up_like_any
 
 #[test]
 fn what_is_admitted_in_two_steps_is_counted_once() {
-    let fake = Fake::start(Version::V5, echo);
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
     let mut greedy = Client::connect(proxy.front_end.address(), Version::V4);
     assert_eq!(greedy.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
     let head = announced(&mut greedy, 100 << 20, 50 << 20);
@@ -336,7 +337,7 @@ fn what_is_admitted_in_two_steps_is_counted_once() {
 #[test]
 fn answers_that_nobody_takes_keep_large_requests_out_for_a_while_only() {
     let fake = with_big_answers();
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     // None of them leaves so much unread that it is cut off for that, nor all together: sockets hold some of it.
     let mut idle: Vec<_> = (0..5).map(|_| proxy.client(Version::V4)).collect();
     for client in &mut idle {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use afterglow_cql::frame::{Opcode, Version};
+use afterglow_testkit::fake_backend::Ask;
 
-use crate::Proxy;
-use crate::fake::{Ask, Client, Fake, error_of, text_of};
+use crate::client::{Client, error_of, text_of};
+use crate::database::{a_keyspace, scripted};
+use crate::proxy::Proxy;
 
 const ROUNDS: usize = 60;
 
 /// Answers with the keyspace that the connection is in, a moment later, as a database does.
-fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<usize, String>>) -> bool {
+fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<u64, String>>) -> bool {
     if let Some(keyspace) = ask.text.strip_prefix("USE ") {
         of.lock().unwrap().insert(ask.connection, keyspace.trim_matches('"').to_owned());
         return false;
@@ -24,10 +26,11 @@ fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<u
 }
 
 /// So many sessions in so many keyspaces ask one thing after the other, each in its own; how many connections the database saw.
-fn sessions_in_keyspaces(sessions: usize, keyspaces: usize) -> usize {
+fn sessions_in_keyspaces(sessions: usize, keyspaces: usize) -> u64 {
     let of = std::sync::Mutex::default();
-    let fake = Fake::start(Version::V5, move |ask| keyspace_of(ask, &of));
-    let proxy = Proxy::before(fake.address);
+    let fake = scripted(Version::V5, move |ask| keyspace_of(ask, &of));
+    (0..keyspaces).for_each(|n| fake.run(&a_keyspace(&format!("ks{n}"))));
+    let proxy = Proxy::before(fake.address());
     std::thread::scope(|scope| {
         for session in 0..sessions {
             let mut client = proxy.client(if session % 2 == 0 { Version::V4 } else { Version::V5 });
@@ -64,5 +67,5 @@ fn sessions_in_several_keyspaces_get_no_errors_and_make_few_connections() {
 fn sessions_in_more_keyspaces_than_there_are_connections_take_turns_without_errors() {
     let made = sessions_in_keyspaces(96, 48);
     // Four in five requests find a connection there, at the least.
-    assert!(made <= 96 * ROUNDS / 5, "{made} connections");
+    assert!(made <= 96 * ROUNDS as u64 / 5, "{made} connections");
 }

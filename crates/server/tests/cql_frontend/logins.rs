@@ -10,10 +10,11 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode, Version};
 use afterglow_cql::message::AuthResponse;
 use afterglow_cql::response::ErrorBody;
+use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 
-use crate::fake::{Ask, Client, Fake, error_of};
-use crate::nodes::wait_until;
-use crate::{Proxy, echo};
+use crate::client::{Client, error_of, wait_until};
+use crate::database::{echo, scripted};
+use crate::proxy::Proxy;
 
 /// Answers STARTUP with an authenticator whose tokens Afterglow does not understand.
 fn wants_a_ticket(ask: &Ask) -> bool {
@@ -37,7 +38,7 @@ fn log_in(proxy: &Proxy, user: &str, password: &str, version: Version) -> (Envel
 fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
     let users = Arc::new(Mutex::new(Vec::new()));
     let log = users.clone();
-    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
+    let fake = scripted(Version::V5, move |ask| match ask.opcode() {
         Opcode::Startup => wants_a_ticket(ask),
         Opcode::AuthResponse => {
             let good = ask.envelope.body.ends_with(b"secret");
@@ -50,12 +51,12 @@ fn what_is_no_password_is_relayed_over_a_connection_of_the_clients_own() {
         }
         _ => echo(ask),
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     for &version in Version::ALL {
         let (answer, mut alice) = log_in(&proxy, "alice", "secret", version);
         assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
         assert_eq!(alice.ask("SELECT v FROM ks.hers"), "SELECT v FROM ks.hers");
-        assert_eq!(alice.ask("SELECT cluster_name FROM system.local"), "fake");
+        assert_eq!(alice.ask("SELECT cluster_name FROM system.local"), "Fake Cluster");
         let (answer, mut mallory) = log_in(&proxy, "mallory", "guess", version);
         assert_eq!(error_of(&answer).0, ErrorCode::BadCredentials);
         mallory.query(2, "SELECT v FROM ks.hers");
@@ -71,7 +72,7 @@ fn a_use_on_a_clients_own_connection_meets_no_other_request() {
     // What the database was asked, in which order, and the requests that it has not answered yet.
     let (asked, open) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (log, kept) = (asked.clone(), open.clone());
-    let fake = Fake::start(Version::V5, move |ask| match ask.opcode() {
+    let fake = scripted(Version::V5, move |ask| match ask.opcode() {
         Opcode::Startup => wants_a_ticket(ask),
         Opcode::AuthResponse => {
             ask.reply(Opcode::AuthSuccess, &[0xff; 4]);
@@ -84,7 +85,7 @@ fn a_use_on_a_clients_own_connection_meets_no_other_request() {
         }
         _ => echo(ask),
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let (_, mut client) = log_in(&proxy, "alice", "secret", Version::V4);
     let texts = ["SELECT v FROM mine.a", "USE mine", "INSERT INTO mine (k) VALUES (1)"];
     for (stream, text) in (2..).zip(texts) {
@@ -108,9 +109,9 @@ fn a_use_on_a_clients_own_connection_meets_no_other_request() {
 }
 
 /// A database that asks for a password, any, for as long as `asks`.
-fn with_passwords(asks: &Arc<AtomicBool>) -> Fake {
+fn with_passwords(asks: &Arc<AtomicBool>) -> FakeBackend {
     let asks = asks.clone();
-    Fake::start(Version::V5, move |ask| match ask.opcode() {
+    scripted(Version::V5, move |ask| match ask.opcode() {
         Opcode::Startup if asks.load(Ordering::SeqCst) => {
             let mut body = Vec::new();
             let class = "org.apache.cassandra.auth.PasswordAuthenticator";
@@ -159,7 +160,7 @@ fn no_request_goes_past_the_cache_from_the_moment_in_which_it_opens() {
         opens: Mutex::new(opens),
         goes_on: Mutex::new(goes_on),
     });
-    let proxy = Proxy::routed(fake.address, Driver::Auto, router.clone());
+    let proxy = Proxy::routed(fake.address(), Driver::Auto, router.clone());
     // Some of them on the reactor that has no control connection to wait for.
     let mut clients: Vec<_> = (0..4)
         .map(|n| {
@@ -189,7 +190,7 @@ fn logins_do_not_go_to_a_node_that_was_not_reached_a_moment_ago() {
     let asks = Arc::new(AtomicBool::new(true));
     let nodes = [with_passwords(&asks), with_passwords(&asks)];
     nodes[0].set_down(true);
-    let contacts = nodes.each_ref().map(|node| node.address);
+    let contacts = nodes.each_ref().map(|node| node.address());
     let began = Instant::now();
     let proxy = Proxy::with_contacts(&contacts, Driver::Auto, Arc::new(PassThrough));
     const LOGINS: usize = 40;
@@ -198,7 +199,7 @@ fn logins_do_not_go_to_a_node_that_was_not_reached_a_moment_ago() {
         assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
     }
     // Each of two reactors finds out every ten seconds, and the control connection every five: less than one in a second.
-    let at_most = 4 + began.elapsed().as_secs() as usize;
+    let at_most = 4 + began.elapsed().as_secs();
     let refused = nodes[0].refused();
     assert!(
         (1..=at_most).contains(&refused),

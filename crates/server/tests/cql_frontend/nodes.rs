@@ -1,7 +1,6 @@
 //! A database of several nodes: which of them a request is sent to, and what becomes of it when they come and go.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router};
 use afterglow::reactor::Driver;
@@ -9,22 +8,16 @@ use afterglow_cql::frame::{Opcode, Version};
 use afterglow_cql::message::{
     BatchKind, BatchStatement, Consistency, Execute, QueryParams, StatementRef, ValuesBuilder, encode_batch,
 };
-use afterglow_cql::response::{
-    ColumnSpec, ErrorBody, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
-    encode_schema_change,
-};
-use afterglow_cql::token::murmur3;
+use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
+use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 
-use crate::Proxy;
-use crate::fake::{Ask, Client, Fake, TEXT, rows, text_of, text_set};
+use crate::client::{Client, text_of, wait_until};
+use crate::database::{a_keyspace, prepares, scripted};
+use crate::proxy::Proxy;
 
-/// What its nodes say of each other.
+/// What all nodes know of the requests.
 #[derive(Default)]
-struct Map {
-    /// Port, host id, token and schema version of every node that is listed.
-    nodes: Vec<Member>,
-    /// Who listens to events.
-    listeners: Vec<Arc<Ask>>,
+struct Seen {
     /// How often the versions of the schema were asked for.
     looks: usize,
     /// The next EXECUTE is kept here.
@@ -32,162 +25,81 @@ struct Map {
     kept: Option<Arc<Ask>>,
 }
 
-#[derive(Clone)]
-struct Member {
-    port: u16,
-    host: u8,
-    token: i64,
-    schema: u8,
-}
-
-/// Nodes, all on this machine, each at a port of its own.
+/// Nodes with a table `ks.t`, all on this machine, each at a port of its own.
 struct Cluster {
-    map: Arc<Mutex<Map>>,
-    nodes: Vec<Fake>,
+    seen: Arc<Mutex<Seen>>,
+    nodes: Vec<FakeBackend>,
 }
 
 impl Cluster {
     /// Nodes whose tokens cut the ring into equal parts.
     fn start(count: usize) -> Self {
-        let mut cluster = Self { map: Arc::default(), nodes: Vec::new() };
-        for _ in 0..count {
-            cluster.add();
-        }
+        let seen = Arc::<Mutex<Seen>>::default();
+        let first = seen.clone();
+        let mut cluster =
+            Self { seen, nodes: vec![scripted(Version::V5, move |ask| names_itself(ask, &first, 0))] };
+        cluster.nodes[0].run(&a_keyspace("ks"));
+        cluster.nodes[0].run("CREATE TABLE ks.t (k text PRIMARY KEY, v text)");
+        (1..count).for_each(|_| cluster.add());
         let step = u64::MAX / count as u64;
-        for (i, member) in cluster.map.lock().unwrap().nodes.iter_mut().enumerate() {
-            member.token = (i64::MIN as u64).wrapping_add(step.wrapping_mul(i as u64 + 1)) as i64;
+        for (i, node) in (1..).zip(&cluster.nodes) {
+            node.set_token((i64::MIN as u64).wrapping_add(step.wrapping_mul(i)) as i64);
         }
         cluster
     }
 
     /// Starts another node and lists it, with a token that owns next to nothing.
     fn add(&mut self) {
-        let (map, number) = (self.map.clone(), self.nodes.len());
-        let fake = Fake::start(Version::V5, move |ask| answer(ask, &map, number));
-        let (port, host) = (fake.address.port(), number as u8 + 1);
-        self.nodes.push(fake);
-        self.map.lock().unwrap().nodes.push(Member { port, host, token: i64::MIN + 1, schema: 7 });
+        let (seen, number) = (self.seen.clone(), self.nodes.len());
+        let node = self.nodes[0].join_scripted(move |ask| names_itself(ask, &seen, number)).unwrap();
+        node.set_token(i64::MIN + 1);
+        self.nodes.push(node);
     }
 
     fn proxy(&self) -> Proxy {
-        let contacts: Vec<_> = self.nodes.iter().map(|node| node.address).collect();
+        let contacts: Vec<_> = self.nodes.iter().map(FakeBackend::address).collect();
         Proxy::with_contacts(&contacts, Driver::Auto, Arc::new(PassThrough))
     }
 
     /// Tells whoever listens that the nodes have changed.
     fn announce(&self) {
-        let mut event = Vec::new();
-        Event::Topology { change: "NEW_NODE", address: "127.0.0.1".parse().unwrap(), port: 9042 }
-            .encode(&mut event);
-        self.map.lock().unwrap().listeners.iter().for_each(|ask| ask.event(&event));
+        let address = "127.0.0.1".parse().unwrap();
+        let event = Event::Topology { change: "NEW_NODE", address, port: 9042 };
+        self.nodes.iter().for_each(|node| node.announce(&event));
     }
 
     /// The node that has the token of a key.
     fn owner(&self, key: &str) -> String {
-        let map = self.map.lock().unwrap();
-        let token = murmur3(key.as_bytes());
-        let mut nodes = map.nodes.clone();
-        nodes.sort_by_key(|node| node.token);
-        let owner = nodes.iter().find(|node| node.token >= token).unwrap_or(&nodes[0]);
-        let at = self.nodes.iter().position(|node| node.address.port() == owner.port).unwrap();
+        let owner = self.nodes[0].owner(key.as_bytes());
+        let at = self.nodes.iter().position(|node| node.address() == owner).unwrap();
         format!("node {at}")
+    }
+
+    fn looks(&self) -> usize {
+        self.seen.lock().unwrap().looks
     }
 }
 
-fn answer(ask: &Arc<Ask>, map: &Mutex<Map>, number: usize) -> bool {
-    let mut map = map.lock().unwrap();
-    let (text, version) = (ask.text.as_str(), ask.version());
-    let result = |names: &[&str], cells: &[Vec<Vec<u8>>]| {
-        let columns: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, TEXT)).collect();
-        let cells: Vec<Vec<&[u8]>> =
-            cells.iter().map(|row| row.iter().map(Vec::as_slice).collect()).collect();
-        let cells: Vec<&[&[u8]]> = cells.iter().map(Vec::as_slice).collect();
-        ask.reply(Opcode::Result, &rows(version, &columns, &cells));
-        true
-    };
-    let tokens = |node: &Member| text_set(1, &[&node.token.to_string()]);
-    let here = map.nodes.iter().find(|node| usize::from(node.host) == number + 1).cloned();
-    let others = map.nodes.iter().filter(|node| usize::from(node.host) != number + 1);
-    match ask.opcode() {
-        Opcode::Register => {
-            map.listeners.push(ask.clone());
-            false
-        }
-        Opcode::Query if text.contains("tokens FROM system.local") => {
-            let Some(node) = here else { return false };
-            let row = vec![vec![node.host; 16], b"dc".to_vec(), b"r".to_vec(), tokens(&node)];
-            result(&["host_id", "data_center", "rack", "tokens"], &[row])
-        }
-        Opcode::Query if text.contains("FROM system.peers_v2") => {
-            let row = |node: &Member| {
-                let (address, port) = (vec![127, 0, 0, 1], i32::from(node.port).to_be_bytes().to_vec());
-                let (host, rack) = (vec![node.host; 16], b"r".to_vec());
-                vec![address.clone(), address, port, host, b"dc".to_vec(), rack, tokens(node)]
-            };
-            let names = ["peer", "native_address", "native_port", "host_id", "data_center", "rack", "tokens"];
-            result(&names, &others.map(row).collect::<Vec<_>>())
-        }
-        Opcode::Query if text.contains("schema_version FROM system.local") => {
-            map.looks += 1;
-            result(&["schema_version"], &[vec![vec![here.map_or(0, |node| node.schema); 16]]])
-        }
-        Opcode::Query if text.contains("schema_version FROM system.peers") => {
-            let row = |node: &Member| {
-                let (peer, told) = (vec![127, 0, 0, node.host], vec![127, 0, 0, 1]);
-                vec![peer, told, vec![node.host; 16], vec![node.schema; 16]]
-            };
-            let names = ["peer", "rpc_address", "host_id", "schema_version"];
-            result(&names, &others.map(row).collect::<Vec<_>>())
-        }
-        Opcode::Query if text.contains("system_schema.keyspaces") => {
-            let replication = text_set(2, &["class", "SimpleStrategy", "replication_factor", "1"]);
-            result(&["keyspace_name", "replication"], &[vec![b"ks".to_vec(), replication]])
-        }
-        Opcode::Query if text.contains("system_schema.tables") => {
-            let row =
-                vec![b"ks".to_vec(), b"t".to_vec(), vec![9; 16], text_set(1, &["compound"]), vec![0; 4]];
-            result(&["keyspace_name", "table_name", "id", "flags", "default_time_to_live"], &[row])
-        }
-        Opcode::Query if text.contains("system_schema.columns") => {
-            let column = |name: &str, kind: &str, position: i32| {
-                let text = |text: &str| text.as_bytes().to_vec();
-                let position = position.to_be_bytes().to_vec();
-                vec![text("ks"), text("t"), text(name), text(kind), position, text("text")]
-            };
-            let names = ["keyspace_name", "table_name", "column_name", "kind", "position", "type"];
-            result(&names, &[column("k", "partition_key", 0), column("v", "regular", -1)])
-        }
-        Opcode::Query if text.starts_with("ALTER") => {
-            let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
-            let mut body = Vec::new();
-            encode_schema_change(&change, &mut body);
-            ask.reply(Opcode::Result, &body);
-            true
-        }
-        Opcode::Prepare => {
-            let column = ColumnSpec { keyspace: "ks", table: "t", name: "k", type_bytes: TEXT };
-            let result = ColumnSpec { name: "v", ..column };
-            let mut body = Vec::new();
-            let metadata = MetadataOut::of_table(std::slice::from_ref(&result));
-            encode_prepared(version, text.as_bytes(), Some(b"rm"), &[0], &[column], &metadata, &mut body);
-            ask.reply(Opcode::Result, &body);
-            true
-        }
-        Opcode::Execute if map.keeps => {
-            map.keeps = false;
-            map.kept = Some(ask.clone());
-            true
-        }
-        Opcode::Execute | Opcode::Batch => {
-            ask.text_row(&format!("node {number}"));
-            true
-        }
-        Opcode::Query if text.contains("ks.t") => {
-            ask.text_row(&format!("node {number}"));
-            true
-        }
-        _ => false,
+/// Answers what is about `ks.t` with the name of the node.
+fn names_itself(ask: &Arc<Ask>, seen: &Mutex<Seen>, number: usize) -> bool {
+    let mut seen = seen.lock().unwrap();
+    let is_query = ask.opcode() == Opcode::Query;
+    if is_query && ask.text.contains("schema_version FROM system.local") {
+        seen.looks += 1;
     }
+    match ask.opcode() {
+        Opcode::Prepare => return prepares(ask, &["k"]),
+        Opcode::Execute if seen.keeps => {
+            seen.keeps = false;
+            seen.kept = Some(ask.clone());
+        }
+        Opcode::Execute | Opcode::Batch => ask.text_row(&format!("node {number}")),
+        Opcode::Query if ask.text.contains("ks.t") && !ask.text.starts_with("ALTER") => {
+            ask.text_row(&format!("node {number}"));
+        }
+        _ => return false,
+    }
+    true
 }
 
 const READ: &str = "SELECT v FROM ks.t WHERE k = ? LIMIT 9";
@@ -220,14 +132,6 @@ fn batch(client: &mut Client, key: &str) -> String {
 
 fn keys() -> impl Iterator<Item = String> {
     (0..12).map(|n| format!("key{n}"))
-}
-
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Until there is a connection to every owner, requests go to nodes that are connected to.
@@ -276,11 +180,8 @@ fn nodes_join_leave_and_move() {
 
     // A third one takes over the ring of the second, which leaves.
     cluster.add();
-    {
-        let mut map = cluster.map.lock().unwrap();
-        map.nodes[2].token = map.nodes[1].token;
-        map.nodes.remove(1);
-    }
+    cluster.nodes[2].set_token(cluster.nodes[1].token());
+    cluster.nodes[1].leave();
     cluster.announce();
     wait_for_owners(&cluster, &mut client);
     wait_until("nothing is left at the node that has gone", || cluster.nodes[1].live() == 0);
@@ -288,11 +189,7 @@ fn nodes_join_leave_and_move() {
 
     // The third one comes back at another address.
     cluster.add();
-    {
-        let mut map = cluster.map.lock().unwrap();
-        map.nodes[1].port = map.nodes[2].port;
-        map.nodes.remove(2);
-    }
+    cluster.nodes[3].stand_for(&cluster.nodes[2]);
     cluster.announce();
     wait_for_owners(&cluster, &mut client);
     wait_until("nothing is left at the old address", || cluster.nodes[2].live() == 0);
@@ -338,16 +235,16 @@ fn a_schema_change_is_told_when_all_nodes_have_it() {
     let cluster = Cluster::start(3);
     let proxy = cluster.proxy();
     let mut client = proxy.client(Version::V4);
-    // The change has come to one node and not to the others.
-    cluster.map.lock().unwrap().nodes[1].schema = 8;
+    // The change comes to all nodes but one.
+    cluster.nodes[1].keep_schema_version(true);
     client.query(1, "ALTER TABLE ks.t ADD w text");
-    wait_until("it has been looked twice", || cluster.map.lock().unwrap().looks >= 2);
+    wait_until("it has been looked twice", || cluster.looks() >= 2);
     client.stream.set_nonblocking(true).unwrap();
     let mut nothing = [0];
     let told = std::io::Read::read(&mut client.stream, &mut nothing);
     assert!(told.is_err(), "told too early");
     client.stream.set_nonblocking(false).unwrap();
-    cluster.map.lock().unwrap().nodes.iter_mut().for_each(|node| node.schema = 8);
+    cluster.nodes[1].keep_schema_version(false);
     assert_eq!(client.receive().header.opcode, Opcode::Result);
 }
 
@@ -357,18 +254,15 @@ fn a_schema_change_waits_for_no_node_that_was_down_before_we_came() {
     cluster.nodes[1].set_down(true);
     let proxy = cluster.proxy();
     let mut client = proxy.client(Version::V4);
-    let looks = || cluster.map.lock().unwrap().looks;
-    for change in 8..10 {
-        let before = looks();
-        // It comes to all but the one that is down.
-        cluster.map.lock().unwrap().nodes.iter_mut().filter(|node| node.host != 2).for_each(|node| {
-            node.schema = change;
-        });
-        client.query(1, "ALTER TABLE ks.t ADD w text");
+    // Changes come to all but the one that is down.
+    cluster.nodes[1].keep_schema_version(true);
+    for column in ["w", "x"] {
+        let before = cluster.looks();
+        client.query(1, &format!("ALTER TABLE ks.t ADD {column} text"));
         assert_eq!(client.receive().header.opcode, Opcode::Result);
         // There are 200 until it is given up, on a fast machine; the second change does not even ask.
-        let most = if change == 8 { 100 } else { 4 };
-        let looks = looks() - before;
+        let most = if column == "w" { 100 } else { 4 };
+        let looks = cluster.looks() - before;
         assert!((1..most).contains(&looks), "{looks} looks");
     }
 }
@@ -381,16 +275,16 @@ fn a_node_that_leaves_still_answers_what_it_was_asked_also_in_two_steps() {
     client.prepare(READ);
     wait_for_owners(&cluster, &mut client);
     let key = keys().find(|key| cluster.owner(key) == "node 1").unwrap();
-    cluster.map.lock().unwrap().keeps = true;
+    cluster.seen.lock().unwrap().keeps = true;
     send_execute(&mut client, &key);
-    wait_until("it was asked", || cluster.map.lock().unwrap().kept.is_some());
-    cluster.map.lock().unwrap().nodes.truncate(1);
+    wait_until("it was asked", || cluster.seen.lock().unwrap().kept.is_some());
+    cluster.nodes[1].leave();
     cluster.announce();
     // All others are node 0's from when the proxy knows.
     let mut other = proxy.client(Version::V4);
     other.prepare(READ);
     wait_until("the node has left", || keys().all(|key| execute(&mut other, &key) == "node 0"));
-    let kept = cluster.map.lock().unwrap().kept.take().unwrap();
+    let kept = cluster.seen.lock().unwrap().kept.take().unwrap();
     kept.error(&ErrorBody::unprepared("forgotten", READ.as_bytes()));
     assert_eq!(text_of(&client.receive()), "node 1");
     wait_until("nothing is left there", || cluster.nodes[1].live() == 0);
@@ -414,7 +308,7 @@ impl Router for Noting {
 fn a_schemas_version_is_noted_although_news_of_nodes_came_before_it_was_shown() {
     let (listener, late) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None::<Vec<u8>>)));
     let (listens, news) = (listener.clone(), late.clone());
-    let fake = Fake::start(Version::V5, move |ask| {
+    let fake = scripted(Version::V5, move |ask| {
         if ask.opcode() == Opcode::Register {
             *listens.lock().unwrap() = Some(ask.clone());
         }
@@ -424,7 +318,7 @@ fn a_schemas_version_is_noted_although_news_of_nodes_came_before_it_was_shown() 
         false
     });
     let router = Arc::new(Noting::default());
-    let _proxy = Proxy::routed(fake.address, Driver::Auto, router.clone());
+    let _proxy = Proxy::routed(fake.address(), Driver::Auto, router.clone());
     let notes = |is: fn(&ControlState) -> bool| router.0.lock().unwrap().iter().any(is);
     wait_until("it is connected", || notes(|state| matches!(state, ControlState::Connected { .. })));
     let (mut status, mut schema) = (Vec::new(), Vec::new());

@@ -7,15 +7,17 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_cql::message::{self, Consistency, QueryParams};
 use afterglow_cql::response::{self, ErrorBody, MetadataFlags, Response, ResultBody};
+use afterglow_testkit::fake_backend::{FakeBackend, TEXT, rows_body};
 
-use crate::Proxy;
-use crate::fake::{self, Client, Fake, TEXT, error_of, prepared, text_of};
+use crate::client::{Client, error_of, text_of};
+use crate::database::{prepares, scripted};
+use crate::proxy::Proxy;
 
 #[test]
 fn a_statement_the_database_forgot_is_prepared_again_unseen() {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = executions.clone();
-    let fake = Fake::start(Version::V5, move |ask| {
+    let fake = scripted(Version::V5, move |ask| {
         if ask.opcode() == Opcode::Execute {
             let id = b"SELECT v FROM ks.t WHERE k = 1";
             match counter.fetch_add(1, Ordering::SeqCst) {
@@ -24,9 +26,9 @@ fn a_statement_the_database_forgot_is_prepared_again_unseen() {
             }
             return true;
         }
-        false
+        prepares(ask, &[])
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     for &version in Version::ALL {
         executions.store(0, Ordering::SeqCst);
         let mut client = proxy.client(version);
@@ -43,7 +45,7 @@ fn a_statement_the_database_forgot_is_prepared_again_unseen() {
 fn a_database_that_forgets_at_once_what_it_has_just_prepared_is_told_again_but_not_for_ever() {
     let (executions, keeps_after) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(5)));
     let (counter, limit) = (executions.clone(), keeps_after.clone());
-    let fake = Fake::start(Version::V5, move |ask| {
+    let fake = scripted(Version::V5, move |ask| {
         let is_execute = ask.opcode() == Opcode::Execute;
         if is_execute {
             let id = b"SELECT v FROM ks.t WHERE k = 1";
@@ -52,9 +54,9 @@ fn a_database_that_forgets_at_once_what_it_has_just_prepared_is_told_again_but_n
                 false => ask.text_row("one"),
             }
         }
-        is_execute
+        is_execute || prepares(ask, &[])
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let mut client = proxy.client(Version::V4);
     client.prepare("SELECT v FROM ks.t WHERE k = 1");
     client.execute(9, b"SELECT v FROM ks.t WHERE k = 1");
@@ -69,20 +71,23 @@ fn a_database_that_forgets_at_once_what_it_has_just_prepared_is_told_again_but_n
 
 /// A database in which `SELECT * FROM ks.t WHERE k = 1` has a column more from each `ALTER` on, and is forgotten by it. It leaves the
 /// columns out of its rows where it is asked to, as Cassandra does before v5.
-fn altering() -> Fake {
+fn altering() -> FakeBackend {
     let (columns, known) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicBool::new(false)));
-    Fake::start(Version::V5, move |ask| {
-        const ALL: [(&str, &[u8]); 4] = [("v", TEXT), ("w", TEXT), ("x", TEXT), ("y", TEXT)];
+    scripted(Version::V5, move |ask| {
+        const ALL: [&str; 4] = ["v", "w", "x", "y"];
         let now = columns.load(Ordering::SeqCst);
         match ask.opcode() {
             Opcode::Query if ask.text.starts_with("ALTER") => {
                 columns.store(now + 1, Ordering::SeqCst);
                 known.store(false, Ordering::SeqCst);
-                false
+                let mut done = Vec::new();
+                response::encode_void(&mut done);
+                ask.reply(Opcode::Result, &done);
+                true
             }
             Opcode::Prepare => {
                 known.store(true, Ordering::SeqCst);
-                ask.reply(Opcode::Result, &prepared(ask.version(), b"id", &ALL[..now]));
+                ask.prepared(b"id", &[], &ALL[..now]);
                 true
             }
             Opcode::Execute if !known.load(Ordering::SeqCst) => {
@@ -91,7 +96,8 @@ fn altering() -> Fake {
             }
             Opcode::Execute => {
                 let cells: Vec<&[u8]> = vec![b"cell"; now];
-                let mut whole = fake::rows(ask.version(), &ALL[..now], &[&cells]);
+                let columns = ALL.map(|name| (name, TEXT));
+                let mut whole = rows_body(ask.version(), &columns[..now], &[&cells]);
                 let (_, message) = message::parse(&ask.envelope.header, &ask.envelope.body).unwrap();
                 let message::Request::Execute(execute) = message else { unreachable!() };
                 if execute.params.skip_metadata {
@@ -110,7 +116,7 @@ fn altering() -> Fake {
 #[test]
 fn no_client_hears_unprepared_of_altered_tables_and_none_reads_new_rows_with_old_columns() {
     let fake = altering();
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let (mut client, mut other) = (proxy.client(Version::V4), proxy.client(Version::V4));
     /// What PREPARE told both.
     const KNOWN: usize = 1;
@@ -147,12 +153,12 @@ fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
     let fake = altering();
     let directory = tempfile::tempdir().unwrap();
     let plans = directory.path().join("plans");
-    let proxy = Proxy::keeping(fake.address, plans.clone());
+    let proxy = Proxy::keeping(fake.address(), plans.clone());
     let mut client = proxy.client(Version::V5);
     client.prepare("SELECT * FROM ks.t WHERE k = 1");
     drop(proxy);
     for forgets in [false, true] {
-        let proxy = Proxy::keeping(fake.address, plans.clone());
+        let proxy = Proxy::keeping(fake.address(), plans.clone());
         let mut client = proxy.client(Version::V5);
         if forgets {
             client.query(1, "ALTER TABLE ks.t ADD another text");
@@ -164,7 +170,7 @@ fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
         assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared);
     }
     std::fs::write(&plans, "not a file of ours").unwrap();
-    let proxy = Proxy::keeping(fake.address, plans);
+    let proxy = Proxy::keeping(fake.address(), plans);
     let mut client = proxy.client(Version::V5);
     client.execute(9, b"id");
     assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared, "and the driver prepares again");
@@ -177,13 +183,13 @@ fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
 fn an_unknown_prepared_id_never_reaches_the_database() {
     let reached = Arc::new(AtomicBool::new(false));
     let flag = reached.clone();
-    let fake = Fake::start(Version::V5, move |ask| {
+    let fake = scripted(Version::V5, move |ask| {
         if ask.opcode() == Opcode::Execute {
             flag.store(true, Ordering::SeqCst);
         }
         false
     });
-    let proxy = Proxy::before(fake.address);
+    let proxy = Proxy::before(fake.address());
     let mut client = proxy.client(Version::V4);
     client.execute(1, b"\xde\xad");
     let (code, text) = error_of(&client.receive());
