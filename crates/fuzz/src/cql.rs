@@ -16,7 +16,7 @@ use afterglow_cql::plan::{Column, MAX_KEY, Plan, RowKey, SchemaView, TableSchema
 use afterglow_cql::response::{self, Response};
 use afterglow_cql::statement::{parse, parse_bytes};
 
-use crate::Target;
+use crate::target::Target;
 
 /// These targets.
 pub const TARGETS: &[Target] = &[

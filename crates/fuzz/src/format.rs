@@ -11,7 +11,7 @@ use afterglow_engine::format::state::{NamespaceRecord, StateFile};
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::{Durability, NamespaceOptions};
 
-use crate::{Target, seal};
+use crate::{seal, target::Target};
 
 const UUID: [u8; 16] = [9; 16];
 const SEGMENT: u32 = 5;

@@ -15,20 +15,10 @@ mod image;
 pub mod memcache;
 pub mod mutate;
 mod seal;
+mod target;
 pub mod whole;
 
-/// Something that takes any bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Target {
-    /// Its name, also that of its folder in `corpus`.
-    pub name: &'static str,
-    /// Takes any bytes; panics when something is wrong.
-    pub run: fn(&[u8]),
-    /// Whole inputs to start from.
-    pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Mutated inputs of the short form: less for targets that are slow.
-    pub mutations: u32,
-}
+pub use target::Target;
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {

@@ -1,6 +1,6 @@
 //! Whole sessions of a memcached client, over a server in memory.
 
-use crate::Target;
+use crate::target::Target;
 use afterglow_memcache as memcache;
 
 #[allow(dead_code)]

@@ -8,7 +8,7 @@ use std::thread;
 use afterglow::inspect::{NextStart, inspect};
 use afterglow_engine::{Cache, IntentTable, OpenError, Opening, Origin, PutOptions, device};
 
-use crate::{Target, image};
+use crate::{image, target::Target};
 
 #[path = "../../engine/tests/format_fixtures/content.rs"]
 mod content;

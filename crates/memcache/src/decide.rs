@@ -1,8 +1,8 @@
 //! What an action does to the object it names. Knows the object as it is and the time, nothing of where objects live.
 
+use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
 use crate::expiry::{NEVER, absolute};
 use crate::number;
-use crate::request::{Action, Arithmetic, Delete, Get, Mode, Store};
 
 /// An object as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
-use crate::binary::{self, HEADER, Header, Plan};
+use crate::action::Action;
+use crate::binary::{self, Header, Plan};
+use crate::limits::{MAX_GET_LINE, MAX_LINE};
+use crate::line::{Line, answer};
+use crate::packet::HEADER;
 use crate::reply::Reply;
-use crate::request::{Action, Operation, Request};
-use crate::text::{self, Line, answer};
+use crate::request::{Operation, Request};
 use crate::tokens::Tokens;
-use crate::{MAX_GET_LINE, MAX_LINE, number};
+use crate::{number, text};
 
 /// What the bytes so far come to.
 #[derive(Debug)]

@@ -4,15 +4,20 @@
 //! it names and what comes of it, and a [`Reply`] writes that [`Outcome`] the way its client expects. Sockets, storage and
 //! clocks are the caller's.
 
+mod action;
 pub mod auth;
 mod base64;
 mod binary;
+mod crawl;
 mod decide;
 mod decoder;
 mod dump;
 mod expiry;
+mod limits;
+mod line;
 mod meta;
 mod number;
+mod packet;
 mod reply;
 mod request;
 mod text;
@@ -21,20 +26,12 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
+pub use action::{Action, Arithmetic, Delete, Get, Mode, Store};
 pub use decide::{Change, Decision, Item, NewCas, NewItem, NewValue, Outcome, decide};
 pub use decoder::{Decoded, Decoder};
 pub use dump::{Dump, Form};
 pub use expiry::{NEVER, PAST, absolute};
-pub use reply::{Binary, Meta, Reply, Stat};
-pub use request::{Action, Arithmetic, Delete, Get, Keys, Mode, Operation, Request, Store};
-
-/// Longest key, in bytes.
-pub const MAX_KEY: usize = 250;
-/// Longest command line, but for those that name many keys.
-pub const MAX_LINE: usize = 2048;
-/// Longest line of `get`, `gets`, `gat` and `gats`. memcached has no bound here; 1 MiB is four thousand of the longest keys.
-pub const MAX_GET_LINE: usize = 1 << 20;
-/// The one slab class that all objects are said to be in.
-pub const CLASS: u32 = 1;
-/// What an object counts beside its key and value against the largest item size.
-pub const ITEM_OVERHEAD: usize = 64;
+pub use limits::{CLASS, ITEM_OVERHEAD, MAX_GET_LINE, MAX_KEY, MAX_LINE};
+pub use packet::Binary;
+pub use reply::{Meta, Reply, Stat};
+pub use request::{Keys, Operation, Request};

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
+use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
+use crate::limits::{ITEM_OVERHEAD, MAX_KEY};
+use crate::line::{BAD_FORMAT, Line, answer};
 use crate::reply::{Meta, Reply, Verb};
-use crate::request::{Action, Arithmetic, Delete, Get, Mode, Operation, Request, Store};
-use crate::text::{BAD_FORMAT, Line, answer};
+use crate::request::{Operation, Request};
 use crate::tokens::{self, Tokens};
-use crate::{ITEM_OVERHEAD, MAX_KEY, base64, number};
+use crate::{base64, number};
 
 /// More words than this are too many.
 const MAX_WORDS: usize = 19;

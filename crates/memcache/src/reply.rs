@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 
-use crate::binary::{self, Status};
+use crate::action::Mode;
 use crate::decide::{Item, Outcome};
 use crate::expiry::NEVER;
-use crate::request::Mode;
-use crate::{CLASS, base64, number, text, tokens};
+use crate::limits::CLASS;
+use crate::packet::{self, Binary, Status};
+use crate::{base64, number, tokens};
+
+/// An expiry that is no number.
+pub const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 
 /// How a client wants to be answered.
 #[derive(Debug, Clone)]
@@ -57,15 +61,6 @@ pub enum Verb {
     Debug,
 }
 
-/// How a packet wants to be answered.
-#[derive(Debug, Clone, Copy)]
-pub struct Binary {
-    /// The operation, as sent.
-    pub opcode: u8,
-    /// Comes back as it was.
-    pub opaque: [u8; 4],
-}
-
 /// One line of statistics.
 pub type Stat<'a> = (&'a str, &'a str);
 
@@ -102,15 +97,15 @@ impl Reply<'_> {
                 }
             }
             Reply::Meta(meta) => meta.outcome(key, outcome, now, out),
-            Reply::Binary(binary) => binary::outcome(binary, key, outcome, mode, out),
+            Reply::Binary(binary) => packet::outcome(binary, key, outcome, mode, out),
         }
     }
 
     /// Writes that all went well.
     pub fn done(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Binary(binary) if binary::is_quiet(binary.opcode) => {}
-            Reply::Binary(binary) => binary::packet(binary, Status::Ok, 0, &[], &[], &[], out),
+            Reply::Binary(binary) if packet::is_quiet(binary.opcode) => {}
+            Reply::Binary(binary) => packet::packet(binary, Status::Ok, 0, &[], &[], &[], out),
             Reply::Text { quiet: true } => {}
             _ => out.extend_from_slice(b"OK\r\n"),
         }
@@ -119,7 +114,7 @@ impl Reply<'_> {
     /// Writes that `flush_all` is switched off.
     pub fn no_flush(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Binary(binary) => binary::error(binary, Status::AuthError, out),
+            Reply::Binary(binary) => packet::error(binary, Status::AuthError, out),
             Reply::Text { quiet: true } => {}
             _ => out.extend_from_slice(b"CLIENT_ERROR flush_all not allowed\r\n"),
         }
@@ -128,7 +123,7 @@ impl Reply<'_> {
     /// Writes that an expiry is no number.
     pub fn bad_expiry(&self, out: &mut Vec<u8>) {
         if !matches!(self, Reply::Text { quiet: true }) {
-            out.extend_from_slice(text::BAD_EXPTIME.as_bytes());
+            out.extend_from_slice(BAD_EXPTIME.as_bytes());
         }
     }
 
@@ -136,7 +131,7 @@ impl Reply<'_> {
     pub fn version(&self, version: &str, out: &mut Vec<u8>) {
         match self {
             Reply::Binary(binary) => {
-                binary::packet(binary, Status::Ok, 0, &[], &[], version.as_bytes(), out);
+                packet::packet(binary, Status::Ok, 0, &[], &[], version.as_bytes(), out);
             }
             _ => {
                 out.extend_from_slice(b"VERSION ");
@@ -151,7 +146,7 @@ impl Reply<'_> {
         match self {
             Reply::Binary(binary) => {
                 let (name, value) = (name.as_bytes(), value.as_bytes());
-                binary::packet(binary, Status::Ok, 0, &[], name, value, out);
+                packet::packet(binary, Status::Ok, 0, &[], name, value, out);
             }
             _ => {
                 for part in ["STAT ", name, " ", value, "\r\n"] {
@@ -164,7 +159,7 @@ impl Reply<'_> {
     /// Ends statistics.
     pub fn stats_end(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Binary(binary) => binary::packet(binary, Status::Ok, 0, &[], &[], &[], out),
+            Reply::Binary(binary) => packet::packet(binary, Status::Ok, 0, &[], &[], &[], out),
             _ => out.extend_from_slice(Self::END),
         }
     }
@@ -172,7 +167,7 @@ impl Reply<'_> {
     /// Says that there are no such statistics.
     pub fn no_such_stats(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Binary(binary) => binary::error(binary, Status::NotFound, out),
+            Reply::Binary(binary) => packet::error(binary, Status::NotFound, out),
             _ => out.extend_from_slice(b"ERROR\r\n"),
         }
     }
@@ -192,9 +187,9 @@ impl Reply<'_> {
     pub fn authenticated(&self, accepted: bool, out: &mut Vec<u8>) {
         match (self, accepted) {
             (Reply::Binary(binary), true) => {
-                binary::packet(binary, Status::Ok, 0, &[], &[], b"Authenticated", out);
+                packet::packet(binary, Status::Ok, 0, &[], &[], b"Authenticated", out);
             }
-            (Reply::Binary(binary), false) => binary::error(binary, Status::AuthError, out),
+            (Reply::Binary(binary), false) => packet::error(binary, Status::AuthError, out),
             (_, true) => out.extend_from_slice(b"STORED\r\n"),
             (_, false) => out.extend_from_slice(b"CLIENT_ERROR authentication failure\r\n"),
         }

@@ -2,32 +2,17 @@
 
 use std::borrow::Cow;
 
-use crate::reply::Reply;
-use crate::request::{Action, Arithmetic, Delete, Get, Keys, Mode, Operation, Request, Store};
+use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
+use crate::limits::{ITEM_OVERHEAD, MAX_KEY};
+use crate::line::{BAD_FORMAT, Line, answer};
+use crate::reply::{BAD_EXPTIME, Reply};
+use crate::request::{Keys, Operation, Request};
 use crate::tokens::{self, Tokens};
-use crate::{ITEM_OVERHEAD, MAX_KEY, dump, meta, number};
-
-/// What a line calls for.
-#[derive(Debug)]
-pub enum Line<'a> {
-    /// It is a request of its own.
-    Whole(Request<'a>),
-    /// So many bytes and a line end follow, which are the value of this store.
-    Value(usize, Operation<'a>),
-    /// It is refused, and so many bytes that follow it are of no use.
-    Refused(Request<'a>, u64),
-}
-
-/// An answer that is known already.
-pub fn answer(text: &'static str) -> Request<'static> {
-    Request::Answer { bytes: Cow::Borrowed(text.as_bytes()), close: false }
-}
+use crate::{crawl, meta, number};
 
 const ERROR: &str = "ERROR\r\n";
-pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
-pub const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
 
 /// What can be told in a quiet request is not.
@@ -65,7 +50,7 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
         b"verbosity" if matches!(count, 2 | 3) => verbosity(&words),
         b"version" => Line::Whole(Request::Version(Reply::Text { quiet: false })),
         b"quit" => Line::Whole(close()),
-        b"stats" if words.get(1) == b"cachedump" => dump::cached(&words),
+        b"stats" if words.get(1) == b"cachedump" => crawl::cached(&words),
         b"stats" => Line::Whole(Request::Stats {
             argument: tokens::after(line, 1).trim_ascii(),
             reply: Reply::Text { quiet: false },
@@ -75,7 +60,7 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
         b"cache_memlimit" if matches!(count, 2 | 3) => memory_limit(&words),
         b"lru_crawler"
             if count == 3
-                && let Some(line) = dump::crawl(&words) =>
+                && let Some(line) = crawl::crawl(&words) =>
         {
             line
         }

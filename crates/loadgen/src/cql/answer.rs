@@ -5,27 +5,7 @@ use afterglow_cql::{
     response::{self, ErrorBody, ResultBody, ResultKind, Rows},
 };
 
-use super::CqlError;
-
-/// An ERROR answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("server error 0x{code:04X}: {message}")]
-pub struct ServerError {
-    /// The protocol's error code.
-    pub code: i32,
-    /// The server's text.
-    pub message: String,
-}
-
-impl ServerError {
-    /// The server knows the prepared statement no more.
-    pub const UNPREPARED: i32 = 0x2500;
-
-    /// Too much load or a replica too slow or absent: an idempotent request may well succeed a little later.
-    pub fn is_transient(&self) -> bool {
-        matches!(self.code, 0x0000 | 0x1000..=0x1003 | 0x1100 | 0x1200 | 0x1300 | 0x1500)
-    }
-}
+use super::error::{CqlError, ServerError};
 
 /// An answer to QUERY or EXECUTE.
 #[derive(Debug)]

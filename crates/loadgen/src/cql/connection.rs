@@ -7,49 +7,13 @@ use std::{
 };
 
 use afterglow_cql::{
-    error::ProtocolError,
-    frame::{Decoder, Encoder, Envelope, Flags, FrameError, Header, Opcode, Version, notation::Reader},
+    frame::{Decoder, Encoder, Envelope, Flags, Header, Opcode, Version, notation::Reader},
     message::{AuthResponse, Consistency, Execute, Prepare, Query, QueryParams, Startup},
     response::{self, ResultBody},
 };
 
-use super::answer::{Answer, ServerError, rows};
-
-/// Why a request has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum CqlError {
-    /// The address does not resolve or nobody accepts there.
-    #[error("cannot connect to {address}: {source}; is the server up, and is this its CQL port?")]
-    Connect {
-        /// The address as given.
-        address: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The connection broke, or no answer came in time.
-    #[error("connection to {address} lost: {source}")]
-    Lost {
-        /// The address.
-        address: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The server refused.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// The server wants a user and a password.
-    #[error("the server requires authentication ({0}); give --user and --password")]
-    Authentication(String),
-    /// The bytes are not CQL.
-    #[error("not a valid answer: {0}")]
-    Frame(#[from] FrameError),
-    /// An answer's body is not as the protocol has it.
-    #[error("not a valid answer: {0}")]
-    Body(#[from] ProtocolError),
-    /// A valid answer that fits no request of ours.
-    #[error("unexpected answer: {0}")]
-    Unexpected(String),
-}
+use super::answer::{Answer, rows};
+use super::error::CqlError;
 
 /// How to connect.
 #[derive(Clone, Debug)]

@@ -21,54 +21,13 @@ use rustix::{
 
 use super::measured::Slot;
 pub use super::measured::{Measured, Window};
+pub use super::work::{Done, Op, Work};
 use super::{
-    ConnectOptions, Connection, CqlError,
-    answer::{Answer, ServerError},
+    ConnectOptions, Connection, CqlError, ServerError,
+    answer::Answer,
     socket::{Failure, Socket},
 };
 use crate::{cpu, pace::Pacer};
-
-/// One operation in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
-    /// The record.
-    pub number: u64,
-    /// Whether it changes something.
-    pub write: bool,
-    /// How often it was tried before.
-    pub attempt: u32,
-}
-
-/// How an operation ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Done {
-    /// As it should.
-    Fine,
-    /// A read found no row.
-    NotFound,
-    /// A read returned something that was never written there.
-    Wrong,
-    /// The server refused.
-    Refused(ServerError),
-    /// It will be tried again: not counted yet.
-    Again,
-}
-
-/// What the driver is to do: hands out operations and judges answers.
-pub trait Work {
-    /// Makes ready to use a new connection: prepares statements. Called for each of them.
-    fn prepare(&mut self, connection: &mut Connection) -> Result<(), CqlError>;
-    /// The next operation, its envelope appended to `out`. `None`: nothing to do now; asked again after each answer, and within 10 ms.
-    fn start(&mut self, stream: u16, out: &mut Vec<u8>, now: u64) -> Option<Op>;
-    /// Judges the answer to `op`.
-    fn finish(&mut self, op: Op, answer: &Answer<'_>, now: u64) -> Result<Done, CqlError>;
-    /// The connection of `op` broke before its answer came.
-    fn lost(&mut self, op: Op);
-    /// Recording begins: the operations to come are the ones that count.
-    fn measure(&mut self) {}
-    /// Nothing will come any more from [`start`](Self::start).
-    fn exhausted(&self) -> bool;
-}
 
 /// The phases all driver threads of a run go through together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]

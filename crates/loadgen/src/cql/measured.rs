@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::driver::{Done, Op};
+use super::work::{Done, Op};
 use crate::latency::Latency;
 
 const WINDOW_NS: u64 = 1_000_000_000;

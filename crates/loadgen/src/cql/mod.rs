@@ -7,6 +7,7 @@
 mod answer;
 mod connection;
 pub mod driver;
+mod error;
 pub mod load;
 mod measured;
 pub mod run;
@@ -14,7 +15,9 @@ mod socket;
 pub mod table;
 pub mod target;
 mod template;
+mod work;
 
-pub use answer::{Answer, ServerError, rows};
-pub use connection::{ConnectOptions, Connection, CqlError, Prepared};
+pub use answer::{Answer, rows};
+pub use connection::{ConnectOptions, Connection, Prepared};
+pub use error::{CqlError, ServerError};
 pub use template::Template;

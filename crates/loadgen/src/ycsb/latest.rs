@@ -1,6 +1,6 @@
 //! YCSB's `latest`: zipfian counted back from the newest record.
 
-use super::{Generator, Zipfian};
+use super::{generator::Generator, zipfian::Zipfian};
 use crate::rng::Rng;
 
 /// The newest record is the hottest.

@@ -1,6 +1,6 @@
 //! The choosers without a power law: uniform, hotspot, sequential, counter.
 
-use super::{Generator, java_abs};
+use super::generator::{Generator, java_abs};
 use crate::rng::Rng;
 
 /// Every item of `min..=max` equally often.

@@ -1,6 +1,6 @@
 //! Zipfian choosers after "Quickly Generating Billion-Record Synthetic Databases" (Gray et al., SIGMOD 1994).
 
-use super::{Generator, fnv_hash64};
+use super::generator::{Generator, fnv_hash64};
 use crate::rng::Rng;
 
 /// YCSB's skew.
