@@ -13,5 +13,6 @@ pub mod response;
 pub mod ring;
 pub mod row;
 pub mod statement;
+mod syntax;
 pub mod system;
 pub mod token;

@@ -2,10 +2,10 @@
 //! out of turn. Texts, streams and versions of the answers are those that Cassandra 5.0 was seen to give.
 
 use crate::error::ProtocolError;
-use crate::frame::notation::Put;
-use crate::frame::{Compression, Direction, Flags, FrameError, Header, Opcode, Version};
+use crate::frame::versions::names_up_to;
+pub use crate::frame::versions::{is_beta, refused_version, unsupported_version};
+use crate::frame::{Compression, Header, Opcode, Version};
 use crate::message::Startup;
-use crate::response::ErrorBody;
 
 /// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,64 +104,6 @@ pub fn supported(cql_version: &str, highest: Version, out: &mut Vec<u8>) {
     crate::response::encode_supported(&options, out);
 }
 
-fn names_up_to(highest: Version) -> Vec<&'static str> {
-    Version::ALL.iter().filter(|v| **v <= highest).map(|v| v.name()).collect()
-}
-
-/// The answer to a version that is not spoken here, or is above the `highest` that the database speaks: in that version
-/// if it is an older one, else in the highest. The connection lives on.
-///
-/// The version after the highest is in every release of Cassandra one that is still being made. It is named among the supported ones as a server
-/// names it, but not spoken: whoever asks for it with the flag for that is refused as for any other.
-pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
-    let text = format!(
-        "Invalid or unsupported protocol version ({number}); supported versions are ({}, {})",
-        names_up_to(highest).join(", "),
-        beta_after(highest)
-    );
-    let old = (1..Version::ALL[0].as_u8()).contains(&number);
-    let version = if old { number } else { highest.as_u8() };
-    FrameError { error: ProtocolError::new(text), stream: 0, version, flags: Flags::NONE, fatal: false }
-}
-
-/// The answer to an envelope of a version that is not spoken, seen with its flags.
-pub fn refused_version(number: u8, flags: Flags, highest: Version) -> FrameError {
-    if !is_beta(number, highest) || flags.contains(Flags::USE_BETA) {
-        return unsupported_version(number, highest);
-    }
-    let text =
-        format!("Beta version of the protocol used ({}), but USE_BETA flag is unset", beta_after(highest));
-    // Whatever is said in such a version says so.
-    let flags = Flags::USE_BETA;
-    FrameError { error: ProtocolError::new(text), stream: 0, version: number, flags, fatal: false }
-}
-
-/// Whether this is the version that servers which speak up to `highest` have begun.
-pub fn is_beta(number: u8, highest: Version) -> bool {
-    number == highest.as_u8() + 1
-}
-
-fn beta_after(highest: Version) -> String {
-    let number = highest.as_u8() + 1;
-    format!("{number}/v{number}-beta")
-}
-
-/// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for these.
-pub(crate) fn error_envelope(version: u8, flags: Flags, stream: i16, error: &ProtocolError) -> Vec<u8> {
-    let mut body = Vec::new();
-    ErrorBody::from(error).encode(&mut body);
-    let mut envelope = vec![version | Direction::Response.bit(), flags.0];
-    if version < 3 {
-        envelope.put_byte(stream as u8);
-    } else {
-        envelope.put_raw(&stream.to_be_bytes());
-    }
-    envelope.put_byte(Opcode::Error as u8);
-    envelope.put_int_len(body.len());
-    envelope.put_raw(&body);
-    envelope
-}
-
 /// Header of the answer to a request: same version and stream.
 pub fn answer_to(request: &Header, opcode: Opcode) -> Header {
     Header::new(request.version, request.stream, opcode)
@@ -170,6 +112,8 @@ pub fn answer_to(request: &Header, opcode: Opcode) -> Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::{Flags, FrameError};
+    use crate::response::ErrorBody;
 
     fn startup(options: &[(&str, &str)]) -> Result<(), String> {
         let mut body = Vec::new();

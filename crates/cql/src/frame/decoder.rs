@@ -4,9 +4,11 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::DEFAULT_MAX_ENVELOPE;
 use super::compression::{Compression, unpack_block};
+use super::copying::{WORTH_A_COPY, is_to_be_copied};
+use super::error::FrameError;
 use super::header::{Direction, Envelope, Flags, HEADER_LEN, Header, Version};
 use super::reassembly::{Assembled, Reassembly};
-use super::refusal::{FrameError, Head, Rules, Skipping, check_version};
+use super::refusal::{Head, Rules, Skipping, check_version};
 use super::segment::{MAX_PAYLOAD, TRAILER_LEN, Wrapped, check_payload};
 use crate::error::ProtocolError;
 
@@ -241,15 +243,6 @@ impl Decoder {
         self.skipping = Some(skipping);
         Ok(None)
     }
-}
-
-/// Of so many bytes of input, an envelope that is much shorter is copied: else a small request that takes long would keep
-/// all that came with it.
-const WORTH_A_COPY: usize = 16 * 1024;
-
-/// Whether an envelope out of so many bytes is to be a copy.
-pub(super) fn is_to_be_copied(length: usize, of: usize) -> bool {
-    of > WORTH_A_COPY && length < of / 4
 }
 
 /// The body of the whole envelope that the input starts with.

@@ -9,21 +9,24 @@
 //! the other side's encoder.
 
 mod compression;
+mod copying;
 mod crc;
 mod decoder;
 mod encoder;
+mod error;
 mod header;
 pub mod notation;
 mod reassembly;
 mod refusal;
 mod segment;
+pub(crate) mod versions;
 
 pub use compression::Compression;
 pub use crc::{crc24, crc32};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use error::FrameError;
 pub use header::{Direction, Envelope, Flags, HEADER_LEN, Header, Opcode, Version};
-pub use refusal::FrameError;
 pub use segment::{MAX_PAYLOAD, SegmentHeader};
 
 /// How much an envelope, header included, may measure unless configured otherwise: the highest default of any database,

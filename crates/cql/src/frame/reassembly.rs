@@ -2,9 +2,10 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::decoder::is_to_be_copied;
+use super::copying::is_to_be_copied;
+use super::error::FrameError;
 use super::header::{Envelope, HEADER_LEN};
-use super::refusal::{FrameError, Head, Rules, Skipping};
+use super::refusal::{Head, Rules, Skipping};
 use crate::error::ProtocolError;
 
 /// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that

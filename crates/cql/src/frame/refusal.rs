@@ -3,38 +3,11 @@
 use std::borrow::Cow;
 
 use super::compression::Compression;
+use super::error::FrameError;
 use super::header::{Direction, Flags, HEADER_LEN, Header, Opcode, Version};
 use super::segment::Format;
+use super::versions;
 use crate::error::ProtocolError;
-use crate::negotiate;
-
-/// Why bytes are no envelope, and what a server answers.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("stream {stream}: {error}")]
-pub struct FrameError {
-    /// Code and text of the answer.
-    pub error: ProtocolError,
-    /// Stream of the answer: that of the request where it is known, else 0.
-    pub stream: i16,
-    /// Version of the answer, a number that may be none of [`Version`]: an old client is answered in its own.
-    pub version: u8,
-    /// Flags of the answer's header.
-    pub flags: Flags,
-    /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the envelope was
-    /// skipped and decoding goes on.
-    pub fatal: bool,
-}
-
-impl FrameError {
-    /// The whole ERROR envelope to send. Versions below 3 get their shorter header.
-    pub fn reply(&self) -> Vec<u8> {
-        negotiate::error_envelope(self.version, self.flags, self.stream, &self.error)
-    }
-
-    pub(super) fn fatal(self) -> Self {
-        Self { fatal: true, ..self }
-    }
-}
 
 /// What an envelope's first nine bytes say, before anything is believed.
 pub(super) struct Head {
@@ -58,7 +31,7 @@ impl Head {
     pub fn refused_version(&self, highest: Version) -> Option<FrameError> {
         let number = self.first & 0x7f;
         let spoken = Version::from_u8(number).is_some();
-        (!spoken).then(|| negotiate::refused_version(number, self.flags, highest))
+        (!spoken).then(|| versions::refused_version(number, self.flags, highest))
     }
 
     /// Length of the whole envelope.
@@ -70,10 +43,10 @@ impl Head {
 /// Whether a version byte tells of one that is spoken here; of the next one nothing can be said before the flags are seen.
 pub(super) fn check_version(first: u8, highest: Version) -> Result<(), FrameError> {
     let number = first & 0x7f;
-    if Version::from_u8(number).is_some() || negotiate::is_beta(number, highest) {
+    if Version::from_u8(number).is_some() || versions::is_beta(number, highest) {
         return Ok(());
     }
-    Err(negotiate::unsupported_version(number, highest))
+    Err(versions::unsupported_version(number, highest))
 }
 
 /// What envelopes a decoder takes.
@@ -101,7 +74,7 @@ impl Rules {
     /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server does.
     pub fn accept(&self, head: &Head) -> Result<Header, FrameError> {
         let Some(version) = Version::from_u8(head.first & 0x7f) else {
-            let refused = negotiate::refused_version(head.first & 0x7f, head.flags, self.highest);
+            let refused = versions::refused_version(head.first & 0x7f, head.flags, self.highest);
             return Err(FrameError { stream: head.stream, ..refused });
         };
         let opcode = self.check(version, head).map_err(|error| self.refuse(head, error))?;

@@ -3,18 +3,20 @@
 //! The parser may accept a little more than a server does (versions differ in what they reserve); where both accept, they
 //! must mean the same. What it does not accept is unknown, and [`unknown`] says what can be proven of it.
 
-use crate::lexer::{self, Kind, Token};
-use crate::statement::{Marker, Parsed, Statement, TableName};
+use crate::lexer::{Kind, Token};
+use crate::statement::{Marker, Statement, TableName};
 
 mod definition;
 mod modify;
 mod schema;
 mod select;
 mod terms;
+mod text;
 mod types;
 mod unknown;
 
 pub use definition::{DefinitionError, tables};
+pub(crate) use text::parse;
 
 /// The text is not in the grammar.
 pub(crate) struct NotUnderstood;
@@ -23,20 +25,6 @@ pub(crate) type Parse<T> = Result<T, NotUnderstood>;
 
 /// Deepest nesting of expressions; deeper text is not understood, so that no text exhausts the stack.
 const MAX_DEPTH: u32 = 64;
-
-pub(crate) fn parse(text: &str) -> Parsed {
-    let (tokens, rest) = match lexer::tokens(text) {
-        Ok(tokens) => (tokens, ""),
-        Err(broken) => (broken.tokens, broken.rest),
-    };
-    if rest.is_empty() {
-        let mut parser = Parser::new(&tokens);
-        if let Ok(statement) = parser.whole_statement() {
-            return Parsed::new(statement, parser.markers);
-        }
-    }
-    Parsed::new(Statement::Unknown(unknown::judge(&tokens, rest)), Vec::new())
-}
 
 /// Words that no column, table or keyspace can be called without quotes, sorted.
 const RESERVED: [&str; 57] = [
@@ -117,7 +105,7 @@ impl<'t> Parser<'t> {
     }
 
     /// One statement, any number of semicolons, and nothing else.
-    fn whole_statement(&mut self) -> Parse<Statement> {
+    pub(super) fn whole_statement(&mut self) -> Parse<Statement> {
         let statement = self.statement()?;
         while self.symbol(";") {}
         self.end()?;

@@ -17,6 +17,11 @@ pub(crate) enum Uncertain {
     Literal,
 }
 
+/// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes are not certain.
+pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<Slot> {
+    slot(term, cql_type).ok()
+}
+
 /// The source of a key column's value.
 pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<Slot, Uncertain> {
     match term {

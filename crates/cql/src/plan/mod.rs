@@ -4,10 +4,9 @@
 //! long as the schema it was made from. Doubt never makes a read out of a write: what is not provably a read
 //! is a write, and what rows a write touches is widened until it is certain.
 
-use std::sync::Arc;
+use crate::statement::{Parsed, Select, Statement};
 
-use crate::statement::{Parsed, Statement, TableName};
-
+mod context;
 mod explain;
 mod key;
 mod keys;
@@ -19,17 +18,14 @@ mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
 pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot, partition_columns};
-pub use read::{PassReason, Projected, ReadPlan};
-pub use schema::{Cells, Column, NotCacheable, SchemaView, TableSchema};
+pub(crate) use literal::slot_of;
+pub use read::{PassReason, ReadPlan};
+pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
 pub use write::{Target, WriteKind, WritePlan};
 
-use crate::statement::Term;
-use crate::system::SystemQuery;
+use context::Context;
 
-/// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes are not certain.
-pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<Slot> {
-    literal::slot(term, cql_type).ok()
-}
+use crate::system::SystemQuery;
 
 /// What to do with a statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +49,7 @@ pub enum Plan {
 pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
     let context = Context { schema, session_keyspace, binds_certain: parsed.binds_are_certain() };
     match &parsed.statement {
-        Statement::Select(select) => read::plan(select, &context),
+        Statement::Select(select) => read_plan(select, &context),
         Statement::Modification(modification) => Plan::Write(write::modification(modification, &context)),
         Statement::Batch(batch) => Plan::Write(write::batch(batch, &context)),
         Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
@@ -67,22 +63,15 @@ pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Optio
     }
 }
 
-/// What a statement is planned against.
-pub(crate) struct Context<'a> {
-    pub(crate) schema: &'a dyn SchemaView,
-    pub(crate) session_keyspace: Option<&'a str>,
-    /// False when markers may be numbered in another way by the server.
-    pub(crate) binds_certain: bool,
-}
-
-impl Context<'_> {
-    /// The keyspace that a name is in; `None` when neither text nor session says (the server will refuse).
-    pub(crate) fn keyspace_of<'n>(&'n self, name: &'n TableName) -> Option<&'n str> {
-        name.keyspace.as_deref().or(self.session_keyspace)
+fn read_plan(select: &Select, context: &Context) -> Plan {
+    if context.keyspace_of(&select.table) == Some("system")
+        && let Some(query) = SystemQuery::new(select)
+    {
+        return Plan::SystemRead(query);
     }
-
-    pub(crate) fn table(&self, name: &TableName) -> Option<Arc<TableSchema>> {
-        self.schema.table(self.keyspace_of(name)?, &name.name)
+    match read::cached(select, context) {
+        Ok(plan) => Plan::CachedRead(plan),
+        Err(reason) => Plan::Read(reason),
     }
 }
 

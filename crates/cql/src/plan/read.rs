@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::context::Context;
 use super::key::{KeyTemplate, Part, PartitionTemplate};
-use super::schema::{Column, NotCacheable, TableSchema};
+use super::literal;
+use super::schema::{Column, NotCacheable, Projected, TableSchema};
 use super::types::KeyClass;
-use super::{Context, Plan, literal};
 use crate::statement::{Literal, Operator, Relation, Select, Selected, Selector, Term};
-use crate::system::SystemQuery;
 
 /// A read of one row that the cache can serve.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,15 +22,6 @@ pub struct ReadPlan {
     pub projection: Vec<Projected>,
     /// Their names in the answer: the alias, or the column's own.
     pub names: Vec<String>,
-}
-
-/// One column of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Projected {
-    /// The key column at this position of [`RowKey::columns`](super::RowKey::columns).
-    Key(u16),
-    /// The column at this position of [`TableSchema::values`].
-    Value(u16),
 }
 
 /// Why a read is passed through.
@@ -88,19 +79,8 @@ impl PassReason {
     }
 }
 
-pub(super) fn plan(select: &Select, context: &Context) -> Plan {
-    if context.keyspace_of(&select.table) == Some("system")
-        && let Some(query) = SystemQuery::new(select)
-    {
-        return Plan::SystemRead(query);
-    }
-    match cached(select, context) {
-        Ok(plan) => Plan::CachedRead(plan),
-        Err(reason) => Plan::Read(reason),
-    }
-}
-
-fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
+/// The plan of a read that is served from the cache, or why it is not.
+pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     check_clauses(select)?;
     let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
     table.cacheable().map_err(PassReason::NotCacheable)?;

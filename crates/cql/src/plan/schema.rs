@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::read::Projected;
-
 /// A view of the schema at one moment. Plans made from it must be thrown away when the schema changes.
 pub trait SchemaView {
     /// The table or view `keyspace.table` (names as stored, already folded), if there is one.
@@ -87,6 +85,15 @@ pub struct TableSchema {
     pub default_ttl: u32,
     /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older ones do not).
     pub element_times: bool,
+}
+
+/// One column of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Projected {
+    /// The key column at this position of [`RowKey::columns`](super::RowKey::columns).
+    Key(u16),
+    /// The column at this position of [`TableSchema::values`].
+    Value(u16),
 }
 
 /// Why rows of a table are not cached.

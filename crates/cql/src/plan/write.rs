@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::Context;
+use super::context::Context;
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, Rows};
 use crate::statement::{

@@ -6,6 +6,7 @@
 
 mod error;
 mod event;
+mod kind;
 mod metadata;
 mod prepared;
 mod rows;
@@ -13,6 +14,7 @@ mod types;
 
 pub use error::{ErrorBody, ErrorDetail, Failures};
 pub use event::{Event, SchemaChange, SchemaTarget};
+pub use kind::ResultKind;
 pub use metadata::{ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata};
 pub use prepared::{Prepared, encode_prepared};
 pub use rows::{Cells, Row, RowIter, Rows, encode_rows_start};
@@ -115,39 +117,6 @@ pub enum ResultBody<'a> {
     Prepared(Prepared<'a>),
     /// The schema was altered.
     SchemaChange(SchemaChange<'a>),
-}
-
-/// The kind of a RESULT, its first four bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ResultKind {
-    /// Nothing to say.
-    Void = 1,
-    /// Rows.
-    Rows = 2,
-    /// USE was executed.
-    SetKeyspace = 3,
-    /// A statement was prepared.
-    Prepared = 4,
-    /// The schema was altered.
-    SchemaChange = 5,
-}
-
-impl ResultKind {
-    /// The kind of a RESULT, looking at nothing else of the message.
-    pub fn peek(message: &[u8]) -> Result<Self> {
-        Self::read(&mut Reader::new(message))
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        match reader.int()? {
-            1 => Ok(ResultKind::Void),
-            2 => Ok(ResultKind::Rows),
-            3 => Ok(ResultKind::SetKeyspace),
-            4 => Ok(ResultKind::Prepared),
-            5 => Ok(ResultKind::SchemaChange),
-            other => Err(ProtocolError::new(format!("Unknown kind {other} of RESULT"))),
-        }
-    }
 }
 
 impl<'a> Response<'a> {

@@ -1,6 +1,6 @@
 //! RESULT Prepared.
 
-use super::ResultKind;
+use super::kind::ResultKind;
 use super::metadata::{ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata, encode_columns};
 use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result};

@@ -1,6 +1,6 @@
 //! RESULT Rows.
 
-use super::ResultKind;
+use super::kind::ResultKind;
 use super::metadata::{MetadataOut, ResultMetadata};
 use crate::error::ProtocolError;
 use crate::frame::Version;

@@ -1,0 +1,344 @@
+//! What a CQL text says: the syntax tree, with names folded as Cassandra folds them.
+//!
+//! The tree keeps what planning needs (tables, key relations, which columns are touched, markers) and is
+//! otherwise honest about what it does not keep: an expression that planning never looks into is still
+//! parsed, so that its markers are counted.
+
+/// A statement and its bind markers in the order of the text (their position is their bind index).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    /// The statement.
+    pub statement: Statement,
+    /// One per marker, its name when it is `:name`.
+    pub markers: Vec<Option<String>>,
+    binds_doubted: bool,
+}
+
+impl Parsed {
+    pub(crate) fn new(statement: Statement, markers: Vec<Option<String>>) -> Parsed {
+        Parsed { statement, markers, binds_doubted: false }
+    }
+
+    /// Tells how many bind variables the server counts in the statement (from its answer to the PREPARE). If they are not as
+    /// many as the markers here, no plan will take a key from a bound value.
+    pub fn expect_binds(&mut self, count: usize) {
+        self.binds_doubted |= count != self.markers.len();
+    }
+
+    /// Whether a marker's position is its bind index for sure. Where a marker name occurs twice, Cassandra gives each occurrence
+    /// its own bind index, newer ScyllaDB gives them one.
+    pub fn binds_are_certain(&self) -> bool {
+        let named: Vec<&String> = self.markers.iter().flatten().collect();
+        let repeated = named.iter().enumerate().any(|(i, name)| named[..i].contains(name));
+        !repeated && !self.binds_doubted
+    }
+}
+
+/// One CQL statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// `SELECT`.
+    Select(Box<Select>),
+    /// `INSERT`, `UPDATE` or `DELETE`.
+    Modification(Box<Modification>),
+    /// `BEGIN ... APPLY BATCH` in text.
+    Batch(Batch),
+    /// `USE keyspace`.
+    Use(String),
+    /// `TRUNCATE [TABLE] table`.
+    Truncate(TableName),
+    /// `CREATE`, `ALTER`, `DROP` of schema objects.
+    Schema(SchemaChange),
+    /// Roles, users, permissions, service levels: changes who may do what, never a row of a user's table.
+    Access,
+    /// `LIST ...`: reads of roles and permissions.
+    List,
+    /// `DESCRIBE ...`.
+    Describe,
+    /// Not understood.
+    Unknown(Unknown),
+}
+
+/// Text that is not understood, and what can be proven of it all the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unknown {
+    /// True only if no server can take the text for anything but a read.
+    pub provably_read: bool,
+    /// The one table that the text can write to, when its first words name it.
+    pub table: Option<TableName>,
+}
+
+impl Unknown {
+    /// Unknown text that may write: to `table` if given, else to anything.
+    pub fn write(table: Option<TableName>) -> Unknown {
+        Unknown { provably_read: false, table }
+    }
+
+    /// Unknown text that can only read.
+    pub fn read() -> Unknown {
+        Unknown { provably_read: true, table: None }
+    }
+}
+
+/// A table, view, type or function name; the keyspace is absent when the text leaves it to the session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TableName {
+    /// Keyspace as folded, if written.
+    pub keyspace: Option<String>,
+    /// Name as folded.
+    pub name: String,
+}
+
+/// A `SELECT`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Select {
+    /// Table or view read.
+    pub table: TableName,
+    /// `SELECT JSON`.
+    pub json: bool,
+    /// `SELECT DISTINCT`.
+    pub distinct: bool,
+    /// What is selected; empty means `*`.
+    pub selectors: Vec<Selector>,
+    /// Conjunction of relations.
+    pub relations: Vec<Relation>,
+    /// `LIMIT`.
+    pub limit: Option<Term>,
+    /// `PER PARTITION LIMIT`.
+    pub per_partition_limit: Option<Term>,
+    /// `ORDER BY`, ANN included.
+    pub ordered: bool,
+    /// `GROUP BY`.
+    pub grouped: bool,
+    /// `ALLOW FILTERING`.
+    pub allow_filtering: bool,
+    /// ScyllaDB `BYPASS CACHE`.
+    pub bypass_cache: bool,
+    /// ScyllaDB `USING TIMEOUT`.
+    pub using_timeout: bool,
+    /// Every word and quoted name of its text, keywords and functions among them; of tables called `local` only, where it matters which
+    /// columns an expression names.
+    pub words: Vec<String>,
+}
+
+/// One item of a select list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selector {
+    /// What is computed.
+    pub what: Selected,
+    /// `AS alias`.
+    pub alias: Option<String>,
+}
+
+/// What a select item computes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selected {
+    /// A column as it is.
+    Column(String),
+    /// `count(*)` or `count(1)`.
+    CountRows,
+    /// Anything else: functions, casts, elements, fields, literals, arithmetic.
+    Expression,
+}
+
+/// One relation of a `WHERE`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Relation {
+    /// `column op value`.
+    Column {
+        /// Column name.
+        column: String,
+        /// Operator.
+        op: Operator,
+        /// Right side; for `IN` and `BETWEEN` the values, for `IN ?` see [`Relation::ColumnInMarker`].
+        values: Vec<Term>,
+    },
+    /// `column IN ?`.
+    ColumnInMarker {
+        /// Column name.
+        column: String,
+        /// The marker, bound to a list.
+        marker: Marker,
+    },
+    /// `(a, b) op (x, y)`.
+    Tuple {
+        /// Column names.
+        columns: Vec<String>,
+        /// Operator.
+        op: Operator,
+        /// Right sides: tuples or markers.
+        values: Vec<Term>,
+    },
+    /// `token(...)`, `column[key] = ..`, `expr(..)`: nothing that names a key.
+    Other,
+}
+
+/// Relation operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `IN`
+    In,
+    /// `NOT IN`
+    NotIn,
+    /// `CONTAINS`, `CONTAINS KEY` and their negations.
+    Contains,
+    /// `LIKE`
+    Like,
+    /// `BETWEEN`
+    Between,
+    /// `IS NOT NULL`
+    IsNotNull,
+}
+
+/// A bind marker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Marker {
+    /// Position among the statement's markers.
+    pub index: u16,
+    /// Name, for `:name`.
+    pub name: Option<String>,
+}
+
+/// A value expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Term {
+    /// `?` or `:name`.
+    Marker(Marker),
+    /// A constant.
+    Literal(Literal),
+    /// `NULL`.
+    Null,
+    /// `(x, y)`.
+    Tuple(Vec<Term>),
+    /// A collection or user type literal, a function call, a cast, arithmetic: not looked into.
+    Complex,
+}
+
+/// A constant as written; numbers keep their text, because their meaning depends on the column's type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Literal {
+    /// `'text'` or `$$text$$`, unescaped.
+    String(String),
+    /// Digits with an optional minus.
+    Integer(String),
+    /// A number with a point or an exponent.
+    Float(String),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A uuid's text.
+    Uuid(String),
+    /// Hexadecimal digits without `0x`.
+    Hex(String),
+    /// A duration, `NaN` or `Infinity`.
+    Other,
+}
+
+/// Which modification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModificationKind {
+    /// `INSERT ... VALUES`.
+    Insert,
+    /// `INSERT ... JSON`.
+    InsertJson,
+    /// `UPDATE`.
+    Update,
+    /// `DELETE`.
+    Delete,
+}
+
+/// An `INSERT`, `UPDATE` or `DELETE`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Modification {
+    /// Which one.
+    pub kind: ModificationKind,
+    /// Table written.
+    pub table: TableName,
+    /// Columns that the statement writes or deletes: the column list of an `INSERT` (keys included), the left sides of
+    /// `SET`, the selection of a `DELETE` (empty: whole rows).
+    pub columns: Vec<String>,
+    /// What names the rows: the `WHERE`, or for an `INSERT` one `=` relation a column of its list.
+    pub relations: Vec<Relation>,
+    /// `IF ...`: a lightweight transaction.
+    pub conditional: bool,
+    /// `USING TIMESTAMP`.
+    pub timestamp: Option<Term>,
+    /// `USING TTL`.
+    pub ttl: Option<Term>,
+}
+
+/// Kind of a text batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchKind {
+    /// `BEGIN BATCH`.
+    Logged,
+    /// `BEGIN UNLOGGED BATCH`.
+    Unlogged,
+    /// `BEGIN COUNTER BATCH`.
+    Counter,
+}
+
+/// A batch in text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Its kind.
+    pub kind: BatchKind,
+    /// Its modifications, in order.
+    pub modifications: Vec<Modification>,
+    /// `BEGIN BATCH USING TIMESTAMP`.
+    pub timestamp: Option<Term>,
+}
+
+/// What kind of object a DDL statement changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaObject {
+    /// Keyspace.
+    Keyspace,
+    /// Table.
+    Table,
+    /// User type.
+    Type,
+    /// Function.
+    Function,
+    /// Aggregate.
+    Aggregate,
+    /// Index; the name is the table's for `CREATE`, the index's for `DROP`.
+    Index,
+    /// Materialised view.
+    View,
+    /// Trigger; the name is the table's.
+    Trigger,
+}
+
+/// Which change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaVerb {
+    /// `CREATE`
+    Create,
+    /// `ALTER`
+    Alter,
+    /// `DROP`
+    Drop,
+}
+
+/// A DDL statement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchemaChange {
+    /// Which change.
+    pub verb: SchemaVerb,
+    /// Of what.
+    pub object: SchemaObject,
+    /// Name of the object; for a keyspace `keyspace` is set and `name` is empty.
+    pub name: TableName,
+}
