@@ -101,11 +101,31 @@ def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), *
 def tables(random, release, short):
     """All tables, with the values of their keys chosen; `short` leaves most of the key types to chance."""
     fields = [("street", TEXT), ("number", INT), ("tags", set_of(TEXT, frozen=True))]
+    found = [
+        *of_values(fields),
+        *of_kinds(),
+        *with_options(),
+        *of_release(release),
+        *of_keys(random, short),
+    ]
+    for table in found:
+        for column in table.key:
+            column.domain = [column.kind.make(random) for _ in range(4)]
+            if column.kind.name == "int":
+                column.domain = [
+                    SCALAR["int"].make(random),
+                    *((str(n), n.to_bytes(4, "big")) for n in range(3)),
+                ]
+    return fields, found
+
+
+def of_values(fields):
+    """Tables of every type of value; `fields` are those of a user type."""
     place, whole_place = (
         user_type("place", fields, frozen=False),
         user_type("place", fields, frozen=True),
     )
-    found = [
+    return [
         keyed(
             "scalars",
             [Column("v_" + kind.name, kind) for kind in SCALARS],
@@ -126,6 +146,12 @@ def tables(random, release, short):
                 Column("lu", list_of(whole_place)),
             ],
         ),
+    ]
+
+
+def of_kinds():
+    """Tables with clustering, static columns and counters, and without one of these."""
+    return [
         keyed(
             "wide",
             [
@@ -159,6 +185,12 @@ def tables(random, release, short):
             ],
         ),
         keyed("paxos", [Column("v", INT), Column("w", TEXT), Column("s", INT, "static")]),
+    ]
+
+
+def with_options():
+    """Tables with options, indexes and views, those that change, and one of odd names."""
+    return [
         keyed(
             "mortal",
             [Column("v", INT), Column("w", TEXT)],
@@ -183,6 +215,11 @@ def tables(random, release, short):
             ],
         ),
     ]
+
+
+def of_release(release):
+    """Tables that only this release has."""
+    found = []
     if release == "5.0":
         vectors = [
             Column("v", vector_of(SCALAR["float"], 3)),
@@ -199,6 +236,12 @@ def tables(random, release, short):
                 options=("COMPACT STORAGE",),
             )
         )
+    return found
+
+
+def of_keys(random, short):
+    """Tables of every type of key."""
+    found = []
     keys = [kind for kind in SCALARS if kind.key]
     for kind in random.sample(keys, 4) if short else keys:
         found.append(
@@ -210,15 +253,7 @@ def tables(random, release, short):
         )
     found.append(keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT)))
     found.append(keyed("key_tuple", [Column("v", INT)], kinds=(INT, tuple_of(INT, TEXT))))
-    for table in found:
-        for column in table.key:
-            column.domain = [column.kind.make(random) for _ in range(4)]
-            if column.kind.name == "int":
-                column.domain = [
-                    SCALAR["int"].make(random),
-                    *((str(n), n.to_bytes(4, "big")) for n in range(3)),
-                ]
-    return fields, found
+    return found
 
 
 def view(table):
