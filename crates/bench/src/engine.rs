@@ -95,9 +95,21 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
     report.figure(format!("objects of {value} B"), subject.objects as f64, "");
     report.figure(format!("bytes per device read, values of {value} B"), mean, "B");
     let before = subject.cache.stats();
-    let length = Duration::from_secs_f64(options.seconds);
-    let limit_name = format!("device limit, {mean:.0} B");
+    submitted(&subject, (&target, &pattern, mean), options, report)?;
+    blocking(&subject, (&target, &pattern), options, report)?;
+    reads_per_hit(report, &before, &subject.cache.stats(), value);
+    dram(&subject, options, report)
+}
 
+/// Submitted gets from flash beside the device's limit with reads of the same lengths.
+fn submitted(
+    subject: &Subject,
+    (target, pattern, mean): (&Target, &Pattern, f64),
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
+    let limit_name = format!("device limit, {mean:.0} B");
     let note = format!(
         "Random gets of values of {value} B from flash, {} in flight, one thread on one core; the limit reads the same file with the same \
          lengths (mean {mean:.0} B). Only gets that reached flash are counted.",
@@ -107,18 +119,18 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
     let (limits, gets) = paired(
         options.runs,
         &format!("{value} B, submitted"),
-        |n| one_core(|| device::by_ring(&target, &pattern, options.depth, length, n)),
+        |n| one_core(|| device::by_ring(target, pattern, options.depth, length, n)),
         |n| one_core(|| subject.by_ring(options.depth, length, n)),
     )?;
     section.series =
-        vec![Series { name: limit_name.clone(), runs: limits }, Series { name: "gets".into(), runs: gets }];
+        vec![Series { name: limit_name, runs: limits }, Series { name: "gets".into(), runs: gets }];
     let share = section.series[1].ratio_to(&section.series[0]);
     report.checks.push(Check::at_least(
         format!("{value} B, {} in flight: share of the limit", options.depth),
         share,
         SUBMITTED,
     ));
-    let busy = Subject::as_busy(&section.series, &target, &pattern, options)?;
+    let busy = Subject::as_busy(&section.series, target, pattern, options)?;
     let rate = |series: &Series| series.median(|run| run.per_second);
     report.figure(
         format!("{value} B, {} in flight: share of a reader as busy", options.depth),
@@ -127,14 +139,24 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
     );
     section.series.push(busy);
     report.sections.push(section);
+    Ok(())
+}
 
+/// Blocking gets from flash beside `pread`, by ever more threads.
+fn blocking(
+    subject: &Subject,
+    (target, pattern): (&Target, &Pattern),
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
     let note = "The same by blocking threads, on all cores: `pread` of the same lengths into a buffer of each thread's own, and get_blocking.";
     let mut section = Section::new(format!("{value} B, blocking"), note);
     for &threads in &options.threads {
         let (limits, gets) = paired(
             options.runs,
             &format!("{value} B, {threads} threads"),
-            |n| device::by_threads(&target, &pattern, threads, length, n),
+            |n| device::by_threads(target, pattern, threads, length, n),
             |n| subject.by_threads(threads, length, n),
         )?;
         let plain = Series { name: format!("{threads} threads, pread"), runs: limits };
@@ -148,8 +170,12 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
         section.series.extend([plain, gets]);
     }
     report.sections.push(section);
-    reads_per_hit(report, &before, &subject.cache.stats(), value);
+    Ok(())
+}
 
+/// Gets from DRAM.
+fn dram(subject: &Subject, options: &Options, report: &mut Report) -> Result<(), BenchError> {
+    let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
     let mut section = Section::new(
         format!("{value} B, DRAM hits"),
         format!("Gets of {HOT} objects that are in the DRAM tier, one thread on one core."),

@@ -6,7 +6,7 @@ use afterglow_bench::comparison::{self, Scenario};
 use afterglow_loadgen::result::RunResult;
 use afterglow_loadgen::say;
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -10,7 +10,7 @@ use afterglow_loadgen::say;
 
 use afterglow_loadgen::cql::target::Target;
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 pub struct Options {

@@ -1,17 +1,18 @@
 //! The benchmarks: options and printing; the work is done in the library.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use afterglow_bench::{BenchError, Report, alloc, cql, device, engine, find_fio, memcache, memory, recovery};
+use afterglow_bench::{BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery};
 use afterglow_cql::frame::Version;
 use clap::{Args, Subcommand};
 
+use afterglow::cli::output::Failure;
 use afterglow::config::Size;
 
 use super::{
-    Failure,
     memcache::{self as memcache_options, Memcache},
-    print, server,
+    outcome::server,
+    output::{Output, tell},
 };
 
 /// One of the benchmarks. Caches, and servers where they need some, are made in `--dir` and removed afterwards.
@@ -32,19 +33,6 @@ pub(super) enum Bench {
     /// One life of the cache of `recovery`
     #[command(hide = true)]
     RecoveryLife(Life),
-}
-
-#[derive(Args)]
-pub(super) struct Output {
-    /// Write everything measured to this file, as JSON; `-` is standard output, instead of the tables
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a page with tables and plots to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Print tables as Markdown
-    #[arg(long)]
-    markdown: bool,
 }
 
 #[derive(Args)]
@@ -209,79 +197,18 @@ pub(super) struct Life {
     memory: Size,
 }
 
+/// Runs one, and prints and writes its report.
 pub(super) fn run(bench: Bench) -> Result<(), Failure> {
     // For `memory`; nothing that matters to it has been allocated yet.
     if matches!(bench, Bench::Memory(_)) {
         alloc::count();
     }
-    let failed = |e: BenchError| Failure::failed(format!("error: {e}"));
     let (report, output) = match bench {
-        Bench::DeviceLimit(o) => {
-            let options = device::Options {
-                path: o.path,
-                size: o.size.get(),
-                blocks: blocks(&o.block)?,
-                depths: o.depth.iter().map(|&d| d.into()).collect(),
-                seconds: o.seconds,
-                runs: o.runs.into(),
-                fio: o.fio.then(find_fio).transpose().map_err(failed)?,
-            };
-            (device::limit(&options), o.output)
-        }
-        Bench::Engine(o) => {
-            let options = engine::Options {
-                dir: o.dir,
-                size: o.size.get(),
-                memory: o.memory.get(),
-                values: o.value.iter().map(|v| v.get() as usize).collect(),
-                depth: o.depth.into(),
-                threads: o.threads.iter().map(|&t| t.into()).collect(),
-                seconds: o.seconds,
-                runs: o.runs.into(),
-            };
-            (engine::engine(&options), o.output)
-        }
-        Bench::Memory(o) => {
-            let options = memory::Options {
-                dir: o.dir,
-                objects: o.objects,
-                value: o.value.get() as usize,
-                bulk: o.bulk,
-                memory: o.memory.get(),
-                size: o.size.get(),
-            };
-            (memory::memory(&options), o.output)
-        }
-        Bench::Recovery(o) => {
-            let program = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
-            let options = recovery::Options {
-                dir: o.dir,
-                objects: o.objects,
-                value: o.value.get() as usize,
-                memory: o.memory.get(),
-                updates: o.updates,
-                runs: o.runs.into(),
-                program,
-                arguments: vec!["recovery-life".into()],
-            };
-            (recovery::recovery(&options), o.output)
-        }
-        Bench::Cql(o) => {
-            let options = cql::Options {
-                dir: o.dir,
-                program: server()?,
-                backend: o.backend,
-                backend_pid: o.backend_pid,
-                version: Version::from_u8(o.protocol).expect("clap lets no other pass"),
-                rows: o.rows,
-                large_rows: o.large_rows,
-                flash: o.size.get(),
-                light: o.light.into(),
-                seconds: o.seconds,
-                runs: o.runs.into(),
-            };
-            (cql::cql(&options), o.output)
-        }
+        Bench::DeviceLimit(o) => (device::limit(&o.options()?), o.output),
+        Bench::Engine(o) => (engine::engine(&o.options()), o.output),
+        Bench::Memory(o) => (memory::memory(&o.options()), o.output),
+        Bench::Recovery(o) => (recovery::recovery(&o.options()?), o.output),
+        Bench::Cql(o) => (cql::cql(&o.options()?), o.output),
         Bench::Memcache(o) => (memcache::memcache(&memcache_options::options(&o)?), o.output),
         Bench::RecoveryLife(o) => {
             let (value, memory) = (o.value.get() as usize, o.memory.get());
@@ -289,6 +216,86 @@ pub(super) fn run(bench: Bench) -> Result<(), Failure> {
         }
     };
     tell(&report.map_err(failed)?, &output)
+}
+
+fn failed(error: BenchError) -> Failure {
+    Failure::failed(format!("error: {error}"))
+}
+
+impl DeviceLimit {
+    fn options(&self) -> Result<device::Options, Failure> {
+        Ok(device::Options {
+            path: self.path.clone(),
+            size: self.size.get(),
+            blocks: blocks(&self.block)?,
+            depths: self.depth.iter().map(|&d| d.into()).collect(),
+            seconds: self.seconds,
+            runs: self.runs.into(),
+            fio: self.fio.then(find_fio).transpose().map_err(failed)?,
+        })
+    }
+}
+
+impl Engine {
+    fn options(&self) -> engine::Options {
+        engine::Options {
+            dir: self.dir.clone(),
+            size: self.size.get(),
+            memory: self.memory.get(),
+            values: self.value.iter().map(|v| v.get() as usize).collect(),
+            depth: self.depth.into(),
+            threads: self.threads.iter().map(|&t| t.into()).collect(),
+            seconds: self.seconds,
+            runs: self.runs.into(),
+        }
+    }
+}
+
+impl Memory {
+    fn options(&self) -> memory::Options {
+        memory::Options {
+            dir: self.dir.clone(),
+            objects: self.objects,
+            value: self.value.get() as usize,
+            bulk: self.bulk,
+            memory: self.memory.get(),
+            size: self.size.get(),
+        }
+    }
+}
+
+impl Recovery {
+    fn options(&self) -> Result<recovery::Options, Failure> {
+        let program = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
+        Ok(recovery::Options {
+            dir: self.dir.clone(),
+            objects: self.objects,
+            value: self.value.get() as usize,
+            memory: self.memory.get(),
+            updates: self.updates,
+            runs: self.runs.into(),
+            program,
+            arguments: vec!["recovery-life".into()],
+        })
+    }
+}
+
+impl Cql {
+    fn options(&self) -> Result<cql::Options, Failure> {
+        Ok(cql::Options {
+            dir: self.dir.clone(),
+            program: server()?,
+            backend: self.backend.clone(),
+            backend_pid: self.backend_pid,
+            version: Version::from_u8(self.protocol).expect("clap lets no other pass"),
+            rows: self.rows,
+            large_rows: self.large_rows,
+            flash: self.size.get(),
+            light: self.light.into(),
+            seconds: self.seconds,
+            runs: self.runs.into(),
+        })
+    }
 }
 
 fn blocks(sizes: &[Size]) -> Result<Vec<u32>, Failure> {
@@ -299,26 +306,4 @@ fn blocks(sizes: &[Size]) -> Result<Vec<u32>, Failure> {
         ))),
     };
     sizes.iter().map(block).collect()
-}
-
-/// Prints and writes a report; a missed target is a failure.
-fn tell(report: &Report, output: &Output) -> Result<(), Failure> {
-    let json =
-        serde_json::to_string_pretty(report).map_err(|e| Failure::failed(format!("error: {e}")))? + "\n";
-    let to_stdout = output.json.as_deref() == Some(Path::new("-"));
-    for (path, content) in [(&output.json, &json), (&output.html, &report.html())] {
-        if let Some(path) = path.as_ref().filter(|p| *p != Path::new("-")) {
-            std::fs::write(path, content)
-                .map_err(|e| Failure::failed(format!("error: cannot write {}: {e}", path.display())))?;
-        }
-    }
-    match (to_stdout, output.markdown) {
-        (true, _) => print(&json)?,
-        (false, true) => print(&report.markdown())?,
-        (false, false) => print(&report.text())?,
-    }
-    match report.failures().count() {
-        0 => Ok(()),
-        n => Err(Failure::failed(format!("{n} of {} targets missed", report.checks.len()))),
-    }
 }

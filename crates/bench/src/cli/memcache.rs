@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use afterglow::config::Size;
+use afterglow::{cli::output::Failure, config::Size};
 use afterglow_bench::memcache;
 use clap::Args;
 
-use super::{Failure, measure::Output, server};
+use super::{outcome::server, output::Output};
 
 /// Flags.
 #[derive(Args)]

@@ -4,12 +4,14 @@ mod compare;
 mod load_cql;
 mod measure;
 mod memcache;
+mod outcome;
+mod output;
 mod run_cql;
 mod ycsb_check;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use afterglow::cli::output::{Failure, print};
+use afterglow::cli::output::Failure;
 use clap::{Parser, Subcommand};
 
 const HELP: &str = "\
@@ -54,8 +56,6 @@ enum Command {
     YcsbCheck(ycsb_check::Options),
 }
 
-type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
-
 /// Does what the command line says, and returns the exit status.
 pub fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -73,19 +73,6 @@ fn exit(outcome: Result<ExitCode, Failure>) -> ExitCode {
         eprintln!("{}", failure.message);
         ExitCode::from(failure.code)
     })
-}
-
-/// The server to measure: `afterglow` next to this program, where both are built and installed.
-fn server() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
-    let server = own.with_file_name("afterglow");
-    if server.is_file() {
-        return Ok(server);
-    }
-    let missing = server.display();
-    Err(Failure::failed(format!(
-        "error: {missing} is missing: build it (make release), or put both into one folder"
-    )))
 }
 
 #[cfg(test)]

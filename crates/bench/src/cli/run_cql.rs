@@ -16,7 +16,7 @@ use afterglow_loadgen::{
     say,
 };
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

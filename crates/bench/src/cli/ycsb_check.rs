@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use afterglow_loadgen::say;
 use afterglow_loadgen::ycsb;
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 pub struct Options {

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use super::{
-    Scenario,
     chart::{Chart, Line},
-    comparison, summary,
+    figures::{Scenario, comparison, summary},
     table::escape,
 };
 use afterglow_loadgen::result::RunResult;
@@ -124,7 +123,7 @@ fn over_time<'s>(
 
 #[cfg(test)]
 mod tests {
-    use crate::comparison::{group, tests::result};
+    use crate::comparison::figures::{group, tests::result};
 
     #[test]
     fn the_page_holds_everything_and_loads_nothing() {

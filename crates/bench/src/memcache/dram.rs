@@ -7,7 +7,7 @@ use super::{
         BenchError,
         report::{Check, Run, Section, Series},
     },
-    Bench,
+    bench::Bench,
     flash::{fill, space},
     row::{self, CPU, Contender, FORMS, Form, Gets},
     servers::Server,

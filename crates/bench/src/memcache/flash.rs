@@ -9,7 +9,7 @@ use super::{
         progress,
         report::{Check, Run, Section, Series},
     },
-    Bench,
+    bench::Bench,
     row::{self, CPU, Contender, FORMS, Form, Gets, P99, RATE, under_load},
     servers::{Extstore, Memcached, Server},
 };

@@ -10,7 +10,7 @@ use super::{
         progress,
         report::{Check, ClientSide, Run, Section, Series},
     },
-    Bench,
+    bench::Bench,
     servers::Server,
 };
 use crate::comparison::{median, thousands};

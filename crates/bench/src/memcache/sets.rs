@@ -17,7 +17,7 @@ use super::{
         progress,
         report::{Check, Run, Section, Series},
     },
-    Bench,
+    bench::Bench,
     flash::{fill, space},
     row::{self, Contender, P999, run_of, tiers},
     servers::Server,
@@ -172,7 +172,7 @@ fn beside_reads(
         // A little more than the run needs: it ends with its time.
         let many = (sets * length.as_secs_f64() * 1.5) as u64 + 1;
         let from = fresh.fetch_add(many, Ordering::Relaxed);
-        let load = Load {
+        let writes = Load {
             connections: 16,
             outstanding: 64,
             kind: RequestKind::Set,
@@ -180,24 +180,9 @@ fn beside_reads(
             rate: Some(sets),
             seed,
         };
-        let (before, cpu) = (tiers(server)?, server.cpu()?);
-        let reads = Load { seed, ..reads.clone() };
-        let outcomes = thread::scope(|scope| {
-            let both = [reads, load].map(|load| {
-                scope.spawn(move || {
-                    let _pinned = super::super::pin::Pinned::to(1);
-                    Client::connect(&server.address, objects, load)?.run(length)
-                })
-            });
-            both.map(|thread| thread.join().unwrap_or_else(|_| Err(std::io::Error::other("panicked").into())))
-        });
-        let [reads, writes] =
-            outcomes.map(|o| o.map_err(|e| BenchError::Void(format!("{}: {e}", server.name))));
-        let (mut reads, writes) = (reads?, writes?);
-        stored.fetch_add((writes.operations as f64 / writes.seconds) as u64, Ordering::Relaxed);
-        reads.cpu += writes.cpu;
-        reads.refused += writes.refused;
-        run_of(server, &reads, server.cpu()? - cpu, before)
+        let (run, written) = at_once(server, objects, [Load { seed, ..reads.clone() }, writes], length)?;
+        stored.fetch_add(written, Ordering::Relaxed);
+        Ok(run)
     };
     let read_only = |seed| {
         let reads = Load { seed, ..reads.clone() };
@@ -222,6 +207,31 @@ fn beside_reads(
     bench.report.checks.push(row::at_most(name.to_owned(), beside, alone, P999, SLOWER));
     bench.report.sections.push(section);
     Ok(())
+}
+
+/// Reads and writes at once: the reads with the refusals and the CPU of both, and the writes a second.
+fn at_once(
+    server: &Server,
+    objects: &Objects,
+    loads: [Load; 2],
+    length: Duration,
+) -> Result<(Run, u64), BenchError> {
+    let (before, cpu) = (tiers(server)?, server.cpu()?);
+    let outcomes = thread::scope(|scope| {
+        let both = loads.map(|load| {
+            scope.spawn(move || {
+                let _pinned = super::super::pin::Pinned::to(1);
+                Client::connect(&server.address, objects, load)?.run(length)
+            })
+        });
+        both.map(|thread| thread.join().unwrap_or_else(|_| Err(std::io::Error::other("panicked").into())))
+    });
+    let [reads, writes] = outcomes.map(|o| o.map_err(|e| BenchError::Void(format!("{}: {e}", server.name))));
+    let (mut reads, writes) = (reads?, writes?);
+    reads.cpu += writes.cpu;
+    reads.refused += writes.refused;
+    let run = run_of(server, &reads, server.cpu()? - cpu, before)?;
+    Ok((run, (writes.operations as f64 / writes.seconds) as u64))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{
         BenchError,
         report::{Plot, Section, Series},
     },
-    Bench,
+    bench::Bench,
     flash::{fill, space},
     row::{FORMS, Gets},
     servers::Server,
