@@ -124,8 +124,8 @@ final class ChunkCache {
   // Reads
 
   /**
-   * Before a chunk is read: {@link ChunkHooks#HIT} if it need not be, or what {@link #after} wants
-   * to know.
+   * Before a chunk is read: {@link HookedReader#HIT} if it need not be, or what {@link #after}
+   * wants to know.
    */
   Object before(HookedReader reader, long position, ByteBuffer buffer) {
     ChunkFile file = file(reader);
@@ -155,7 +155,7 @@ final class ChunkCache {
     hits.increment();
     buffer.position(0).limit(length);
     if (!verify) {
-      return ChunkHooks.HIT;
+      return HookedReader.HIT;
     }
     byte[] ours = new byte[length];
     buffer.get(ours);

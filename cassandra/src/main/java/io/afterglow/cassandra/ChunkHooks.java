@@ -8,7 +8,7 @@ import java.nio.ByteBuffer;
  */
 public final class ChunkHooks {
   /** The chunk is in the buffer: nothing else is to be read. */
-  public static final Object HIT = new Object();
+  public static final Object HIT = HookedReader.HIT;
 
   /** Null as long as there is none, or none any more. */
   static volatile ChunkCache cache;

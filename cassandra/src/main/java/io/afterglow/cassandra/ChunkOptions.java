@@ -1,16 +1,11 @@
 package io.afterglow.cassandra;
 
 import java.util.Properties;
-import java.util.Set;
 
 /** How the chunk cache is set up; docs/guide/inside-cassandra.md explains each option. */
 final class ChunkOptions extends FlashOptions {
-  private static final String CACHE = "afterglow.chunkcache.";
-
   /** Without it nothing of Cassandra is touched. */
-  static final String FLASH = CACHE + "flash";
-
-  static final Set<String> KNOWN = names(CACHE, "queue", "admit", "compress", "verify");
+  static final String FLASH = OptionNames.CHUNK_CACHE + "flash";
 
   private static final long MIN_FLASH = 64L << 20;
   private static final long MIN_MEMORY = 32L << 20;
@@ -36,7 +31,10 @@ final class ChunkOptions extends FlashOptions {
    * @param given all properties; those of other programs are ignored
    */
   ChunkOptions(Properties given) throws ConfigException {
-    super(CACHE, given, new Bounds("/flash/chunks:200GiB", MIN_FLASH, MIN_MEMORY, 64L << 20, 64));
+    super(
+        OptionNames.CHUNK_CACHE,
+        given,
+        new Bounds("/flash/chunks:200GiB", MIN_FLASH, MIN_MEMORY, 64L << 20, 64));
     queue = size("queue", 32L << 20, MIN_QUEUE);
     admit = number("admit", 2, 1, 15);
     compress = flag("compress");

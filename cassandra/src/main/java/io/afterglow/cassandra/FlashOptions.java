@@ -4,12 +4,9 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.Set;
 
 /** What both caches are told of their flash, under names that begin with the cache's own. */
 abstract class FlashOptions {
@@ -78,27 +75,6 @@ abstract class FlashOptions {
     writeBudget = OptionValues.size(name("write-budget"), get("write-budget"), 0);
     tables = OptionValues.tables(given, name("tables.allow"), name("tables.deny"));
     nativeDir = OptionValues.nativeDir(given);
-  }
-
-  /** The names of a cache's options: what both have, and what it has besides. */
-  static Set<String> names(String cache, String... others) {
-    Set<String> names = new HashSet<>();
-    for (String own :
-        Arrays.asList(
-            "flash",
-            "dir",
-            "memory",
-            "reads",
-            "timeout",
-            "write-budget",
-            "tables.allow",
-            "tables.deny")) {
-      names.add(cache + own);
-    }
-    for (String own : others) {
-      names.add(cache + own);
-    }
-    return names;
   }
 
   private String name(String own) {

@@ -5,6 +5,9 @@ package io.afterglow.cassandra;
  * file.
  */
 public interface HookedReader {
+  /** The chunk is in the buffer: nothing else is to be read. */
+  Object HIT = new Object();
+
   /** Null until the first call of the other. */
   Object afterglow$file();
 

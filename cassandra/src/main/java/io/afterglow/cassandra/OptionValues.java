@@ -15,15 +15,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.TreeSet;
 
 /** Where options come from and how their values are written, for both caches. */
 final class OptionValues {
-  /** Where the properties file is; only on the command line. */
-  static final String FILE = "afterglow.config";
-
-  static final String NATIVE_DIR = "afterglow.native.dir";
-
   private static final String BESIDE_YAML = "afterglow.properties";
 
   /** A file or block device, and how many bytes of it to use. */
@@ -82,11 +76,11 @@ final class OptionValues {
   }
 
   private static InputStream propertiesFile() throws IOException, ConfigException {
-    String named = System.getProperty(FILE);
+    String named = System.getProperty(OptionNames.FILE);
     if (named != null) {
       Path path = Paths.get(named);
       if (!Files.isReadable(path)) {
-        throw new ConfigException(FILE + ": cannot read " + path);
+        throw new ConfigException(OptionNames.FILE + ": cannot read " + path);
       }
       return Files.newInputStream(path);
     }
@@ -103,9 +97,8 @@ final class OptionValues {
 
   /** Those of ours; one that is known to neither cache is refused. */
   static Map<String, String> ours(Properties given) throws ConfigException {
-    Set<String> known = new TreeSet<>(Options.KNOWN);
-    known.addAll(ChunkOptions.KNOWN);
-    Collections.addAll(known, FILE, NATIVE_DIR);
+    Set<String> known = OptionNames.known();
+    known.add(OptionNames.FILE);
     Map<String, String> options = new HashMap<>();
     for (String name : given.stringPropertyNames()) {
       if (!name.startsWith("afterglow.")) {
@@ -191,7 +184,8 @@ final class OptionValues {
 
   /** Where the native library is put. */
   static Path nativeDir(Map<String, String> options) {
-    return Paths.get(options.getOrDefault(NATIVE_DIR, System.getProperty("java.io.tmpdir")));
+    return Paths.get(
+        options.getOrDefault(OptionNames.NATIVE_DIR, System.getProperty("java.io.tmpdir")));
   }
 
   static boolean flag(String name, String text) throws ConfigException {

@@ -1,17 +1,12 @@
 package io.afterglow.cassandra;
 
 import java.util.Properties;
-import java.util.Set;
 
 /**
  * How the row cache is set up: names that begin with {@code afterglow.}, from a properties file, or
  * from the command line, which wins. docs/guide/inside-cassandra.md explains each.
  */
 final class Options extends FlashOptions {
-  private static final String CACHE = "afterglow.rowcache.";
-
-  static final Set<String> KNOWN = names(CACHE);
-
   private static final long MIN_MEMORY = 16L << 20;
   private static final long MIN_FLASH = 32L << 20;
 
@@ -23,7 +18,7 @@ final class Options extends FlashOptions {
    */
   Options(Properties given, long rowCacheSize) throws ConfigException {
     super(
-        CACHE,
+        OptionNames.ROW_CACHE,
         given,
         new Bounds(
             "/flash/rows:200GiB", MIN_FLASH, MIN_MEMORY, Math.max(rowCacheSize, MIN_MEMORY), 256));

@@ -17,10 +17,7 @@ import org.junit.jupiter.api.Test;
 /** What operators read of the options: the properties file that is installed, and the docs. */
 class ExplainedOptionsTest {
   private static Set<String> known() {
-    Set<String> known = new TreeSet<>(Options.KNOWN);
-    known.addAll(ChunkOptions.KNOWN);
-    known.add(OptionValues.NATIVE_DIR);
-    return known;
+    return OptionNames.known();
   }
 
   @Test
