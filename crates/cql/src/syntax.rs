@@ -4,6 +4,8 @@
 //! otherwise honest about what it does not keep: an expression that planning never looks into is still
 //! parsed, so that its markers are counted.
 
+use crate::message::BatchKind;
+
 /// A statement and its bind markers in the order of the text (their position is their bind index).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
@@ -42,13 +44,13 @@ pub enum Statement {
     /// `INSERT`, `UPDATE` or `DELETE`.
     Modification(Box<Modification>),
     /// `BEGIN ... APPLY BATCH` in text.
-    Batch(Batch),
+    Batch(BatchText),
     /// `USE keyspace`.
     Use(String),
     /// `TRUNCATE [TABLE] table`.
     Truncate(TableName),
     /// `CREATE`, `ALTER`, `DROP` of schema objects.
-    Schema(SchemaChange),
+    Schema(SchemaStatement),
     /// Roles, users, permissions, service levels: changes who may do what, never a row of a user's table.
     Access,
     /// `LIST ...`: reads of roles and permissions.
@@ -278,20 +280,9 @@ pub struct Modification {
     pub ttl: Option<Term>,
 }
 
-/// Kind of a text batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BatchKind {
-    /// `BEGIN BATCH`.
-    Logged,
-    /// `BEGIN UNLOGGED BATCH`.
-    Unlogged,
-    /// `BEGIN COUNTER BATCH`.
-    Counter,
-}
-
 /// A batch in text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
+pub struct BatchText {
     /// Its kind.
     pub kind: BatchKind,
     /// Its modifications, in order.
@@ -334,7 +325,7 @@ pub enum SchemaVerb {
 
 /// A DDL statement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SchemaChange {
+pub struct SchemaStatement {
     /// Which change.
     pub verb: SchemaVerb,
     /// Of what.

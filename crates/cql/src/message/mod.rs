@@ -21,14 +21,14 @@ use crate::frame::{Flags, Header, Opcode, Version};
 
 /// What precedes the message in a request's body.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extras<'a> {
+pub struct RequestExtras<'a> {
     /// The custom payload, if the flag was set.
     pub custom_payload: Option<BytesMap<'a>>,
     /// The client asked for a trace.
     pub tracing: bool,
 }
 
-impl Extras<'_> {
+impl RequestExtras<'_> {
     /// Whether there is nothing out of the ordinary.
     pub fn is_plain(&self) -> bool {
         self.custom_payload.is_none() && !self.tracing
@@ -36,9 +36,9 @@ impl Extras<'_> {
 }
 
 /// Splits a request's body into what precedes the message, and the message.
-pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, &'a [u8])> {
+pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(RequestExtras<'a>, &'a [u8])> {
     let mut reader = Reader::new(body);
-    let mut extras = Extras { custom_payload: None, tracing: header.flags.contains(Flags::TRACING) };
+    let mut extras = RequestExtras { custom_payload: None, tracing: header.flags.contains(Flags::TRACING) };
     if header.flags.contains(Flags::CUSTOM_PAYLOAD) {
         if header.version < Version::V4 {
             return Err(ProtocolError::new(
@@ -51,7 +51,7 @@ pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, &'a [u8
 }
 
 /// Parses a request of any kind.
-pub fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, Request<'a>)> {
+pub fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<(RequestExtras<'a>, Request<'a>)> {
     let (extras, message) = split(header, body)?;
     let version = header.version;
     let request = match header.opcode {

@@ -2,8 +2,9 @@
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::Kind;
+use crate::message::BatchKind;
 use crate::statement::{
-    Batch, BatchKind, Modification, ModificationKind, Operator, Relation, Statement, TableName, Term,
+    BatchText, Modification, ModificationKind, Operator, Relation, Statement, TableName, Term,
 };
 
 /// `USING ...`
@@ -28,7 +29,7 @@ impl Parser<'_> {
             modifications.push(self.modification()?);
             self.symbol(";");
         }
-        Ok(Statement::Batch(Batch { kind, modifications, timestamp: using.timestamp }))
+        Ok(Statement::Batch(BatchText { kind, modifications, timestamp: using.timestamp }))
     }
 
     pub(super) fn modification(&mut self) -> Parse<Modification> {

@@ -1,7 +1,7 @@
 //! DDL, roles and permissions, LIST and DESCRIBE: what they are and what they name. Their bodies are not looked into.
 
 use super::{NotUnderstood, Parse, Parser};
-use crate::statement::{SchemaChange, SchemaObject, SchemaVerb, Statement, TableName};
+use crate::statement::{SchemaObject, SchemaStatement, SchemaVerb, Statement, TableName};
 
 impl Parser<'_> {
     /// A statement that begins with `first` (lower case) and is no DML.
@@ -56,7 +56,7 @@ impl Parser<'_> {
             }
             _ => self.table_name()?,
         };
-        Ok(Statement::Schema(SchemaChange { verb, object, name }))
+        Ok(Statement::Schema(SchemaStatement { verb, object, name }))
     }
 
     fn schema_object(&mut self) -> Parse<SchemaObject> {

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
-    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Slot, Target, WriteKind, WritePlan,
+    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Target, ValueSource, WriteKind,
+    WritePlan,
 };
 
 impl Plan {
@@ -108,10 +109,12 @@ fn partition(key: &PartitionTemplate) -> String {
 }
 
 /// Bound values as markers, literals in the bytes that the database stores.
-fn slots<'a>(slots: impl Iterator<Item = &'a Slot>) -> String {
+fn slots<'a>(slots: impl Iterator<Item = &'a ValueSource>) -> String {
     let written = slots.map(|slot| match slot {
-        Slot::Bind(marker) => marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}")),
-        Slot::Literal(bytes) => {
+        ValueSource::Bind(marker) => {
+            marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}"))
+        }
+        ValueSource::Literal(bytes) => {
             bytes.iter().fold(String::from("0x"), |out, byte| out + &format!("{byte:02x}"))
         }
     });

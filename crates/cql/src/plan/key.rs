@@ -16,7 +16,7 @@ pub const MAX_KEY: usize = 1024;
 
 /// Where a key column's value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot {
+pub enum ValueSource {
     /// A bound value.
     Bind(Marker),
     /// A literal, in the bytes of the column's type.
@@ -25,7 +25,7 @@ pub enum Slot {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    pub(crate) slot: Slot,
+    pub(crate) slot: ValueSource,
     pub(crate) class: KeyClass,
 }
 
@@ -100,8 +100,8 @@ impl PartitionTemplate {
 impl Part {
     fn resolve<'a, 'v: 'a>(&'a self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Option<&'a [u8]> {
         match &self.slot {
-            Slot::Bind(marker) => value(marker),
-            Slot::Literal(bytes) => Some(bytes),
+            ValueSource::Bind(marker) => value(marker),
+            ValueSource::Literal(bytes) => Some(bytes),
         }
     }
 }
@@ -122,7 +122,7 @@ impl KeyTemplate {
     /// How many bind markers it takes its values from.
     pub fn markers(&self) -> usize {
         let parts = self.partition.parts.iter().chain(&self.clustering);
-        parts.filter(|part| matches!(part.slot, Slot::Bind(_))).count()
+        parts.filter(|part| matches!(part.slot, ValueSource::Bind(_))).count()
     }
 
     /// The row's partition, for writes whose row turns out not to be nameable ([`KeyError::NoRow`],

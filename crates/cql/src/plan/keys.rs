@@ -1,6 +1,6 @@
 //! Which rows or partitions a modification names.
 
-use super::key::{KeyTemplate, Part, PartitionTemplate, Slot};
+use super::key::{KeyTemplate, Part, PartitionTemplate, ValueSource};
 use super::literal;
 use super::schema::{Column, TableSchema};
 use super::types::KeyClass;
@@ -10,7 +10,7 @@ use crate::statement::{Modification, ModificationKind, Operator, Relation, Term}
 const MAX_KEYS: usize = 64;
 
 /// Rows that a modification touches.
-pub(super) enum Rows {
+pub(super) enum TouchedRows {
     /// These rows.
     Exact(Vec<KeyTemplate>),
     /// These partitions, whole or in part.
@@ -20,15 +20,15 @@ pub(super) enum Rows {
 }
 
 /// The values that relations give a column; `None` where they do not pin it down.
-type Values = Option<Vec<Slot>>;
+type Values = Option<Vec<ValueSource>>;
 
-pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certain: bool) -> Rows {
+pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certain: bool) -> TouchedRows {
     if !binds_certain || !table.partition_is_bytes() {
-        return Rows::Table;
+        return TouchedRows::Table;
     }
     let Some(partitions) = combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)
     else {
-        return Rows::Table;
+        return TouchedRows::Table;
     };
     let partitions = partitions.into_iter().map(|parts| PartitionTemplate { table: table.id, parts });
     let class = |column: &Column| KeyClass::of_clustering(&column.cql_type);
@@ -37,7 +37,7 @@ pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certa
         false => None,
     };
     match clustering {
-        Some(rows) if rows.len() * partitions.len() <= MAX_KEYS => Rows::Exact(
+        Some(rows) if rows.len() * partitions.len() <= MAX_KEYS => TouchedRows::Exact(
             partitions
                 .flat_map(|partition| {
                     rows.iter().map(move |clustering| KeyTemplate {
@@ -47,7 +47,7 @@ pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certa
                 })
                 .collect(),
         ),
-        _ => Rows::Partitions(partitions.collect()),
+        _ => TouchedRows::Partitions(partitions.collect()),
     }
 }
 

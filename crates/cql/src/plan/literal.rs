@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::key::Slot;
+use super::key::ValueSource;
 use crate::statement::{Literal, Term};
 
 /// Why a term gives no key value.
@@ -18,15 +18,17 @@ pub(crate) enum Uncertain {
 }
 
 /// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes are not certain.
-pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<Slot> {
+pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<ValueSource> {
     slot(term, cql_type).ok()
 }
 
 /// The source of a key column's value.
-pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<Slot, Uncertain> {
+pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<ValueSource, Uncertain> {
     match term {
-        Term::Marker(marker) => Ok(Slot::Bind(marker.clone())),
-        Term::Literal(literal) => encode(literal, cql_type).map(Slot::Literal).ok_or(Uncertain::Literal),
+        Term::Marker(marker) => Ok(ValueSource::Bind(marker.clone())),
+        Term::Literal(literal) => {
+            encode(literal, cql_type).map(ValueSource::Literal).ok_or(Uncertain::Literal)
+        }
         Term::Null => Err(Uncertain::Literal),
         Term::Tuple(_) | Term::Complex => Err(Uncertain::Expression),
     }

@@ -17,7 +17,7 @@ pub(crate) mod types;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
-pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, Slot, partition_columns};
+pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, ValueSource, partition_columns};
 pub(crate) use literal::slot_of;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};

@@ -114,11 +114,11 @@ fn partition(key: &PartitionTemplate) -> String {
 
 fn slots(parts: &[key::Part]) -> String {
     let slot = |part: &key::Part| match &part.slot {
-        Slot::Bind(marker) => match &marker.name {
+        ValueSource::Bind(marker) => match &marker.name {
             Some(name) => format!(":{name}"),
             None => format!("?{}", marker.index),
         },
-        Slot::Literal(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ValueSource::Literal(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     parts.iter().map(slot).collect::<Vec<_>>().join(",")
 }

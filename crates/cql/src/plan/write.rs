@@ -4,10 +4,10 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::key::{KeyTemplate, PartitionTemplate};
-use super::keys::{self, Rows};
+use super::keys::{self, TouchedRows};
+use crate::message::BatchKind;
 use crate::statement::{
-    Batch, BatchKind, Modification, ModificationKind, SchemaChange, SchemaObject, SchemaVerb, TableName,
-    Unknown,
+    BatchText, Modification, ModificationKind, SchemaObject, SchemaStatement, SchemaVerb, TableName, Unknown,
 };
 
 /// What a write may touch, and what else matters for sending it.
@@ -79,7 +79,7 @@ pub(super) fn modification(modification: &Modification, context: &Context) -> Wr
     plan
 }
 
-pub(super) fn batch(batch: &Batch, context: &Context) -> WritePlan {
+pub(super) fn batch(batch: &BatchText, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Batch, Vec::new());
     plan.counter = batch.kind == BatchKind::Counter;
     plan.parted = batch.kind != BatchKind::Logged;
@@ -96,13 +96,13 @@ fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
     };
     plan.counter |= table.counter;
     let rows = match modification.kind {
-        ModificationKind::InsertJson => Rows::Table,
+        ModificationKind::InsertJson => TouchedRows::Table,
         _ => keys::rows(modification, &table, context.binds_certain),
     };
     match rows {
-        Rows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
-        Rows::Partitions(keys) => keys.into_iter().for_each(|key| push(plan, Target::Partition(key))),
-        Rows::Table => push(plan, table_target(&modification.table, context)),
+        TouchedRows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
+        TouchedRows::Partitions(keys) => keys.into_iter().for_each(|key| push(plan, Target::Partition(key))),
+        TouchedRows::Table => push(plan, table_target(&modification.table, context)),
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
 
 /// Tables are touched as such; other objects may have dependents anywhere in their keyspace. What is created has no rows yet, and what is there already
 /// stays as it is: applications that make sure of their schema at every start must not empty the cache.
-pub(super) fn schema_change(change: &SchemaChange, context: &Context) -> WritePlan {
+pub(super) fn schema_change(change: &SchemaStatement, context: &Context) -> WritePlan {
     if change.verb == SchemaVerb::Create {
         return WritePlan::new(WriteKind::Schema, Vec::new());
     }

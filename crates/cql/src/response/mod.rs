@@ -17,7 +17,7 @@ pub use event::{Event, SchemaChange, SchemaTarget};
 pub use kind::ResultKind;
 pub use metadata::{ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata};
 pub use prepared::{Prepared, encode_prepared};
-pub use rows::{Cells, Row, RowIter, Rows, encode_rows_start};
+pub use rows::{Row, RowCells, RowIter, Rows, encode_rows_start};
 pub use types::{CqlType, MAX_TYPE_DEPTH};
 
 use uuid::Uuid;
@@ -28,7 +28,7 @@ use crate::frame::{Flags, Header, Opcode, Version};
 
 /// What precedes the message in a response's body.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extras<'a> {
+pub struct ResponseExtras<'a> {
     /// Id of the trace, if one was asked for.
     pub tracing_id: Option<Uuid>,
     /// Warnings.
@@ -37,7 +37,7 @@ pub struct Extras<'a> {
     pub custom_payload: Option<BytesMap<'a>>,
 }
 
-impl Extras<'_> {
+impl ResponseExtras<'_> {
     /// Whether there are none.
     pub fn is_plain(&self) -> bool {
         self.tracing_id.is_none() && self.warnings.is_none() && self.custom_payload.is_none()
@@ -68,9 +68,9 @@ pub fn encode_extras(
 }
 
 /// Splits a response's body into what precedes the message, and the message.
-pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(Extras<'a>, &'a [u8])> {
+pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(ResponseExtras<'a>, &'a [u8])> {
     let mut reader = Reader::new(body);
-    let mut extras = Extras::default();
+    let mut extras = ResponseExtras::default();
     if header.flags.contains(Flags::TRACING) {
         extras.tracing_id = Some(reader.uuid()?);
     }

@@ -80,8 +80,8 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// The cells; `None` is null.
-    pub fn cells(&self) -> Cells<'a> {
-        Cells { reader: Reader::new(self.raw), left: self.columns }
+    pub fn cells(&self) -> RowCells<'a> {
+        RowCells { reader: Reader::new(self.raw), left: self.columns }
     }
 
     /// One cell; `None` if there is no such column.
@@ -92,12 +92,12 @@ impl<'a> Row<'a> {
 
 /// Iterates over the cells of a row.
 #[derive(Debug, Clone)]
-pub struct Cells<'a> {
+pub struct RowCells<'a> {
     reader: Reader<'a>,
     left: usize,
 }
 
-impl<'a> Iterator for Cells<'a> {
+impl<'a> Iterator for RowCells<'a> {
     type Item = Option<&'a [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::json::row_as_json;
 use super::{ResultColumn, SystemError, SystemQuery, SystemRows, SystemTables, Table, TypeOption};
-use crate::plan::{Slot, slot_of};
+use crate::plan::{ValueSource, slot_of};
 use crate::statement::{Literal, Marker, Operator, Relation, Selected, Term};
 
 type Row = Vec<Option<Vec<u8>>>;
@@ -172,8 +172,8 @@ fn accepted<'v>(
     match term {
         Term::Null => Err(null()),
         _ => match slot_of(term, type_name) {
-            Some(Slot::Bind(marker)) => value(&marker).map(<[u8]>::to_vec).ok_or_else(null),
-            Some(Slot::Literal(bytes)) => Ok(bytes),
+            Some(ValueSource::Bind(marker)) => value(&marker).map(<[u8]>::to_vec).ok_or_else(null),
+            Some(ValueSource::Literal(bytes)) => Ok(bytes),
             None => Err(SystemError::Unsupported("this kind of value")),
         },
     }

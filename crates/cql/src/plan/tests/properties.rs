@@ -164,7 +164,7 @@ fn bytes_that_are_no_text_may_write() {
 
 fn template(partition: usize, clustering: usize) -> KeyTemplate {
     let part = |index: usize| Part {
-        slot: Slot::Bind(Marker { index: index as u16, name: None }),
+        slot: ValueSource::Bind(Marker { index: index as u16, name: None }),
         class: KeyClass::Bytes,
     };
     KeyTemplate {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Envelope, Header, Version};
-use afterglow_cql::message::{self, Consistency, Execute, Extras, Request as Message};
+use afterglow_cql::message::{self, Consistency, Execute, Request as Message, RequestExtras};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
@@ -80,7 +80,7 @@ impl Request {
     ///
     /// # Errors
     /// Never for a request that was given to a [`Router`](crate::frontend::cql::Router): it has been parsed before.
-    pub fn message(&self) -> Result<(Extras<'_>, Message<'_>), ProtocolError> {
+    pub fn message(&self) -> Result<(RequestExtras<'_>, Message<'_>), ProtocolError> {
         message::parse(&self.header, &self.body)
     }
 
