@@ -33,7 +33,7 @@ use afterglow_loadgen::{latency::Latency, rng::Rng};
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LimitOptions {
     /// A directory (a file is made there and removed), a file, or a block device.
     pub path: PathBuf,
     /// Bytes of the file to make; of an existing file or device all is read.
@@ -132,7 +132,7 @@ impl Target {
         Ok(target)
     }
 
-    fn of(options: &Options) -> Result<Self, BenchError> {
+    fn of(options: &LimitOptions) -> Result<Self, BenchError> {
         if options.path.is_dir() {
             return Self::make(&options.path, options.size.next_multiple_of(WRITE as u64));
         }
@@ -251,7 +251,7 @@ pub(super) fn run_threads(
 }
 
 /// `afterglow-bench device-limit`.
-pub fn limit(options: &Options) -> Result<Report, BenchError> {
+pub fn limit(options: &LimitOptions) -> Result<Report, BenchError> {
     let target = Target::of(options)?;
     let mut report = Report::new("device-limit", &target.path);
     let length = Duration::from_secs_f64(options.seconds);

@@ -28,7 +28,7 @@ use afterglow_loadgen::{latency::Latency, rng::Rng};
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EngineOptions {
     /// Where to make the cache.
     pub dir: PathBuf,
     /// Bytes of flash to fill.
@@ -69,7 +69,7 @@ struct Subject {
 }
 
 /// `afterglow-bench engine`.
-pub fn engine(options: &Options) -> Result<Report, BenchError> {
+pub fn engine(options: &EngineOptions) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
     let mut report = Report::new("engine", scratch.path());
     for &value in &options.values {
@@ -86,7 +86,7 @@ pub fn engine(options: &Options) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), BenchError> {
+fn measure(shape: &Shape, options: &EngineOptions, report: &mut Report) -> Result<(), BenchError> {
     let subject = Subject::fill(shape)?;
     let target = Target::open(&shape.flash())?;
     let pattern = subject.pattern()?;
@@ -105,7 +105,7 @@ fn measure(shape: &Shape, options: &Options, report: &mut Report) -> Result<(), 
 fn submitted(
     subject: &Subject,
     (target, pattern, mean): (&Target, &Pattern, f64),
-    options: &Options,
+    options: &EngineOptions,
     report: &mut Report,
 ) -> Result<(), BenchError> {
     let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
@@ -146,7 +146,7 @@ fn submitted(
 fn blocking(
     subject: &Subject,
     (target, pattern): (&Target, &Pattern),
-    options: &Options,
+    options: &EngineOptions,
     report: &mut Report,
 ) -> Result<(), BenchError> {
     let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
@@ -174,7 +174,7 @@ fn blocking(
 }
 
 /// Gets from DRAM.
-fn dram(subject: &Subject, options: &Options, report: &mut Report) -> Result<(), BenchError> {
+fn dram(subject: &Subject, options: &EngineOptions, report: &mut Report) -> Result<(), BenchError> {
     let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
     let mut section = Section::new(
         format!("{value} B, DRAM hits"),
@@ -310,7 +310,7 @@ impl Subject {
         series: &[Series],
         target: &Target,
         pattern: &Pattern,
-        options: &Options,
+        options: &EngineOptions,
     ) -> Result<Series, BenchError> {
         let cpu = |series: &Series| series.median(|run| run.cpu_us_per_operation);
         let busy = Duration::from_secs_f64((cpu(&series[1]) - cpu(&series[0])).max(0.0) / 1e6);

@@ -13,7 +13,7 @@ use afterglow_loadgen::rng::Rng;
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MemoryOptions {
     /// Where to make the caches.
     pub dir: PathBuf,
     /// Objects of the cache whose index is weighed.
@@ -44,7 +44,7 @@ const FLASH_PER_INDEX: u64 = 64;
 const POPULAR: u64 = 10_000;
 
 /// `afterglow-bench memory`.
-pub fn memory(options: &Options) -> Result<Report, BenchError> {
+pub fn memory(options: &MemoryOptions) -> Result<Report, BenchError> {
     if !alloc::is_counting() {
         return Err(BenchError::Void("this program does not count allocations".into()));
     }
@@ -73,7 +73,7 @@ fn index_bytes(shape: &Shape, scratch: &Scratch) -> Result<(i64, Cache, Namespac
     Ok((with - without, cache, ns))
 }
 
-fn weigh(options: &Options, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
+fn weigh(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
     let index = ((options.objects as f64 / FILL) as u64 * 8).next_multiple_of(64);
     let mut shape = Shape {
         dir: scratch.path().to_path_buf(),
@@ -129,7 +129,12 @@ fn index_full(stats: &Stats) -> u64 {
 }
 
 /// Objects that are not there, and some that are.
-fn look_up(options: &Options, cache: &Cache, ns: &Namespace, report: &mut Report) -> Result<(), BenchError> {
+fn look_up(
+    options: &MemoryOptions,
+    cache: &Cache,
+    ns: &Namespace,
+    report: &mut Report,
+) -> Result<(), BenchError> {
     let absent = (options.objects / 10).clamp(10_000, 2_000_000);
     progress(format_args!("looking up {absent} objects that are not there"));
     let before = cache.stats();
@@ -164,7 +169,7 @@ fn look_up(options: &Options, cache: &Cache, ns: &Namespace, report: &mut Report
 
 /// More objects than there are slots: the index gives slots of objects nobody reads to others, and counts them.
 fn overflow(
-    options: &Options,
+    options: &MemoryOptions,
     cache: &Cache,
     ns: &Namespace,
     more: u64,
@@ -212,7 +217,7 @@ fn overflow(
 }
 
 /// Many objects at once: does the process ever take more than it was given?
-fn bulk_load(options: &Options, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
+fn bulk_load(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
     let shape = Shape {
         dir: scratch.path().to_path_buf(),
         size: options.size,

@@ -25,7 +25,7 @@ use afterglow_loadgen::{cpu, rng::Rng};
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RecoveryOptions {
     /// Where to make the cache.
     pub dir: PathBuf,
     /// Objects in it.
@@ -206,7 +206,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(options: &Options, dir: &Path) -> Result<(Self, Opening), BenchError> {
+    fn start(options: &RecoveryOptions, dir: &Path) -> Result<(Self, Opening), BenchError> {
         let fail = || BenchError::io(format!("run {}", options.program.display()));
         let mut child = Command::new(&options.program)
             .args(&options.arguments)
@@ -255,7 +255,7 @@ impl Running {
 }
 
 /// `afterglow-bench recovery`.
-pub fn recovery(options: &Options) -> Result<Report, BenchError> {
+pub fn recovery(options: &RecoveryOptions) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
     let mut report = Report::new("recovery", scratch.path());
     progress(format_args!("putting {} objects of {} B", options.objects, options.value));
@@ -278,7 +278,7 @@ pub fn recovery(options: &Options) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-fn enter(report: &mut Report, how: &str, openings: &[Opening], options: &Options) {
+fn enter(report: &mut Report, how: &str, openings: &[Opening], options: &RecoveryOptions) {
     let middle = |figure: fn(&Opening) -> f64| median(openings.iter().map(figure));
     let most = |figure: fn(&Opening) -> f64| openings.iter().map(figure).fold(0.0, f64::max);
     report.figure(format!("after {how}: open"), middle(|o| o.open_ms), "ms");

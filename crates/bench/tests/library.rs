@@ -16,7 +16,7 @@ fn is_empty(dir: &Path) -> bool {
 #[test]
 fn the_device_is_read_at_every_size_and_depth_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let options = device::Options {
+    let options = device::LimitOptions {
         path: dir.path().into(),
         size: 1 << 20,
         blocks: vec![4096, 65536],
@@ -37,7 +37,7 @@ fn the_device_is_read_at_every_size_and_depth_asked_for() {
 #[test]
 fn gets_are_measured_beside_the_device_and_each_hit_is_one_read() {
     let dir = tempfile::tempdir().unwrap();
-    let options = engine::Options {
+    let options = engine::EngineOptions {
         dir: dir.path().into(),
         size: 64 << 20,
         memory: 32 << 20,

@@ -13,7 +13,7 @@ fn an_object_costs_less_than_nine_bytes_and_hardly_any_miss_a_read() {
     alloc::count();
     let dir = tempfile::tempdir().unwrap();
     let (objects, bulk, memory, size) = (500_000, 0, 0, 0);
-    let options = memory::Options { dir: dir.path().into(), objects, value: 8, bulk, memory, size };
+    let options = memory::MemoryOptions { dir: dir.path().into(), objects, value: 8, bulk, memory, size };
     let report = memory::memory(&options).unwrap();
     let check = |name: &str| {
         let found = report.checks.iter().find(|c| c.name.contains(name));

@@ -13,7 +13,7 @@ use super::outcome::Outcome;
 Runs of two labels within a scenario are paired in the order they were made: alternate them, at least five pairs.
 
   afterglow-bench report runs/*.json --baseline direct --markdown report.md --html report.html")]
-pub struct Options {
+pub struct ReportArgs {
     /// Results written by `run-cql --json`.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -31,7 +31,7 @@ pub struct Options {
     html: Option<PathBuf>,
 }
 
-pub fn run(options: &Options) -> Outcome {
+pub fn run(options: &ReportArgs) -> Outcome {
     let mut results = Vec::new();
     for path in &options.files {
         let name = path.display();

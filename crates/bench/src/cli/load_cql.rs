@@ -13,7 +13,7 @@ use afterglow_loadgen::cql::target::Target;
 use super::outcome::Outcome;
 
 #[derive(clap::Args)]
-pub struct Options {
+pub struct LoadCqlArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct Options {
     quiet: bool,
 }
 
-pub fn run(options: Options) -> Outcome {
+pub fn run(options: LoadCqlArgs) -> Outcome {
     let settings = LoadOptions {
         table: options.table.clone(),
         hosts: options.target.hosts.clone(),

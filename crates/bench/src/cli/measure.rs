@@ -12,12 +12,12 @@ use afterglow::config::Size;
 use super::{
     memcache::{self as memcache_options, Memcache},
     outcome::server,
-    output::{Output, tell},
+    output::{ReportOutput, tell},
 };
 
 /// One of the benchmarks. Caches, and servers where they need some, are made in `--dir` and removed afterwards.
 #[derive(Subcommand)]
-pub(super) enum Bench {
+pub(super) enum Benchmark {
     /// Random reads by io_uring with O_DIRECT on one core: the limit everything else is judged by
     DeviceLimit(DeviceLimit),
     /// Random gets from flash, submitted and blocking, beside the device's limit; DRAM hits
@@ -32,7 +32,7 @@ pub(super) enum Bench {
     Memcache(Memcache),
     /// One life of the cache of `recovery`
     #[command(hide = true)]
-    RecoveryLife(Life),
+    RecoveryLife(LifeArgs),
 }
 
 #[derive(Args)]
@@ -64,7 +64,7 @@ pub(super) struct DeviceLimit {
     #[arg(long)]
     fio: bool,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
 }
 
 #[derive(Args)]
@@ -94,7 +94,7 @@ pub(super) struct Engine {
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
 }
 
 #[derive(Args)]
@@ -118,7 +118,7 @@ pub(super) struct Memory {
     #[arg(long, value_name = "SIZE", default_value = "12GiB")]
     size: Size,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
 }
 
 #[derive(Args)]
@@ -142,7 +142,7 @@ pub(super) struct Recovery {
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
 }
 
 #[derive(Args)]
@@ -182,11 +182,11 @@ pub(super) struct Cql {
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
 }
 
 #[derive(Args)]
-pub(super) struct Life {
+pub(super) struct LifeArgs {
     #[arg(long)]
     dir: PathBuf,
     #[arg(long)]
@@ -198,19 +198,19 @@ pub(super) struct Life {
 }
 
 /// Runs one, and prints and writes its report.
-pub(super) fn run(bench: Bench) -> Result<(), Failure> {
+pub(super) fn run(bench: Benchmark) -> Result<(), Failure> {
     // For `memory`; nothing that matters to it has been allocated yet.
-    if matches!(bench, Bench::Memory(_)) {
+    if matches!(bench, Benchmark::Memory(_)) {
         alloc::count();
     }
     let (report, output) = match bench {
-        Bench::DeviceLimit(o) => (device::limit(&o.options()?), o.output),
-        Bench::Engine(o) => (engine::engine(&o.options()), o.output),
-        Bench::Memory(o) => (memory::memory(&o.options()), o.output),
-        Bench::Recovery(o) => (recovery::recovery(&o.options()?), o.output),
-        Bench::Cql(o) => (cql::cql(&o.options()?), o.output),
-        Bench::Memcache(o) => (memcache::memcache(&memcache_options::options(&o)?), o.output),
-        Bench::RecoveryLife(o) => {
+        Benchmark::DeviceLimit(o) => (device::limit(&o.options()?), o.output),
+        Benchmark::Engine(o) => (engine::engine(&o.options()), o.output),
+        Benchmark::Memory(o) => (memory::memory(&o.options()), o.output),
+        Benchmark::Recovery(o) => (recovery::recovery(&o.options()?), o.output),
+        Benchmark::Cql(o) => (cql::cql(&o.options()?), o.output),
+        Benchmark::Memcache(o) => (memcache::memcache(&memcache_options::options(&o)?), o.output),
+        Benchmark::RecoveryLife(o) => {
             let (value, memory) = (o.value.get() as usize, o.memory.get());
             return recovery::Life { dir: o.dir, objects: o.objects, value, memory }.run().map_err(failed);
         }
@@ -223,8 +223,8 @@ fn failed(error: BenchError) -> Failure {
 }
 
 impl DeviceLimit {
-    fn options(&self) -> Result<device::Options, Failure> {
-        Ok(device::Options {
+    fn options(&self) -> Result<device::LimitOptions, Failure> {
+        Ok(device::LimitOptions {
             path: self.path.clone(),
             size: self.size.get(),
             blocks: blocks(&self.block)?,
@@ -237,8 +237,8 @@ impl DeviceLimit {
 }
 
 impl Engine {
-    fn options(&self) -> engine::Options {
-        engine::Options {
+    fn options(&self) -> engine::EngineOptions {
+        engine::EngineOptions {
             dir: self.dir.clone(),
             size: self.size.get(),
             memory: self.memory.get(),
@@ -252,8 +252,8 @@ impl Engine {
 }
 
 impl Memory {
-    fn options(&self) -> memory::Options {
-        memory::Options {
+    fn options(&self) -> memory::MemoryOptions {
+        memory::MemoryOptions {
             dir: self.dir.clone(),
             objects: self.objects,
             value: self.value.get() as usize,
@@ -265,9 +265,9 @@ impl Memory {
 }
 
 impl Recovery {
-    fn options(&self) -> Result<recovery::Options, Failure> {
+    fn options(&self) -> Result<recovery::RecoveryOptions, Failure> {
         let program = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
-        Ok(recovery::Options {
+        Ok(recovery::RecoveryOptions {
             dir: self.dir.clone(),
             objects: self.objects,
             value: self.value.get() as usize,
@@ -281,8 +281,8 @@ impl Recovery {
 }
 
 impl Cql {
-    fn options(&self) -> Result<cql::Options, Failure> {
-        Ok(cql::Options {
+    fn options(&self) -> Result<cql::CqlOptions, Failure> {
+        Ok(cql::CqlOptions {
             dir: self.dir.clone(),
             program: server()?,
             backend: self.backend.clone(),

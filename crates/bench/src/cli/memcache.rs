@@ -6,7 +6,7 @@ use afterglow::{cli::output::Failure, config::Size};
 use afterglow_bench::memcache;
 use clap::Args;
 
-use super::{outcome::server, output::Output};
+use super::{outcome::server, output::ReportOutput};
 
 /// Flags.
 #[derive(Args)]
@@ -65,11 +65,11 @@ pub(super) struct Memcache {
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: ReportOutput,
 }
 
 /// What to measure.
-pub(super) fn options(o: &Memcache) -> Result<memcache::Options, Failure> {
+pub(super) fn options(o: &Memcache) -> Result<memcache::MemcacheOptions, Failure> {
     let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.get() as usize).collect::<Vec<_>>();
     let numbers = |numbers: &[u16]| numbers.iter().map(|&n| n.into()).collect::<Vec<usize>>();
     for size in o.value.iter().chain(&o.dram_value).chain(&o.sweep_value) {
@@ -77,7 +77,7 @@ pub(super) fn options(o: &Memcache) -> Result<memcache::Options, Failure> {
             return Err(Failure::usage(format!("error: a value of {size}: choose one of 1B to 1MiB")));
         }
     }
-    Ok(memcache::Options {
+    Ok(memcache::MemcacheOptions {
         dir: o.dir.clone(),
         program: server()?,
         memcached: memcache::find_memcached().map_err(|e| e.to_string()),

@@ -45,15 +45,15 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     #[command(flatten)]
-    Measure(measure::Bench),
+    Measure(measure::Benchmark),
     /// Load a YCSB table: every record once, values that can be verified.
-    LoadCql(load_cql::Options),
+    LoadCql(load_cql::LoadCqlArgs),
     /// Measure reads and updates of a loaded table.
-    RunCql(Box<run_cql::Options>),
+    RunCql(Box<run_cql::RunCqlArgs>),
     /// Compare runs of run-cql: medians and paired ratios, Markdown, a page with plots.
-    Report(compare::Options),
+    Report(compare::ReportArgs),
     /// Compare the key choosers with histograms drawn from the real site.ycsb:core.
-    YcsbCheck(ycsb_check::Options),
+    YcsbCheck(ycsb_check::YcsbCheckArgs),
 }
 
 /// Does what the command line says, and returns the exit status.

@@ -7,7 +7,7 @@ use afterglow_bench::Report;
 use clap::Args;
 
 #[derive(Args)]
-pub(super) struct Output {
+pub(super) struct ReportOutput {
     /// Write everything measured to this file, as JSON; `-` is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(super) struct Output {
 }
 
 /// Prints and writes a report; a missed target is a failure.
-pub(super) fn tell(report: &Report, output: &Output) -> Result<(), Failure> {
+pub(super) fn tell(report: &Report, output: &ReportOutput) -> Result<(), Failure> {
     let json =
         serde_json::to_string_pretty(report).map_err(|e| Failure::failed(format!("error: {e}")))? + "\n";
     let to_stdout = output.json.as_deref() == Some(Path::new("-"));

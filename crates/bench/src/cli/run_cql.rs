@@ -27,20 +27,20 @@ Exit code 1: something read was wrong or missing, or was never answered.
 
   afterglow-bench run-cql --hosts 127.0.0.1:9042 --warmup flat --pid cassandra=4242 --label direct --json direct-1.json
   afterglow-bench run-cql --hosts 127.0.0.1:9043 --rate 15000 --metrics 127.0.0.1:9180 --label afterglow --json after-1.json")]
-pub struct Options {
+pub struct RunCqlArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     table: TableSpec,
     #[command(flatten)]
-    shape: Shape,
+    shape: LoadArgs,
     #[command(flatten)]
-    output: Output,
+    output: RunOutput,
 }
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Load")]
-struct Shape {
+struct LoadArgs {
     /// Which records are asked for.
     #[arg(long, value_enum, default_value_t = Distribution::Zipfian)]
     distribution: Distribution,
@@ -93,7 +93,7 @@ struct Shape {
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Measuring and output")]
-struct Output {
+struct RunOutput {
     /// Process whose CPU per operation is reported, PID or NAME=PID; repeatable.
     #[arg(long, value_name = "[NAME=]PID", value_parser = watched)]
     pid: Vec<(String, u32)>,
@@ -135,8 +135,8 @@ fn watched(text: &str) -> Result<(String, u32), String> {
     Ok((name.to_owned(), pid))
 }
 
-pub fn run(options: Options) -> Outcome {
-    let Options { target, table, shape, output } = options;
+pub fn run(options: RunCqlArgs) -> Outcome {
+    let RunCqlArgs { target, table, shape, output } = options;
     let settings = RunOptions {
         label: output.label,
         scenario: output.scenario,

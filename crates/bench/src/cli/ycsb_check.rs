@@ -8,7 +8,7 @@ use afterglow_loadgen::ycsb;
 use super::outcome::Outcome;
 
 #[derive(clap::Args)]
-pub struct Options {
+pub struct YcsbCheckArgs {
     /// Histograms printed by crates/bench/ycsb-check.
     golden: PathBuf,
     /// Seed of our draws.
@@ -19,7 +19,7 @@ pub struct Options {
     tolerance: f64,
 }
 
-pub fn run(options: &Options) -> Outcome {
+pub fn run(options: &YcsbCheckArgs) -> Outcome {
     let text = fs::read_to_string(&options.golden)
         .map_err(|e| format!("cannot read {}: {e}", options.golden.display()))?;
     let golden = ycsb::parse_golden(&text)?;

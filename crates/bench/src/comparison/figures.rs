@@ -5,7 +5,7 @@ use afterglow_loadgen::result::{FORMAT, RunResult};
 
 /// Runs of one label under one scenario.
 #[derive(Debug)]
-pub struct Series<'a> {
+pub struct LabelledRuns<'a> {
     /// The label.
     pub label: &'a str,
     /// Its runs in the order they were made.
@@ -18,7 +18,7 @@ pub struct Scenario<'a> {
     /// Its name.
     pub name: &'a str,
     /// The labels; the first is what the others are compared with.
-    pub series: Vec<Series<'a>>,
+    pub series: Vec<LabelledRuns<'a>>,
 }
 
 /// Results that cannot be compared.
@@ -78,7 +78,7 @@ pub fn group<'a>(results: &'a [RunResult], baseline: Option<&str>) -> Result<Vec
         }
         match series.iter_mut().find(|s| s.label == run.label) {
             Some(found) => found.runs.push(run),
-            None => series.push(Series { label: &run.label, runs: vec![run] }),
+            None => series.push(LabelledRuns { label: &run.label, runs: vec![run] }),
         }
     }
     for scenario in &mut scenarios {
@@ -117,7 +117,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-impl Series<'_> {
+impl LabelledRuns<'_> {
     /// The median of a figure over the runs.
     pub fn median(&self, figure: impl Fn(&RunResult) -> f64) -> f64 {
         median(self.runs.iter().map(|r| figure(r)))
@@ -144,8 +144,8 @@ impl Series<'_> {
 
 /// The ratios of `figure`, run by run, of `series` to `baseline`: median, lowest, highest. `None` without a pair.
 pub fn paired(
-    series: &Series<'_>,
-    baseline: &Series<'_>,
+    series: &LabelledRuns<'_>,
+    baseline: &LabelledRuns<'_>,
     figure: impl Fn(&RunResult) -> f64,
 ) -> Option<(f64, f64, f64)> {
     let ratios: Vec<f64> = series

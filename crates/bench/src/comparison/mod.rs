@@ -8,6 +8,8 @@ pub(crate) mod figures;
 pub(crate) mod html;
 pub(crate) mod table;
 
-pub use figures::{ReportError, Scenario, Series, comparison, group, median, paired, summary, thousands};
+pub use figures::{
+    LabelledRuns, ReportError, Scenario, comparison, group, median, paired, summary, thousands,
+};
 pub use html::html;
 pub use table::Table;

@@ -23,7 +23,7 @@ use std::{
 
 use afterglow_cql::{frame::Version, message::Consistency};
 
-use self::{relay::Relay, server::Server};
+use self::{relay::Relay, server::CqlServer};
 use super::{
     BenchError, pin, progress,
     report::{Check, ClientSide, Report, Run, Section, Series},
@@ -44,7 +44,7 @@ use afterglow_loadgen::{
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CqlOptions {
     /// Where to make caches.
     pub dir: PathBuf,
     /// The program that has `serve`.
@@ -99,13 +99,13 @@ const SHARE: f64 = 0.8;
 ///
 /// # Errors
 /// The database cannot be reached or takes no rows.
-pub fn cql(options: &Options) -> Result<Report, BenchError> {
+pub fn cql(options: &CqlOptions) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
     let report = Report::new("cql", scratch.path());
     if let Some(pid) = options.backend_pid {
         pin::process(pid, SERVER_CORE).map_err(BenchError::io(format!("keep process {pid} on one core")))?;
     }
-    let mut bench = Bench { options, scratch, report, rejected: Vec::new() };
+    let mut bench = CqlBench { options, scratch, report, rejected: Vec::new() };
     bench.drop_tables()?;
     bench.load(&bench.small())?;
     bench.pass_through();
@@ -115,7 +115,7 @@ pub fn cql(options: &Options) -> Result<Report, BenchError> {
     }
     bench.hits();
     bench.drop_tables()?;
-    let Bench { mut report, rejected, .. } = bench;
+    let CqlBench { mut report, rejected, .. } = bench;
     if !rejected.is_empty() {
         let mut section = Section::new("Rejected", "runs that do not count; the reasons are told below");
         section.series = rejected;
@@ -124,8 +124,8 @@ pub fn cql(options: &Options) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-struct Bench<'a> {
-    options: &'a Options,
+struct CqlBench<'a> {
+    options: &'a CqlOptions,
     scratch: Scratch,
     report: Report,
     /// Runs that do not count.
@@ -133,7 +133,7 @@ struct Bench<'a> {
 }
 
 /// One load on one server.
-struct Shape<'a> {
+struct ReadLoad<'a> {
     host: &'a str,
     table: TableSpec,
     distribution: Distribution,
@@ -149,7 +149,7 @@ struct Shape<'a> {
     admin: Option<&'a str>,
 }
 
-impl Bench<'_> {
+impl CqlBench<'_> {
     fn small(&self) -> TableSpec {
         self.table("small", self.options.rows, 100)
     }
@@ -195,8 +195,8 @@ impl Bench<'_> {
     }
 
     /// Reads flat out, whatever is asked for.
-    fn shape<'s>(&self, host: &'s str, table: TableSpec) -> Shape<'s> {
-        Shape {
+    fn shape<'s>(&self, host: &'s str, table: TableSpec) -> ReadLoad<'s> {
+        ReadLoad {
             host,
             table,
             distribution: Distribution::Uniform,
@@ -211,7 +211,7 @@ impl Bench<'_> {
         }
     }
 
-    fn run(&self, shape: &Shape<'_>) -> Result<RunResult, BenchError> {
+    fn run(&self, shape: &ReadLoad<'_>) -> Result<RunResult, BenchError> {
         let options = RunOptions {
             label: String::new(),
             scenario: String::new(),
@@ -254,7 +254,7 @@ impl Bench<'_> {
         self.report.missing.push(format!("{what}: {why}"));
     }
 
-    /// As [`Bench::reject`], of a run, which is kept apart.
+    /// As [`CqlBench::reject`], of a run, which is kept apart.
     fn reject_run(&mut self, name: String, run: Run, why: impl Display) {
         self.reject(&name, why);
         self.rejected.push(Series { name, runs: vec![run] });
@@ -284,8 +284,8 @@ impl Bench<'_> {
         let o = self.options;
         let length = Duration::from_secs_f64(WARMUP * o.seconds);
         progress(format_args!("warming the database for {} s", length.as_secs()));
-        let warm = Shape { warm: Warm::For(length), ..self.shape(&o.backend, self.small()) };
-        if let Err(error) = self.run(&Shape { watch: o.backend_pid, ..warm }) {
+        let warm = ReadLoad { warm: Warm::For(length), ..self.shape(&o.backend, self.small()) };
+        if let Err(error) = self.run(&ReadLoad { watch: o.backend_pid, ..warm }) {
             self.reject("Warming the database", error);
         }
         let data = self.scratch.path().join("pass").display().to_string();
@@ -301,7 +301,7 @@ impl Bench<'_> {
         ];
         let (mut half, mut full) = (None, None);
         let relay = Relay::start(&o.backend, CLIENT_CORE).map_err(BenchError::io("relay bytes"));
-        match Server::start(&o.program, CLIENT_CORE, &options).and_then(|server| Ok((server, relay?))) {
+        match CqlServer::start(&o.program, CLIENT_CORE, &options).and_then(|server| Ok((server, relay?))) {
             Ok((server, relay)) => {
                 let contenders = [
                     ("directly", o.backend.as_str(), o.backend_pid),
@@ -382,7 +382,7 @@ impl Bench<'_> {
             let mut runs: Vec<Option<Run>> = vec![None; contenders.len()];
             for at in order {
                 let (name, host, watch) = contenders[at];
-                match self.run(&Shape { rate, watch, ..self.shape(host, self.small()) }) {
+                match self.run(&ReadLoad { rate, watch, ..self.shape(host, self.small()) }) {
                     Ok(result) => runs[at] = Some(as_run(&result, false)),
                     Err(error) => self.reject(&format!("{}, {name}, round {round}", section.name), error),
                 }
@@ -416,9 +416,9 @@ impl Bench<'_> {
         let series = |name: &str| Series { name: name.to_owned(), runs: Vec::new() };
         let (mut dram, mut flat_out) = (series("DRAM, rows of 100 B"), series("DRAM, rows of 100 B"));
         let mut from_flash = series("flash, rows of 4 KB");
-        match Server::start(&o.program, SERVER_CORE, &options.concat()) {
+        match CqlServer::start(&o.program, SERVER_CORE, &options.concat()) {
             Ok(server) => {
-                let light = |table| Shape {
+                let light = |table| ReadLoad {
                     rate: Some(o.light),
                     polls: true,
                     lanes: (4, 16),
@@ -472,11 +472,11 @@ impl Bench<'_> {
     }
 
     /// Reads every row until all are hits; says so where they do not become it.
-    fn fill(&mut self, server: &Server, table: &TableSpec) -> bool {
+    fn fill(&mut self, server: &CqlServer, table: &TableSpec) -> bool {
         progress(format_args!("filling the cache with {} rows of {} B", table.records, table.field_size));
         let mut last = String::new();
         for _ in 0..30 {
-            let pass = Shape {
+            let pass = ReadLoad {
                 distribution: Distribution::Sequential,
                 warm: Warm::For(Duration::ZERO),
                 seconds: 300.0,
@@ -505,11 +505,11 @@ impl Bench<'_> {
     }
 
     /// Runs of one shape, all of whose reads must be hits, nearly all of one kind.
-    fn repeat(&mut self, series: &mut Series, server: &Server, shape: &Shape<'_>, of: Of) {
+    fn repeat(&mut self, series: &mut Series, server: &CqlServer, shape: &ReadLoad<'_>, of: Of) {
         progress(format_args!("hits: {} ({of:?})", series.name));
         for number in 1..=self.options.runs {
             let name = format!("{} ({of:?}), run {number}", series.name);
-            let result = self.run(&Shape {
+            let result = self.run(&ReadLoad {
                 watch: Some(server.pid()),
                 admin: Some(&server.admin),
                 table: shape.table.clone(),

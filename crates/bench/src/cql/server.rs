@@ -16,7 +16,7 @@ use super::super::{BenchError, pin::Pinned};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One running server; ended in order by [`stop`](Self::stop), killed when dropped.
-pub struct Server {
+pub struct CqlServer {
     /// Where its CQL front end listens.
     pub address: String,
     /// Where its metrics are.
@@ -24,7 +24,7 @@ pub struct Server {
     child: Child,
 }
 
-impl Server {
+impl CqlServer {
     /// Starts `program serve` on one core, with ports that the system chooses; returns once it listens.
     pub fn start(program: &Path, core: usize, options: &[&str]) -> Result<Self, BenchError> {
         let pinned = Pinned::to(core).map_err(BenchError::io("stay on one core"))?;
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for CqlServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -20,7 +20,7 @@ pub enum Part {
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MemcacheOptions {
     /// Where to make caches and files.
     pub dir: PathBuf,
     /// The program that has `serve`.
@@ -56,8 +56,8 @@ pub struct Options {
 }
 
 /// The benchmark under way.
-pub(super) struct Bench<'a> {
-    pub(super) options: &'a Options,
+pub(super) struct MemcacheBench<'a> {
+    pub(super) options: &'a MemcacheOptions,
     pub(super) scratch: Scratch,
     pub(super) report: Report,
 }
@@ -65,7 +65,7 @@ pub(super) struct Bench<'a> {
 /// Seconds of runs, of a kind, that are over before the engine begins to copy to flash what was stored just before.
 const SOON_OVER: f64 = 0.4;
 
-impl Bench<'_> {
+impl MemcacheBench<'_> {
     /// Waits until what was stored is on flash, where its writing behind would otherwise fall into what is measured next.
     pub(super) fn calm(&self, server: &Server) -> Result<(), BenchError> {
         match self.options.seconds * self.options.runs as f64 <= SOON_OVER {

@@ -7,7 +7,7 @@ use super::{
         BenchError,
         report::{Check, Run, Section, Series},
     },
-    bench::Bench,
+    bench::MemcacheBench,
     flash::{fill, space},
     row::{self, CPU, Contender, FORMS, Form, Gets},
     servers::Server,
@@ -30,12 +30,12 @@ fn count(most: u64, memory: u64, value: usize) -> u64 {
 }
 
 /// Sizes of values, each with keys of its own.
-fn sizes(bench: &Bench<'_>) -> Vec<(usize, u64)> {
+fn sizes(bench: &MemcacheBench<'_>) -> Vec<(usize, u64)> {
     bench.options.dram_values.iter().copied().zip((0..).map(|n| n << 40)).collect()
 }
 
 /// The whole part.
-pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let memory = bench.options.dram_memory;
     let at = |what: &str| bench.scratch.path().join(what);
     let (data, log) = (at("dram"), at("memcached.log"));
@@ -79,7 +79,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn judge_gets(bench: &mut Bench<'_>, section: &Section, value: usize, form: Form) {
+fn judge_gets(bench: &mut MemcacheBench<'_>, section: &Section, value: usize, form: Form) {
     let what = format!("DRAM, {value} B, {}", form.name);
     let hits = section.series[0].median(|run| run.client.map_or(0.0, |c| c.hit_ratio));
     bench.report.checks.push(Check::at_least(format!("{what}: hit ratio"), hits, 0.9999));
@@ -91,7 +91,12 @@ fn judge_gets(bench: &mut Bench<'_>, section: &Section, value: usize, form: Form
 }
 
 /// Stores of new objects, as many a run as fit beside those of the other runs.
-fn sets(bench: &mut Bench<'_>, servers: &[Server], value: usize, from: u64) -> Result<(), BenchError> {
+fn sets(
+    bench: &mut MemcacheBench<'_>,
+    servers: &[Server],
+    value: usize,
+    from: u64,
+) -> Result<(), BenchError> {
     let objects = Objects::new(value);
     let runs = bench.options.runs as u64;
     let a_run = count(u64::MAX, 2 * bench.options.dram_memory, value) / runs;

@@ -9,7 +9,7 @@ use super::{
         progress,
         report::{Check, Run, Section, Series},
     },
-    bench::Bench,
+    bench::MemcacheBench,
     row::{self, CPU, Contender, FORMS, Form, Gets, P99, RATE, under_load},
     servers::{Extstore, Memcached, Server},
 };
@@ -46,7 +46,7 @@ pub fn space(size: u64) -> u64 {
 
 /// Stores all of `ids`, sixteen outstanding on each connection.
 pub fn fill(
-    bench: &Bench<'_>,
+    bench: &MemcacheBench<'_>,
     server: &Server,
     objects: &Objects,
     ids: std::ops::Range<u64>,
@@ -70,7 +70,7 @@ pub fn fill(
 }
 
 /// The whole part.
-pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let target = Target::make(bench.scratch.path(), bench.options.size.next_multiple_of(1 << 20))?;
     for &value in &bench.options.values {
         let at = |what: &str| bench.scratch.path().join(format!("{what}-{value}"));
@@ -81,7 +81,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 }
 
 fn of_value(
-    bench: &mut Bench<'_>,
+    bench: &mut MemcacheBench<'_>,
     target: &Target,
     value: usize,
     (data, ext): (PathBuf, PathBuf),
@@ -125,7 +125,7 @@ fn block(value: usize) -> u32 {
     if value <= 3072 { 4096 } else { (value + 4096).next_multiple_of(4096) as u32 }
 }
 
-fn judge(bench: &mut Bench<'_>, section: &Section, value: usize, form: Form) {
+fn judge(bench: &mut MemcacheBench<'_>, section: &Section, value: usize, form: Form) {
     let [ours, limit, peers @ ..] = &section.series[..] else { return };
     let what = format!("flash, {value} B, {}", form.name);
     let one = form.outstanding * form.keys == 1;
@@ -152,7 +152,12 @@ fn judge(bench: &mut Bench<'_>, section: &Section, value: usize, form: Form) {
 }
 
 /// Stores everything, waits until it is on flash, and judges by the time that took.
-fn filling(bench: &mut Bench<'_>, server: &Server, objects: &Objects, count: u64) -> Result<(), BenchError> {
+fn filling(
+    bench: &mut MemcacheBench<'_>,
+    server: &Server,
+    objects: &Objects,
+    count: u64,
+) -> Result<(), BenchError> {
     let value = objects.value_len();
     let (begin, cpu) = (std::time::Instant::now(), server.cpu()?);
     let mut run = fill(bench, server, objects, 0..count, None)?;
@@ -181,7 +186,7 @@ fn filling(bench: &mut Bench<'_>, server: &Server, objects: &Objects, count: u64
 
 /// memcached with its values on flash, filled slowly enough to keep them.
 fn extstore(
-    bench: &mut Bench<'_>,
+    bench: &mut MemcacheBench<'_>,
     program: &Memcached,
     objects: &Objects,
     count: u64,
@@ -228,7 +233,7 @@ fn extstore(
 }
 
 /// Memory, bytes written, and CPU with nothing to do.
-fn costs(bench: &mut Bench<'_>, server: &Server, value: usize) -> Result<(), BenchError> {
+fn costs(bench: &mut MemcacheBench<'_>, server: &Server, value: usize) -> Result<(), BenchError> {
     const IDLING: Duration = Duration::from_secs(2);
     let Some(page) = server.metrics()? else { return Ok(()) };
     let written = |kind: &str| {

@@ -13,18 +13,18 @@ mod sweep;
 
 use super::{BenchError, report::Report, store::Scratch};
 
-use bench::Bench;
-pub use bench::{Options, Part};
+use bench::MemcacheBench;
+pub use bench::{MemcacheOptions, Part};
 pub use servers::{Memcached, find_memcached};
 
 /// `afterglow-bench memcache`.
 ///
 /// # Errors
 /// When a server cannot be started, breaks off, or answers with a wrong value.
-pub fn memcache(options: &Options) -> Result<Report, BenchError> {
+pub fn memcache(options: &MemcacheOptions) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
     let report = Report::new("memcache", scratch.path());
-    let mut bench = Bench { options, scratch, report };
+    let mut bench = MemcacheBench { options, scratch, report };
     if let Err(why) = &options.memcached {
         bench.report.missing.push(format!("everything beside memcached: {why}"));
     }

@@ -10,7 +10,7 @@ use super::{
         progress,
         report::{Check, ClientSide, Run, Section, Series},
     },
-    bench::Bench,
+    bench::MemcacheBench,
     servers::Server,
 };
 use crate::comparison::{median, thousands};
@@ -155,7 +155,7 @@ pub fn device_limit(length: Duration, target: &Target, block: u32) -> Contender<
     })
 }
 
-impl Bench<'_> {
+impl MemcacheBench<'_> {
     pub fn length(&self) -> Duration {
         Duration::from_secs_f64(self.options.seconds)
     }

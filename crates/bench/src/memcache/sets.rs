@@ -17,7 +17,7 @@ use super::{
         progress,
         report::{Check, Run, Section, Series},
     },
-    bench::Bench,
+    bench::MemcacheBench,
     flash::{fill, space},
     row::{self, Contender, P999, run_of, tiers},
     servers::Server,
@@ -42,7 +42,7 @@ const WRITE: usize = 1 << 20;
 const WRITERS: usize = 4;
 
 /// The whole part.
-pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let options = bench.options;
     let target = Target::make(bench.scratch.path(), options.size.next_multiple_of(WRITE as u64))?;
     let device = sequential(&target, bench.length())?;
@@ -91,7 +91,7 @@ fn on_flash(server: &Server) -> Result<f64, BenchError> {
 }
 
 /// What was dropped, and why: of flash that is full, what is reclaimed.
-fn drops(bench: &mut Bench<'_>, server: &Server) -> Result<(), BenchError> {
+fn drops(bench: &mut MemcacheBench<'_>, server: &Server) -> Result<(), BenchError> {
     let page = server.metrics()?.unwrap_or_default();
     let samples = page.lines().filter_map(|line| line.strip_prefix("afterglow_engine_dropped_total"));
     for (labels, count) in samples.filter_map(|sample| sample.rsplit_once(' ')) {
@@ -136,7 +136,7 @@ fn sequential(target: &Target, length: Duration) -> Result<Run, BenchError> {
     Ok(Run { operations: (bytes / RECORD) as u64, seconds, per_second, ..Run::default() })
 }
 
-fn peer(bench: &Bench<'_>, objects: &Objects, count: u64) -> Result<Option<Run>, BenchError> {
+fn peer(bench: &MemcacheBench<'_>, objects: &Objects, count: u64) -> Result<Option<Run>, BenchError> {
     let Ok(program) = &bench.options.memcached else { return Ok(None) };
     let log = bench.scratch.path().join("memcached.log");
     let server = Server::memcached(program, "memcached", bench.options.memory.max(64 << 20), None, &log)?;
@@ -146,7 +146,7 @@ fn peer(bench: &Bench<'_>, objects: &Objects, count: u64) -> Result<Option<Run>,
 
 /// Reads at a fixed rate, alone and beside sets at `sets` a second, in alternating order.
 fn beside_reads(
-    bench: &mut Bench<'_>,
+    bench: &mut MemcacheBench<'_>,
     server: &Server,
     objects: &Objects,
     count: u64,

@@ -7,7 +7,7 @@ use super::{
         BenchError,
         report::{Plot, Section, Series},
     },
-    bench::Bench,
+    bench::MemcacheBench,
     flash::{fill, space},
     row::{FORMS, Gets},
     servers::Server,
@@ -50,7 +50,7 @@ struct Point {
 }
 
 /// The whole part.
-pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let options = bench.options;
     let sizes: Vec<Point> =
         options.sweep_values.iter().map(|&value| Point { value, connections: options.connections }).collect();
@@ -61,7 +61,7 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 }
 
 fn axis(
-    bench: &mut Bench<'_>,
+    bench: &mut MemcacheBench<'_>,
     name: &str,
     label: &str,
     points: &[Point],
@@ -110,13 +110,13 @@ fn axis(
 }
 
 /// Objects of a size: a quarter of the data, and what memory holds in DRAM.
-fn count(bench: &Bench<'_>, value: usize) -> u64 {
+fn count(bench: &MemcacheBench<'_>, value: usize) -> u64 {
     let bytes = (bench.options.size / 4).min(bench.options.dram_memory / 4);
     (bytes / (value as u64 + 150)).clamp(1, MOST)
 }
 
 /// A server with objects of that size, in the tier of the line.
-fn prepare(bench: &Bench<'_>, side: Side, value: usize) -> Result<Server, BenchError> {
+fn prepare(bench: &MemcacheBench<'_>, side: Side, value: usize) -> Result<Server, BenchError> {
     let (options, objects, count) = (bench.options, Objects::new(value), count(bench, value));
     let data = bench.scratch.path().join("sweep");
     if data.exists() {
