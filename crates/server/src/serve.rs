@@ -44,7 +44,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let shown = Shown { metrics: metrics.clone(), health: health.clone() };
     // Dropped last, so that a second signal ends the process however long the rest takes.
     let control = Control::start(config.admin, shown, sender)?;
-    let Ready { data_dir, outlook, entrances, reactors, .. } = Ready::prepare(&config, true)?;
+    let Preparation { data_dir, outlook, entrances, reactors, .. } = Preparation::prepare(&config, true)?;
     if let Some(warning) = small_index(&outlook) {
         tracing::warn!("{warning}");
     }
@@ -97,7 +97,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
 
 /// All that serving needs but for the cache. Opening the cache takes its mark of a clean stop away, so everything that can fail comes
 /// before.
-struct Ready {
+struct Preparation {
     data_dir: DataDir,
     outlook: Outlook,
     entrances: Entrances,
@@ -106,7 +106,7 @@ struct Ready {
     intents: Option<IntentDoubt>,
 }
 
-impl Ready {
+impl Preparation {
     /// Prepares it; addresses are taken only when `bind`.
     fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
         memory::check(config)?;
@@ -145,7 +145,7 @@ pub fn check(config: &Config) -> Result<Checked, ServeError> {
     if let Some(admin) = config.admin.filter(|_| bind) {
         drop(admin::bind(admin).map_err(ControlError::Admin)?);
     }
-    let ready = Ready::prepare(config, bind)?;
+    let ready = Preparation::prepare(config, bind)?;
     ready.reactors.shutdown();
     // Of a server that runs the table is in motion.
     let intents = ready.intents.filter(|_| bind);

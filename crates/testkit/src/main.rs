@@ -17,13 +17,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Read and write hot keys concurrently and check that no read is stale.
-    History(cli::history::Options),
+    History(cli::history::HistoryArgs),
     /// Check a recorded history for stale reads.
     CheckHistory(cli::history::CheckOptions),
     /// Kill the real binary again and again under load, and check that no read is stale.
-    Killtest(Box<cli::killtest::Options>),
+    Killtest(Box<cli::killtest::KilltestArgs>),
     /// Serve CQL from memory, with faults on purpose: to test against without a database.
-    FakeBackend(cli::fake_backend::Options),
+    FakeBackend(cli::fake_backend::FakeBackendArgs),
 }
 
 fn main() -> ExitCode {

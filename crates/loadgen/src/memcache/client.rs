@@ -94,7 +94,7 @@ struct Request {
     begin: u64,
 }
 
-struct Lane {
+struct MemcacheLane {
     stream: TcpStream,
     requests: VecDeque<Request>,
     /// Emptied requests, to be used again.
@@ -112,7 +112,7 @@ struct Lane {
 pub struct Client<'a> {
     objects: &'a Objects,
     load: Load,
-    lanes: Vec<Lane>,
+    lanes: Vec<MemcacheLane>,
     epoll: OwnedFd,
     rng: Rng,
     /// The next object to be stored.
@@ -135,7 +135,7 @@ impl<'a> Client<'a> {
             stream.set_nonblocking(true)?;
             epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)
                 .map_err(io::Error::from)?;
-            lanes.push(Lane {
+            lanes.push(MemcacheLane {
                 stream,
                 requests: VecDeque::new(),
                 spare: Vec::new(),

@@ -42,7 +42,7 @@ impl FaultOptions {
 }
 
 #[derive(clap::Args)]
-pub struct Options {
+pub struct FakeBackendArgs {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1:9042")]
     listen: SocketAddr,
@@ -53,7 +53,7 @@ pub struct Options {
     faults: FaultOptions,
 }
 
-pub fn run(options: &Options) -> Outcome {
+pub fn run(options: &FakeBackendArgs) -> Outcome {
     let backend = FakeBackend::start(options.listen, options.faults.faults(options.seed))
         .map_err(|e| format!("cannot listen on {}: {e}", options.listen))?;
     say!("serving CQL v4 and v5 on {} from memory; end with Ctrl-C", backend.address());

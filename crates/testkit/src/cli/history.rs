@@ -71,7 +71,7 @@ impl Clients {
 The server may be killed and restarted meanwhile: clients connect again and go on. Exit code 1: a read was stale or wrong.
 
   afterglow-testkit history --hosts 127.0.0.1:9043 --duration 60s --dump history.jsonl")]
-pub struct Options {
+pub struct HistoryArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub struct Options {
     dump: Option<PathBuf>,
 }
 
-pub fn run(options: &Options) -> Outcome {
+pub fn run(options: &HistoryArgs) -> Outcome {
     let mut settings = options.clients.history(options.target.hosts.clone());
     settings.consistency = options.target.consistency;
     let timeout = settings.connect.timeout;

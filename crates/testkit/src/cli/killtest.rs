@@ -20,7 +20,7 @@ all came from the cache, so that the run proves nothing.
   afterglow-testkit killtest --afterglow target/debug/afterglow --rounds 16
   afterglow-testkit killtest --afterglow target/release/afterglow --rounds 300 --keys 20000 --life-max 12s
   afterglow-testkit killtest --afterglow target/release/afterglow --backend 127.0.0.1:9042 --rounds 20")]
-pub struct Options {
+pub struct KilltestArgs {
     /// The binary to kill.
     #[arg(long, value_name = "BINARY", default_value = "target/debug/afterglow")]
     afterglow: PathBuf,
@@ -77,7 +77,7 @@ pub struct Options {
     json: bool,
 }
 
-pub fn run(options: Options) -> Outcome {
+pub fn run(options: KilltestArgs) -> Outcome {
     let own = options.dir.is_none();
     let directory = options
         .dir

@@ -150,7 +150,7 @@ fn by_key(events: &[Event]) -> Result<Keys<'_>, HistoryError> {
 const NEVER: u64 = u64::MAX;
 
 /// A write, or the absence before the first one.
-struct Write<'a> {
+struct KnownWrite<'a> {
     event: Option<&'a Event>,
     value: Option<u64>,
     start: u64,
@@ -163,7 +163,7 @@ struct Write<'a> {
 }
 
 struct KeyHistory<'a> {
-    writes: Vec<Write<'a>>,
+    writes: Vec<KnownWrite<'a>>,
     by_value: HashMap<Option<u64>, Vec<usize>>,
 }
 
@@ -174,12 +174,12 @@ impl<'a> KeyHistory<'a> {
             return Err(HistoryError::MixedOrder(key));
         }
         let absence =
-            Write { event: None, value: None, start: 0, acknowledged: 0, known: 0, begin: 0, finish: 0 };
+            KnownWrite { event: None, value: None, start: 0, acknowledged: 0, known: 0, begin: 0, finish: 0 };
         let mut writes = vec![absence];
         writes.extend(events.iter().map(|&e| {
             let acknowledged = e.end.unwrap_or(NEVER);
             let value = e.value;
-            Write {
+            KnownWrite {
                 event: Some(e),
                 value,
                 start: e.start,
@@ -253,13 +253,13 @@ impl<'a> KeyHistory<'a> {
 
 /// The newest write (by `begin`) among those settled before a moment, for moments asked for in ascending order.
 struct Frontier<'a, 'b> {
-    writes: &'b [Write<'a>],
+    writes: &'b [KnownWrite<'a>],
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
     newest: usize,
 }
 
 impl<'a, 'b> Frontier<'a, 'b> {
-    fn new(writes: &'b [Write<'a>], settled: impl Fn(&Write) -> u64) -> Self {
+    fn new(writes: &'b [KnownWrite<'a>], settled: impl Fn(&KnownWrite) -> u64) -> Self {
         let waiting = writes.iter().enumerate().skip(1).map(|(i, w)| Reverse((settled(w), i))).collect();
         Self { writes, waiting, newest: 0 }
     }

@@ -188,7 +188,7 @@ impl History {
 }
 
 /// A connection with its statements.
-struct Link {
+struct ClientLink {
     connection: Connection,
     select: Prepared,
     insert: Prepared,
@@ -200,7 +200,7 @@ struct HistoryClient<'a> {
     host: String,
     chooser: KeyChooser,
     rng: Rng,
-    link: Option<Link>,
+    link: Option<ClientLink>,
     events: Vec<Event>,
 }
 
@@ -247,7 +247,7 @@ impl<'a> HistoryClient<'a> {
         let select = connection.prepare(&format!("SELECT k, v FROM {keyspace}.history WHERE k = ?"))?;
         let insert = connection.prepare(&format!("INSERT INTO {keyspace}.history (k, v) VALUES (?, ?)"))?;
         let delete = connection.prepare(&format!("DELETE FROM {keyspace}.history WHERE k = ?"))?;
-        self.link = Some(Link { connection, select, insert, delete });
+        self.link = Some(ClientLink { connection, select, insert, delete });
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use crate::frontend::cql::cluster::events::{Cluster, ClusterListener};
 use crate::frontend::cql::cluster::login::{Login, Users};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId, TopologyStore};
 use crate::frontend::cql::cluster::schema::{Schema, SchemaStore};
-use crate::frontend::cql::cluster::system_tables::Tables;
+use crate::frontend::cql::cluster::system_tables::DatabaseTables;
 use crate::frontend::cql::statements::prepared::PreparedStore;
 use crate::frontend::sessions::Sessions;
 use crate::metrics::{BackendMetrics, Metrics};
@@ -74,7 +74,7 @@ pub struct CqlShared {
     pub(super) authenticator: RwLock<Option<Arc<str>>>,
     pub(super) cluster: RwLock<Cluster>,
     pub(super) bound: RwLock<SocketAddr>,
-    pub(super) system: RwLock<Option<Tables>>,
+    pub(super) system: RwLock<Option<DatabaseTables>>,
     pub(super) refresh: Mutex<Option<mpsc::UnboundedSender<RefreshRequest>>>,
     /// Schema changes that clients have not been told of yet: they are when the schema has been read, be it by the next control connection.
     pub(super) untold: Mutex<Vec<Vec<u8>>>,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use super::budget::{Share, Signal};
+use super::budget::{BufferShare, Signal};
 
 /// Answers may be this many bytes before the next request has to wait.
 const MAX_BYTES: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub struct Answers {
     state: RefCell<QueueState>,
     /// Raised when an answer became known, or there is room again.
     signal: Rc<Signal>,
-    share: Share,
+    share: BufferShare,
     /// Bytes of requests that wait for their rest.
     input: Cell<usize>,
 }
@@ -74,7 +74,7 @@ pub struct Slot {
 
 impl Answers {
     /// None yet.
-    pub fn new(share: Share) -> Rc<Self> {
+    pub fn new(share: BufferShare) -> Rc<Self> {
         Rc::new(Answers { state: RefCell::default(), signal: Rc::default(), share, input: Cell::default() })
     }
 
@@ -273,11 +273,11 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::budget::Budget;
+    use super::super::budget::BufferBudget;
     use super::*;
 
     fn answers() -> Rc<Answers> {
-        Answers::new(Budget::new(1 << 30, 1 << 30).share())
+        Answers::new(BufferBudget::new(1 << 30, 1 << 30).share())
     }
 
     fn give(slot: Slot, text: &str) {

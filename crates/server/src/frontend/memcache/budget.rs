@@ -35,7 +35,7 @@ pub const FREE: usize = 64 * 1024;
 ///
 /// So it is with answers that are waited for: each connection may wait for one, others must fit. Beyond what the engine keeps waiters for, a
 /// removal that is to survive a loss of power would be flushed to disk on the reactor.
-pub struct Budget {
+pub struct BufferBudget {
     limit: usize,
     /// Answers that may be waited for.
     answers: usize,
@@ -47,17 +47,17 @@ pub struct Budget {
 }
 
 /// What one connection holds.
-pub struct Share {
-    budget: Rc<Budget>,
+pub struct BufferShare {
+    budget: Rc<BufferBudget>,
     held: Cell<usize>,
     awaited: Cell<usize>,
 }
 
-impl Budget {
+impl BufferBudget {
     /// So many bytes, and so many answers that are waited for.
     pub fn new(limit: usize, answers: usize) -> Rc<Self> {
         let (used, awaited, waiting) = Default::default();
-        Rc::new(Budget { limit, answers, used, awaited, waiting })
+        Rc::new(BufferBudget { limit, answers, used, awaited, waiting })
     }
 
     /// Whether somebody waits for others to give back.
@@ -78,8 +78,8 @@ impl Budget {
     }
 
     /// A connection comes.
-    pub fn share(self: &Rc<Self>) -> Share {
-        Share { budget: self.clone(), held: Cell::default(), awaited: Cell::default() }
+    pub fn share(self: &Rc<Self>) -> BufferShare {
+        BufferShare { budget: self.clone(), held: Cell::default(), awaited: Cell::default() }
     }
 }
 
@@ -88,7 +88,7 @@ fn counted(held: usize) -> usize {
     held.saturating_sub(FREE)
 }
 
-impl Share {
+impl BufferShare {
     /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others gave back.
     pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
         let wanted = counted(self.held.get() + bytes);
@@ -132,7 +132,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BufferShare {
     fn drop(&mut self) {
         self.set(0);
         self.set_awaited(0);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn small_things_always_fit_and_large_ones_wait_for_each_other() {
-        let budget = Budget::new(4 * FREE, 1);
+        let budget = BufferBudget::new(4 * FREE, 1);
         let wake = Rc::new(Signal::default());
         let (a, b) = (budget.share(), budget.share());
         assert!(a.may_add(9 * FREE, &wake), "alone, anything");
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn what_many_hold_for_nothing_is_not_counted() {
-        let (budget, wake) = (Budget::new(FREE, 1), Rc::new(Signal::default()));
-        let many: Vec<Share> = (0..100).map(|_| budget.share()).collect();
+        let (budget, wake) = (BufferBudget::new(FREE, 1), Rc::new(Signal::default()));
+        let many: Vec<BufferShare> = (0..100).map(|_| budget.share()).collect();
         many.iter().for_each(|share| share.set(FREE));
         assert!(many[0].may_add(FREE, &wake), "nobody holds more than a little");
         many[0].set(2 * FREE);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn one_answer_may_always_be_waited_for_and_more_in_turn() {
-        let (budget, wake) = (Budget::new(FREE, 4), Rc::new(Signal::default()));
+        let (budget, wake) = (BufferBudget::new(FREE, 4), Rc::new(Signal::default()));
         let (a, b) = (budget.share(), budget.share());
         a.set_awaited(3);
         assert!(a.may_wait(&wake));

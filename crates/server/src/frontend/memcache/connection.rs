@@ -43,18 +43,18 @@ pub struct Ends {
 }
 
 /// Counts a connection of the front end as long as it lives.
-struct Entered(Arc<MemcacheShared>);
+struct CountedConnection(Arc<MemcacheShared>);
 
-impl Entered {
+impl CountedConnection {
     /// `None` when there are too many.
     fn new(front_end: &Arc<MemcacheShared>) -> Option<Self> {
         let before = front_end.connections.fetch_add(1, Ordering::AcqRel);
-        let entered = Entered(front_end.clone());
+        let entered = CountedConnection(front_end.clone());
         (before < front_end.config.max_connections).then_some(entered)
     }
 }
 
-impl Drop for Entered {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -63,7 +63,7 @@ impl Drop for Entered {
 /// Serves one connection to its end; `guard` is held as long as it is served.
 pub async fn serve<S: Stream>(front_end: Arc<MemcacheShared>, mut stream: S, ends: Ends, guard: impl Sized) {
     let reactor_state = MemcacheReactorState::of(&front_end);
-    let Some(_entered) = Entered::new(&front_end) else {
+    let Some(_entered) = CountedConnection::new(&front_end) else {
         reactor_state.metrics.connections_refused.inc();
         // Whether it hears why or not, it is over.
         let _ = stream.write_all(TOO_MANY).await;
@@ -130,7 +130,7 @@ struct MemcacheConnection<S> {
 }
 
 /// What to do when nothing more can be done.
-enum Step {
+enum Pause {
     /// Read until there are so many bytes.
     Read(usize),
     /// Wait until an answer is known or there is room.
@@ -147,7 +147,7 @@ impl<S: Stream> MemcacheConnection<S> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
             let step = self.execute();
-            if matches!(step, Step::Yield) {
+            if matches!(step, Pause::Yield) {
                 // Nothing is sent yet, so that all that came together is answered with one write.
                 self.session.reactor_state.counts.conn_yields.inc();
                 crate::reactor::yield_now().await;
@@ -156,37 +156,37 @@ impl<S: Stream> MemcacheConnection<S> {
             }
             let sent = self.send().await?;
             match step {
-                Step::Yield => unreachable!("handled above"),
-                Step::Read(_) if self.over => return self.end().await,
-                Step::Read(least) => self.read(least).await?,
+                Pause::Yield => unreachable!("handled above"),
+                Pause::Read(_) if self.over => return self.end().await,
+                Pause::Read(least) => self.read(least).await?,
                 // What was sent may have made the room that was missing.
                 // A client that takes its answers is not idle.
-                Step::Wait if sent > 0 => {
+                Pause::Wait if sent > 0 => {
                     self.info.last_request.set(self.session.reactor_state.front_end.store.now())
                 }
-                Step::Wait => {
+                Pause::Wait => {
                     self.answers.changed().await;
                     self.info.check()?;
                 }
-                Step::Full(backpressure) => backpressure.await,
-                Step::End => return self.end().await,
+                Pause::Full(backpressure) => backpressure.await,
+                Pause::End => return self.end().await,
             }
         }
     }
 
     /// Carries out what has come, up to [`REQUESTS_PER_EVENT`] requests.
-    fn execute(&mut self) -> Step {
+    fn execute(&mut self) -> Pause {
         let began = Instant::now();
         let mut done = 0;
         self.session.flush_if_due();
         let step = loop {
             if done == REQUESTS_PER_EVENT && self.start < self.input.len() {
-                break Step::Yield;
+                break Pause::Yield;
             }
             match self.decoder.next(&self.input[self.start..]) {
-                Decoded::More(least) => break Step::Read(least),
+                Decoded::More(least) => break Pause::Read(least),
                 Decoded::Skip(len) => self.start += len,
-                Decoded::Close => break Step::End,
+                Decoded::Close => break Pause::End,
                 Decoded::Request(len, request) => {
                     let kind = metering::kind(&request);
                     let performed = self.session.perform(request);
@@ -196,15 +196,15 @@ impl<S: Stream> MemcacheConnection<S> {
                     match performed {
                         Performed::Full(backpressure) => {
                             self.decoder.undo();
-                            break Step::Full(backpressure);
+                            break Pause::Full(backpressure);
                         }
                         Performed::Blocked => {
                             self.decoder.undo();
-                            break Step::Wait;
+                            break Pause::Wait;
                         }
                         Performed::Close => {
                             self.session.reactor_state.metrics.requests.inc(kind);
-                            break Step::End;
+                            break Pause::End;
                         }
                         performed => {
                             self.start += len;

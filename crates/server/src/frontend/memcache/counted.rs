@@ -9,7 +9,7 @@ use crate::metrics::{FrontEndTraffic, MemcacheMetrics};
 
 /// Counters at one moment, or what was counted between two.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct MemcacheCounts {
     /// Commands.
     pub commands: MemcacheMetrics,
     /// Connections and bytes.
@@ -28,7 +28,7 @@ pub struct Counted {
     pub expired: u64,
 }
 
-impl Counted {
+impl MemcacheCounts {
     /// What the front end's own counters hold, and of the engine's those of its objects.
     pub fn new(commands: MemcacheMetrics, traffic: FrontEndTraffic, items: u64, stats: &Stats) -> Self {
         let objects = stats.namespaces.iter().find(|namespace| namespace.name == NAMESPACE);
@@ -38,7 +38,7 @@ impl Counted {
             place.map_or(0, |at| objects.dropped[at] + stats.totals.dropped[at])
         };
         let expired = dropped(DropReason::Dead);
-        Counted {
+        MemcacheCounts {
             commands,
             traffic,
             items,
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// What was counted since the counters were at `before`.
-    pub fn since(&self, before: &Counted) -> Counted {
+    pub fn since(&self, before: &MemcacheCounts) -> MemcacheCounts {
         let traffic = FrontEndTraffic {
             opened: self.traffic.opened.saturating_sub(before.traffic.opened),
             closed: self.traffic.closed.saturating_sub(before.traffic.closed),
@@ -59,7 +59,7 @@ impl Counted {
             received: self.traffic.received.saturating_sub(before.traffic.received),
             sent: self.traffic.sent.saturating_sub(before.traffic.sent),
         };
-        Counted {
+        MemcacheCounts {
             commands: self.commands.since(&before.commands),
             traffic,
             items: self.items.saturating_sub(before.items),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use afterglow_engine::device::{AlignedBuf, DeviceId};
 
 use super::answers::Answers;
-use super::budget::Budget;
+use super::budget::BufferBudget;
 use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
@@ -27,7 +27,7 @@ pub struct MemcacheReactorState {
     /// This reactor's counters, as memcached has them.
     pub counts: Arc<MemcacheMetrics>,
     /// What connections may hold.
-    pub budget: Rc<Budget>,
+    pub budget: Rc<BufferBudget>,
     /// Where objects are put together for a store: one for all connections, for none needs it for longer than a store takes.
     pub scratch: Cell<Vec<u8>>,
     /// The devices.
@@ -94,7 +94,7 @@ impl MemcacheReactorState {
         Self {
             metrics: front_end.config.metrics.front_end("memcache"),
             counts: front_end.config.metrics.memcache(),
-            budget: Budget::new(front_end.config.buffers / reactors, MAX_AWAITED / reactors),
+            budget: BufferBudget::new(front_end.config.buffers / reactors, MAX_AWAITED / reactors),
             scratch: Cell::default(),
             flash: flash.collect(),
             connections: RefCell::default(),

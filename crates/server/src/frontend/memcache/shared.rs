@@ -11,7 +11,7 @@ use afterglow_engine::{Cache, Stats};
 use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};
 
-use super::counted::Counted;
+use super::counted::MemcacheCounts;
 use super::dump_turn::DumpTurn;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::store::Store;
@@ -36,7 +36,7 @@ pub struct MemcacheShared {
     /// Who is being answered with a dump, if anybody.
     pub(super) dump_turn: Arc<DumpTurn>,
     /// What had been counted when a client last asked for a reset.
-    pub(super) reset: Mutex<Counted>,
+    pub(super) reset: Mutex<MemcacheCounts>,
     /// How long a change waits before it looks again at an index that is still being read.
     pub(super) loading_pause: Duration,
     /// So many looks of a change find the index still being read.
@@ -46,14 +46,14 @@ pub struct MemcacheShared {
 
 impl MemcacheShared {
     /// All that was ever counted; `stats` are the engine's.
-    pub(super) fn counted_ever(&self, stats: &Stats) -> Counted {
+    pub(super) fn counted_ever(&self, stats: &Stats) -> MemcacheCounts {
         let metrics = &self.config.metrics;
         let (commands, traffic) = (metrics.memcache_total(), metrics.front_end_traffic("memcache"));
-        Counted::new(commands, traffic, self.store.total_items(), stats)
+        MemcacheCounts::new(commands, traffic, self.store.total_items(), stats)
     }
 
     /// What was counted since `stats reset`.
-    pub(super) fn counted_now(&self, stats: &Stats) -> Counted {
+    pub(super) fn counted_now(&self, stats: &Stats) -> MemcacheCounts {
         // Before the counters are looked at: what is reset meanwhile may be counted, never the other way round.
         let before = self.reset.lock();
         self.counted_ever(stats).since(&before)

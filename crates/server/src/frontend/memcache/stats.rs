@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use afterglow_engine::{DropReason, MissReason, Stats};
 use afterglow_memcache::{CLASS, ITEM_OVERHEAD, Reply};
 
-use super::counted::Counted;
+use super::counted::MemcacheCounts;
 use super::options::{FrontEndAddress, REQUESTS_PER_EVENT};
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
@@ -70,7 +70,7 @@ fn line(name: impl Into<String>, value: impl ToString) -> (String, String) {
 /// Figures of the engine, and what this front end counted.
 struct Engine {
     stats: Stats,
-    counted: Counted,
+    counted: MemcacheCounts,
 }
 
 impl Engine {
@@ -106,7 +106,7 @@ fn general(front_end: &MemcacheShared) -> Lines {
     let open = front_end.config.metrics.front_end_traffic("memcache");
     let open = open.opened.saturating_sub(open.closed);
     let engine = Engine::of(front_end);
-    let Counted { commands: counts, traffic, .. } = &engine.counted;
+    let MemcacheCounts { commands: counts, traffic, .. } = &engine.counted;
     let usage = rustix_usage();
     let mut lines = vec![
         line("pid", std::process::id()),
@@ -167,7 +167,7 @@ const NEVER: [&str; 10] = [
 ];
 
 /// extstore's names for how reads of flash ended.
-fn reads_of_flash(counted: &Counted) -> [(String, String); 5] {
+fn reads_of_flash(counted: &MemcacheCounts) -> [(String, String); 5] {
     let missed = |reason| counted.misses_for(reason);
     [
         line("get_extstore", counted.cold),
@@ -256,7 +256,7 @@ fn of_all(stats: &Stats, reason: DropReason) -> u64 {
 /// Adds to the metrics what the front end alone knows, under the names of memcached's exporter.
 pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
     let engine = Engine::ever(front_end);
-    let Counted { commands: counts, traffic, .. } = &engine.counted;
+    let MemcacheCounts { commands: counts, traffic, .. } = &engine.counted;
     let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
     gauge("memcached_up", "1: the memcached front end is open.", 1);
     gauge("memcached_accepting_connections", "1: the memcached front end takes connections.", 1);
@@ -394,7 +394,7 @@ fn settings(front_end: &MemcacheShared) -> Lines {
 /// What is not known of objects on flash is left out, not given as 0: their ages, and whether those that went were ever read.
 fn items(front_end: &MemcacheShared) -> Lines {
     let engine = Engine::of(front_end);
-    let Counted { commands: counts, hot, cold, evictions, expired, .. } = &engine.counted;
+    let MemcacheCounts { commands: counts, hot, cold, evictions, expired, .. } = &engine.counted;
     let of = |what: &str, value: u64| line(format!("items:{CLASS}:{what}"), value);
     vec![
         of("number", engine.items()),

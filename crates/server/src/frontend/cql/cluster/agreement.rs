@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::config::HostPort;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::nodes;
-use crate::frontend::cql::cluster::query::{ControlError, fetch};
+use crate::frontend::cql::cluster::query::{ControlConnectionError, fetch};
 use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
 use crate::frontend::cql::shared::CqlShared;
 
@@ -100,7 +100,7 @@ pub(crate) async fn agree(
     front_end: &CqlShared,
     backend: &Rc<Backend>,
     away: &mut Away,
-) -> Result<(), ControlError> {
+) -> Result<(), ControlConnectionError> {
     const LOCAL: &str = "SELECT schema_version FROM system.local";
     const PEERS: &str = "SELECT peer, rpc_address, host_id, schema_version FROM system.peers";
     if front_end.topology.current().nodes.len() < 2 {

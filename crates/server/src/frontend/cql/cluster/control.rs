@@ -18,7 +18,7 @@ use crate::frontend::cql::cluster::agreement::{Away, agree};
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
-use crate::frontend::cql::cluster::query::{ControlError, call, fetch, fetch_if_there};
+use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
 use crate::frontend::cql::cluster::schema::{self, Schema, Sources};
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
@@ -41,7 +41,10 @@ pub async fn run(front_end: Arc<CqlShared>) {
     let mut guarded = None;
     loop {
         let served = serve(&front_end).await;
-        if !matches!(served, Served::Never(ControlError::Connect(ConnectError::Authentication(_)), _)) {
+        if !matches!(
+            served,
+            Served::Never(ControlConnectionError::Connect(ConnectError::Authentication(_)), _)
+        ) {
             guarded = None;
         }
         match served {
@@ -50,7 +53,7 @@ pub async fn run(front_end: Arc<CqlShared>) {
                 lost(&front_end);
                 (backoff, said) = (BACKOFF.0, false);
             }
-            Served::Never(ControlError::Connect(ConnectError::Authentication(class)), version) => {
+            Served::Never(ControlConnectionError::Connect(ConnectError::Authentication(class)), version) => {
                 let now = Cluster::Known { version, authentication: true, guarded: true };
                 *front_end.authenticator.write() = Some((*class).into());
                 front_end.config.metrics.authentication.set(1);
@@ -98,9 +101,9 @@ impl Drop for Reachable {
 /// How an attempt ended.
 enum Served {
     /// It never came to serve.
-    Never(ControlError, Version),
+    Never(ControlConnectionError, Version),
     /// It served for a time.
-    Ended(ControlError),
+    Ended(ControlConnectionError),
 }
 
 fn lost(front_end: &CqlShared) {
@@ -142,14 +145,15 @@ async fn serve(front_end: &Arc<CqlShared>) -> Served {
 }
 
 /// Registers for events first, so that no change is missed between loading and listening.
-async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlConnectionError> {
     let mut body = Vec::new();
     Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
     let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
     if answer.header.opcode != Opcode::Ready {
-        return Err(ControlError::Refused("REGISTER"));
+        return Err(ControlConnectionError::Refused("REGISTER"));
     }
-    let node = system_read::load(front_end, backend).await.ok_or(ControlError::Refused("system.local"))?;
+    let node =
+        system_read::load(front_end, backend).await.ok_or(ControlConnectionError::Refused("system.local"))?;
     load_nodes(front_end, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
@@ -176,14 +180,14 @@ async fn follow(
     backend: &Rc<Backend>,
     events: mpsc::UnboundedReceiver<Envelope>,
     mut asked: mpsc::UnboundedReceiver<RefreshRequest>,
-) -> ControlError {
+) -> ControlConnectionError {
     let (mut away, mut events) = (Away::default(), events.peekable());
     let (mut waiting, mut turns) = (Vec::new(), 0);
     // The schema was read while more news came: its version is not noted yet.
     let mut unnoted = false;
     loop {
         let Some(mut changes) = next_changes(&mut events, &mut asked, &mut waiting).await else {
-            return ControlError::Closed;
+            return ControlConnectionError::Closed;
         };
         let nodes_changed = note_nodes(&changes, &mut away);
         let look = nodes_changed || tick_is_over(&changes, &waiting);
@@ -262,7 +266,7 @@ async fn next_changes(
 }
 
 /// The version of the schema that the node shows.
-async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, ControlError> {
+async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, ControlConnectionError> {
     let local = fetch(backend, "SELECT schema_version FROM system.local").await?;
     let id = local.rows().next().and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
     Ok(id.map(|id| id.to_string()))
@@ -348,7 +352,7 @@ fn tick_is_over(changes: &[Envelope], waiting: &[RefreshRequest]) -> bool {
 }
 
 /// Reads the nodes; connections to those that are gone end.
-async fn load_nodes(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlError> {
+async fn load_nodes(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlConnectionError> {
     let local = fetch(backend, nodes::LOCAL).await?;
     let peers = match fetch_if_there(backend, nodes::PEERS_V2).await? {
         Some(peers) => peers,
@@ -375,7 +379,7 @@ fn forget_failures(front_end: &Arc<CqlShared>) {
     }
 }
 
-async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlError> {
+async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnectionError> {
     let [keyspaces, tables, views, columns, indexes, dropped, masks] = schema::QUERIES;
     let sources = Sources {
         keyspaces: fetch(backend, keyspaces).await?,

@@ -17,7 +17,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the control connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ControlError {
+pub(crate) enum ControlConnectionError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -31,21 +31,24 @@ pub(crate) enum ControlError {
 }
 
 /// The rows of a query.
-pub(crate) async fn fetch(backend: &Rc<Backend>, text: &'static str) -> Result<Fetched, ControlError> {
+pub(crate) async fn fetch(
+    backend: &Rc<Backend>,
+    text: &'static str,
+) -> Result<Fetched, ControlConnectionError> {
     let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
-    Fetched::new(&answer).ok_or(ControlError::Refused(text))
+    Fetched::new(&answer).ok_or(ControlConnectionError::Refused(text))
 }
 
 /// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
 pub(crate) async fn fetch_if_there(
     backend: &Rc<Backend>,
     text: &'static str,
-) -> Result<Option<Fetched>, ControlError> {
+) -> Result<Option<Fetched>, ControlConnectionError> {
     let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
     if error_code(&answer) == Some(ErrorCode::Invalid) {
         return Ok(None);
     }
-    Fetched::new(&answer).map(Some).ok_or(ControlError::Refused(text))
+    Fetched::new(&answer).map(Some).ok_or(ControlConnectionError::Refused(text))
 }
 
 /// The answer to a request, `what` in words.
@@ -54,11 +57,11 @@ pub(crate) async fn call(
     opcode: Opcode,
     body: Vec<u8>,
     what: &'static str,
-) -> Result<Envelope, ControlError> {
+) -> Result<Envelope, ControlConnectionError> {
     compio::time::timeout(QUERY_TIMEOUT, backend.call(opcode, Flags::NONE, body.into()))
         .await
-        .map_err(|_| ControlError::Timeout(what))?
-        .map_err(ControlError::Call)
+        .map_err(|_| ControlConnectionError::Timeout(what))?
+        .map_err(ControlConnectionError::Call)
 }
 
 /// The body of a plain QUERY without values.

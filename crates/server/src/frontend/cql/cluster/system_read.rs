@@ -8,11 +8,11 @@ use uuid::Uuid;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::query::query;
 use crate::frontend::cql::cluster::rows::Fetched;
-use crate::frontend::cql::cluster::system_tables::Tables;
+use crate::frontend::cql::cluster::system_tables::DatabaseTables;
 use crate::frontend::cql::shared::CqlShared;
 
 /// What the node that we talk to says of itself.
-pub struct Node {
+pub struct ContactNode {
     /// The cluster's name.
     pub cluster: String,
     /// Its release.
@@ -24,10 +24,10 @@ pub struct Node {
 }
 
 /// Reads the tables and keeps them. `None` when the database does not answer as it should.
-pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<Node> {
+pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<ContactNode> {
     let local = fetch(backend, "SELECT * FROM system.local WHERE key='local'").await?;
     let row = local.rows().next()?;
-    let node = Node {
+    let node = ContactNode {
         cluster: row.text("cluster_name").unwrap_or_default(),
         release: row.text("release_version").unwrap_or_default(),
         data_center: row.text("data_center"),
@@ -45,7 +45,7 @@ pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<Node> 
             fetch(backend, "SELECT * FROM system.peers_v2 LIMIT 1").await.map(Fetched::into_table),
         ),
     };
-    *front_end.system.write() = Some(Tables { local: local.into_table(), peers, peers_v2 });
+    *front_end.system.write() = Some(DatabaseTables { local: local.into_table(), peers, peers_v2 });
     Some(node)
 }
 

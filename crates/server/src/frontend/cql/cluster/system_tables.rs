@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 /// The database's own tables as they were last read.
 #[derive(Clone)]
-pub struct Tables {
+pub struct DatabaseTables {
     pub(crate) local: Table,
     pub(crate) peers: Table,
     pub(crate) peers_v2: Option<Table>,
 }
 
-impl Tables {
+impl DatabaseTables {
     /// With this instance in the place of the node: drivers are told its address and, where it has one, its id.
     pub fn shown(&self, advertised: SocketAddr, host_id: Option<Uuid>) -> SystemTables {
         let proxy = Proxy { address: advertised.ip(), port: advertised.port(), host_id, tokens: None };
