@@ -40,14 +40,18 @@ def python(text):
             yield node.name, node.end_lineno - node.lineno + 1
 
 
-def held_against(found, name):
-    """Complains of what is too long and not listed, and of what is listed and not too long."""
+def too_long(item, lines):
+    return f"{item} has {lines} lines: part it"
+
+
+def held_against(found, name, complaint=too_long):
+    """Complains of what is found and not listed, and of what is listed and not found."""
     path = LISTS / name
     listed = set(path.read_text().split()) if path.is_file() else set()
-    complaints = [f"{item} has {lines} lines: part it" for item, lines in sorted(found.items()) if item not in listed]
+    complaints = [complaint(item, what) for item, what in sorted(found.items()) if item not in listed]
     complaints += [f"{item} is on {path} without need: take it off" for item in sorted(listed - set(found))]
-    for complaint in complaints:
-        print(f"error: {complaint}", file=sys.stderr)
+    for line in complaints:
+        print(f"error: {line}", file=sys.stderr)
     return len(complaints), len(listed)
 
 

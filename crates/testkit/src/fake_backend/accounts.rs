@@ -7,10 +7,10 @@ use afterglow_cql::error::ErrorCode;
 
 /// Users by name. Without any, nobody is asked who they are.
 #[derive(Default)]
-pub struct Accounts(HashMap<String, Account>);
+pub struct Accounts(HashMap<String, KnownUser>);
 
 #[derive(Default)]
-struct Account {
+struct KnownUser {
     password: String,
     /// Tables as `keyspace.table`.
     readable: HashSet<String>,
