@@ -1,9 +1,12 @@
 //! The fake backend answers what Afterglow asks of a database: the lease's transactions, fills with write times, the schema.
 
+use std::sync::{Arc, Mutex};
+
 use afterglow_cql::{
-    frame::{Version, notation::Value},
+    frame::{Opcode, Version, notation::Value},
     freshness::lease::{CREATE_TABLE, LeaseConfig, Request, create_keyspace, release_cql},
     message::{Consistency, QueryParams, ValuesBuilder},
+    token::murmur3,
 };
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
@@ -96,4 +99,76 @@ fn the_schema_tables_show_what_was_created() {
     assert_eq!(shown, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
     let error = connection.query("SELECT * FROM ks.nothing", Consistency::One).unwrap_err();
     assert!(matches!(error, CqlError::Server(e) if e.code == 0x2200));
+}
+
+#[test]
+fn a_script_answers_what_it_wants_and_is_shown_the_rest() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let backend = FakeBackend::scripted(Version::V4, move |ask| {
+        log.lock().unwrap().push((ask.connection, ask.opcode()));
+        let wanted = ask.text.contains("ks.scripted");
+        if wanted {
+            ask.text_row("by the script");
+        }
+        wanted
+    })
+    .unwrap();
+    let mut connection = connect(&backend, Version::V4);
+    let row = query(&mut connection, "SELECT v FROM ks.scripted").remove(0);
+    assert_eq!(row, [Some(b"by the script".to_vec())]);
+    assert_eq!(query(&mut connection, "SELECT key FROM system.local").len(), 1);
+    assert_eq!(*seen.lock().unwrap(), [(0, Opcode::Startup), (0, Opcode::Query), (0, Opcode::Query)]);
+    let newer = ConnectOptions { version: Version::V5, ..ConnectOptions::default() };
+    let refusal = Connection::open(&backend.address().to_string(), &newer).unwrap_err();
+    assert!(
+        matches!(&refusal, CqlError::Server(e) if e.message.contains("unsupported protocol version (5)"))
+    );
+}
+
+#[test]
+fn a_node_that_is_down_hangs_up_on_everybody_until_it_is_back() {
+    let backend = backend();
+    let mut connection = connect(&backend, Version::V4);
+    assert_eq!((backend.connections(), backend.live()), (1, 1));
+    backend.set_down(true);
+    connection.query("SELECT key FROM system.local", Consistency::One).unwrap_err();
+    Connection::open(&backend.address().to_string(), &ConnectOptions::default()).unwrap_err();
+    assert_eq!((backend.connections(), backend.refused()), (1, 1));
+    backend.set_down(false);
+    assert_eq!(query(&mut connect(&backend, Version::V4), "SELECT key FROM system.local").len(), 1);
+    assert_eq!(backend.connections(), 2);
+}
+
+#[test]
+fn nodes_move_on_the_ring_leave_it_and_stand_for_each_other() {
+    let first = backend();
+    let (second, third) = (first.join().unwrap(), first.join().unwrap());
+    let mut connection = connect(&first, Version::V4);
+    let mut peers = || {
+        let text = "SELECT host_id, native_port, schema_version FROM system.peers_v2";
+        let peers = query(&mut connection, text).into_iter();
+        peers.map(|row| row.into_iter().map(Option::unwrap).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let port = |node: &FakeBackend| i32::from(node.address().port()).to_be_bytes();
+    let before = peers();
+    assert_eq!(before.len(), 2);
+    second.keep_schema_version(true);
+    first.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}");
+    let after = peers();
+    assert_eq!(after[0], before[0], "shows the schema as it was");
+    assert_ne!(after[1][2], before[1][2]);
+    second.leave();
+    assert_eq!(peers().len(), 1);
+    assert_eq!((&peers()[0][0], &peers()[0][1][..]), (&before[1][0], &port(&third)[..]));
+    let fourth = first.join().unwrap();
+    fourth.stand_for(&third);
+    assert_eq!((&peers()[0][0], &peers()[0][1][..]), (&before[1][0], &port(&fourth)[..]));
+    // A token has what is up to it, and the first what is behind the last.
+    let token = murmur3(b"key");
+    first.set_token(token - 2);
+    fourth.set_token(token);
+    assert_eq!((fourth.token(), first.owner(b"key")), (token, fourth.address()));
+    fourth.set_token(token - 1);
+    assert_eq!(first.owner(b"key"), first.address());
 }
