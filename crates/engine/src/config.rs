@@ -120,6 +120,11 @@ impl NamespaceOptions {
         self.mutability == Mutability::Mutable && self.survives == Survives::Crash
     }
 
+    /// Whether it may be warm after a power loss although its objects change.
+    pub(crate) fn outlives_power_loss(&self) -> bool {
+        self.journals_puts() && self.durability == Durability::Synced
+    }
+
     /// Whether every remove must leave a journal entry before it is acknowledged.
     pub(crate) fn journals_removes(&self) -> bool {
         self.survives == Survives::Crash

@@ -123,6 +123,11 @@ impl Shard {
         newest
     }
 
+    /// Opening: whether it is known already that slots of `hash` must not be believed below `version`, or below more.
+    pub fn knows_of(&self, hash: u64, version: u64) -> bool {
+        self.kills.as_ref().and_then(|kills| kills.get(&hash)).is_some_and(|&kill| version <= kill)
+    }
+
     /// Clears the slot of `hash` if it points at `location`.
     pub fn clear_if(&mut self, hash: u64, location: Location) -> bool {
         let cleared = self.index.remove_if(hash, location);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceSet};
 use crate::format::footer::{self, FooterEntry};
+use crate::format::journal::Event;
 use crate::format::{BLOCK, UNIT, key_hash, record};
 use crate::index::Location;
 use crate::segment::SegmentTable;
@@ -129,6 +130,11 @@ impl<'a> SegmentReader<'a> {
 ///
 /// Segments are entered in the order of their generations, each record leaving its version behind as a kill version: so of
 /// several copies of an object the newest stays, also in namespaces whose puts are not journalled.
+///
+/// A power loss takes journal entries that were not flushed, but may leave their records. Such a record alone says that older
+/// ones are superseded, and says it only while it is on flash. So it is journalled before it can be found: what was seen once
+/// must not give way to something older when it is removed, or its segment reclaimed. Only `synced` namespaces are warm after
+/// a power loss. The life that ends before all its segments are read leaves the rest to the next one.
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
     if exact.torn && !exact.entries.is_empty() {
@@ -141,8 +147,12 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
         if !warm.get(ns).is_some_and(|w| *w) || core.dead(&namespaces[ns], &e.meta()).is_some() {
             continue;
         }
-        let (hash, version) = (e.hash.get(), e.version.get());
+        let (ns, hash, version) = (&namespaces[ns], e.hash.get(), e.version.get());
         let mut shard = core.shard(hash).lock();
+        if ns.options.outlives_power_loss() && !shard.knows_of(hash, version) {
+            coverage_mark!(JournalledAgain);
+            core.journal.append(Event::Kill { hash, ns: ns.id }, version);
+        }
         if shard.distrust_below(hash, version) {
             let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
             core.publish(&mut shard, hash, at, e.len.get());

@@ -52,6 +52,7 @@ paths! {
     ReadFollowed = "read: the record moved, followed",
     ReadRaced = "read: ended beside a newer copy, not promoted",
     ReadSuperseded = "read: contradicted by the kill map",
+    JournalledAgain = "open: a record is journalled whose entry the power loss took",
     ReadUnknown = "read: slot changed while the kill map was in force",
     ReadExpired = "read: expired on flash",
     ReadKilled = "read: killed on flash",
