@@ -5,6 +5,7 @@ pub mod frame;
 pub mod freshness;
 mod lexer;
 pub mod message;
+pub mod name;
 pub mod negotiate;
 pub mod normal;
 mod parser;

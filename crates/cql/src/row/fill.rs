@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
 use crate::frame::notation::Reader;
+use crate::name::quoted;
 use crate::plan::{Cells, Column, RowKey, TableSchema};
 
 /// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each other
@@ -19,11 +20,6 @@ pub fn fill_query(table: &TableSchema) -> String {
     let matches: Vec<String> = keys.iter().map(|key| format!("{key} = ?")).collect();
     let (keyspace, name) = (quoted(&table.keyspace), quoted(&table.name));
     format!("SELECT {} FROM {keyspace}.{name} WHERE {}", items.join(", "), matches.join(" AND "))
-}
-
-/// A name in double quotes: never folded, never a keyword.
-pub fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A fill's answer in stored form.

@@ -5,11 +5,12 @@
 //! marks a null; values start where the one before ends. The slots are of fixed size, so that a column is found by its
 //! index. The engine checks integrity; the reader here is total all the same, and what it cannot read is a miss.
 
+use crate::frame::notation::{Put, Value};
 use crate::plan::{Projected, RowKey};
 
 mod fill;
 
-pub use fill::{FillError, Filled, fill_query, quoted, read_fill};
+pub use fill::{FillError, Filled, fill_query, read_fill};
 
 const FORMAT: u8 = 2;
 const ABSENT: u8 = 0;
@@ -88,27 +89,16 @@ impl<'a> StoredRow<'a> {
     /// `key` is the key that the row was found under.
     pub fn write_rows(&self, key: &RowKey, projection: &[Projected], out: &mut Vec<u8>) {
         let Some(body) = self.body else {
-            return out.extend_from_slice(&0_i32.to_be_bytes());
+            return out.put_int(0);
         };
-        out.extend_from_slice(&1_i32.to_be_bytes());
+        out.put_int(1);
         for column in projection {
             let value = match column {
                 Projected::Key(at) => key.columns().nth(usize::from(*at)),
                 Projected::Value(at) => body.cell(usize::from(*at)).and_then(|cell| cell.value),
             };
-            write_cell(value, out);
+            out.put_value(value.map_or(Value::Null, Value::Bytes));
         }
-    }
-}
-
-/// Appends a `[bytes]`.
-pub(crate) fn write_cell(value: Option<&[u8]>, out: &mut Vec<u8>) {
-    match value {
-        Some(bytes) => {
-            out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
-            out.extend_from_slice(bytes);
-        }
-        None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
     }
 }
 

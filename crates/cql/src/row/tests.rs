@@ -79,7 +79,7 @@ fn a_filled_row_answers_any_projection() {
     stored.write_rows(&key, &plan.projection, &mut out);
     let mut expected = 1_i32.to_be_bytes().to_vec();
     for cell in [None, Some(&ONE[..]), Some(b"\0\0\0\x09"), Some(b"c"), Some(b"p"), None] {
-        write_cell(cell, &mut expected);
+        expected.put_value(cell.map_or(Value::Null, Value::Bytes));
     }
     assert_eq!(out, expected);
 }
@@ -108,7 +108,7 @@ fn a_bare_row_is_marked_as_hanging_on_its_marker() {
 /// A value of type `list<bigint>` or `list<int>`.
 fn list(elements: &[Option<&[u8]>]) -> Vec<u8> {
     let mut out = (elements.len() as i32).to_be_bytes().to_vec();
-    elements.iter().for_each(|element| write_cell(*element, &mut out));
+    elements.iter().for_each(|element| out.put_value(element.map_or(Value::Null, Value::Bytes)));
     out
 }
 

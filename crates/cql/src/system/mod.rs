@@ -13,7 +13,7 @@ mod tables;
 pub use query::SystemQuery;
 pub use tables::{Peer, Proxy, SystemColumn, SystemTable, SystemTables, Table, TypeOption, default_columns};
 
-use crate::row::write_cell;
+use crate::frame::notation::{Put, Value};
 
 /// Why a query over the system tables has no rows to show.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -72,7 +72,7 @@ impl SystemRows {
         }
         out.extend_from_slice(&(self.rows.len() as i32).to_be_bytes());
         for cell in self.rows.iter().flatten() {
-            write_cell(cell.as_deref(), &mut out);
+            out.put_value(cell.as_deref().map_or(Value::Null, Value::Bytes));
         }
         out
     }

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use uuid::Uuid;
 
+use crate::frame::notation::{Put, Value};
+
 /// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SystemTable {
@@ -288,7 +290,7 @@ fn text_set(items: &[String]) -> Vec<u8> {
     items.dedup();
     let mut out = (items.len() as i32).to_be_bytes().to_vec();
     for item in items {
-        crate::row::write_cell(Some(item.as_bytes()), &mut out);
+        out.put_value(Value::Bytes(item.as_bytes()));
     }
     out
 }

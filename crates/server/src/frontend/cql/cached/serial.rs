@@ -14,8 +14,8 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
+use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
-use afterglow_cql::row::quoted;
 
 use super::super::{Client, Request, error_code};
 use super::in_flight::{Answered, WriteInFlight};
