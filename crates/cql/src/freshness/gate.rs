@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::clock::Millis;
+use super::stamp::Stamp;
 use super::too_large::TooLarge;
 
 /// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the token.
@@ -39,9 +41,6 @@ const STRIPES: u32 = SLOTS / SLOTS_PER_STRIPE;
 
 /// A fill that is older than this leads nobody any more: most take a hundredth of it.
 const JOINED_FOR: Millis = 1_000;
-
-/// Milliseconds of a clock that never steps back and counts while the machine sleeps.
-pub type Millis = u64;
 
 /// The slot of a token: its top bits.
 pub fn slot_of(token: u64) -> u32 {
@@ -190,13 +189,6 @@ struct Fill<W> {
     /// A younger one has installed what it read.
     barred: bool,
     waiters: Vec<W>,
-}
-
-/// A moment between two writes that may touch a row: it differs as soon as the next one begins.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    slot: u32,
-    wide: u64,
 }
 
 struct Stripe<W> {

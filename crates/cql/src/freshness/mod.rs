@@ -1,6 +1,8 @@
 //! What keeps cached rows no older than what was acknowledged: gates between fills and writes, the lease that
 //! makes one instance the only one to cache a table, and the tables' staleness policies.
 
+pub mod clock;
 pub mod gate;
 pub mod lease;
+pub mod stamp;
 mod too_large;

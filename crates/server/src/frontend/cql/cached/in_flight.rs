@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode};
-use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
+use afterglow_cql::freshness::clock::Millis;
+use afterglow_cql::freshness::gate::{Scope, Settled};
 use afterglow_engine::Backpressure;
 
 use super::super::{CallError, error_code};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use afterglow_cql::freshness::gate::Millis;
+use afterglow_cql::freshness::clock::Millis;
 use afterglow_cql::freshness::lease::KnownEpochs;
 use afterglow_engine::device::area::replace_file;
 use serde::{Deserialize, Serialize};

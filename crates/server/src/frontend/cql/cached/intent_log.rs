@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use afterglow_cql::freshness::gate::{Millis, Scope, Settled};
+use afterglow_cql::freshness::clock::Millis;
+use afterglow_cql::freshness::gate::{Scope, Settled};
 use afterglow_engine::{IntentId, IntentTable};
 use parking_lot::Mutex;
 

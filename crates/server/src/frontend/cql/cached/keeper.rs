@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::freshness::gate::Millis;
+use afterglow_cql::freshness::clock::Millis;
 use afterglow_cql::freshness::lease::{
     Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
     Request, create_keyspace, release_cql, settled_cql,

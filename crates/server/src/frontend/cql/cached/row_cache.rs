@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Millis, Ticket, slot_of};
+use afterglow_cql::freshness::clock::Millis;
+use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Ticket, slot_of};
 use afterglow_cql::freshness::lease::LeaseClock;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::row::{Filled, StoredRow};
