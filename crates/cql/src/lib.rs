@@ -2,7 +2,6 @@
 
 pub mod error;
 pub mod frame;
-pub mod freshness;
 mod lexer;
 pub mod message;
 pub mod name;
@@ -12,7 +11,6 @@ mod parser;
 pub mod plan;
 pub mod response;
 pub mod ring;
-pub mod row;
 pub mod statement;
 mod syntax;
 pub mod system;

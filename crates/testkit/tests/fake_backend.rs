@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use afterglow_cql::{
     frame::{Opcode, Version, notation::Value},
-    freshness::lease::{CREATE_TABLE, LeaseConfig, Request, create_keyspace, release_cql},
     message::{Consistency, QueryParams, ValuesBuilder},
     token::murmur3,
 };
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError};
+use afterglow_rowcache::lease::{CREATE_TABLE, LeaseConfig, Request, create_keyspace, release_cql};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 use uuid::Uuid;
 

@@ -12,11 +12,11 @@ use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::freshness::lease::{CREATE_TABLE, create_keyspace};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config};
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
+use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 use tempfile::TempDir;
 

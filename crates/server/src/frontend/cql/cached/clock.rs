@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use afterglow_cql::freshness::clock::Millis;
+use afterglow_rowcache::clock::Millis;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A moment, as the clocks that matter for a fill show it, each rounded down.

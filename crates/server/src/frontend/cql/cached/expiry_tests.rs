@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
-use afterglow_cql::row::{Filled, encode_absent};
 use afterglow_cql::statement::parse;
 use afterglow_engine::{Cache, Lookup};
+use afterglow_rowcache::gate::{Join, Ticket};
+use afterglow_rowcache::row::{Filled, encode_absent};
 use tempfile::TempDir;
 use uuid::Uuid;
 

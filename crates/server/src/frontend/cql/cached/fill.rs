@@ -9,7 +9,7 @@ use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesBuilder};
 use afterglow_cql::plan::{Projected, ReadPlan, RowKey, TableSchema};
 use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
-use afterglow_cql::row::{Filled, fill_query, read_fill};
+use afterglow_rowcache::row::{Filled, fill_query, read_fill};
 use parking_lot::Mutex;
 use uuid::Uuid;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode};
-use afterglow_cql::freshness::clock::Millis;
-use afterglow_cql::freshness::gate::{Scope, Settled};
 use afterglow_engine::Backpressure;
+use afterglow_rowcache::clock::Millis;
+use afterglow_rowcache::gate::{Scope, Settled};
 
 use super::super::{CallError, error_code};
 use super::intent_log::Noted;

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::freshness::clock::Millis;
-use afterglow_cql::freshness::lease::{
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_cql::plan::SchemaView;
+use afterglow_rowcache::clock::Millis;
+use afterglow_rowcache::lease::{
     Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
     Request, create_keyspace, release_cql, settled_cql,
 };
-use afterglow_cql::message::{Consistency, Query, QueryParams};
-use afterglow_cql::plan::SchemaView;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 //!
 //! [`RowCache`] is shared by all reactors and knows no socket. What keeps its rows fresh is told in
 //! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] and [`in_flight`] (the order of a write),
-//! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_cql::freshness::gate`.
+//! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_rowcache::gate`.
 
 mod answer;
 mod bound;

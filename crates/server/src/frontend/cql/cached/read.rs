@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::freshness::gate::{Join, Ticket};
 use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
-use afterglow_cql::row::Filled;
 use afterglow_engine::{FlashRead, Hit, Lookup};
+use afterglow_rowcache::gate::{Join, Ticket};
+use afterglow_rowcache::row::Filled;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

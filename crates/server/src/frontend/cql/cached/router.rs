@@ -135,7 +135,7 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 
 #[cfg(test)]
 mod tests {
-    use afterglow_cql::freshness::gate::Join;
+    use afterglow_rowcache::gate::Join;
 
     use super::super::Times;
     use super::super::testing::open_cache;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use afterglow_cql::freshness::clock::Millis;
-use afterglow_cql::freshness::gate::{Bypass, Gates, Join, Ticket, slot_of};
-use afterglow_cql::freshness::lease::LeaseClock;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
-use afterglow_cql::row::{Filled, StoredRow};
 use afterglow_engine::{
     Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason,
 };
+use afterglow_rowcache::clock::Millis;
+use afterglow_rowcache::gate::{Bypass, Gates, Join, Ticket, slot_of};
+use afterglow_rowcache::lease::LeaseClock;
+use afterglow_rowcache::row::{Filled, StoredRow};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use parking_lot::RwLock;

@@ -1,8 +1,9 @@
 //! What keeps cached rows no older than what was acknowledged: gates between fills and writes, the lease that
-//! makes one instance the only one to cache a table, and the tables' staleness policies.
+//! makes one instance the only one to cache a table, the form of a cached row. No sockets.
 
 pub mod clock;
 pub mod gate;
 pub mod lease;
+pub mod row;
 pub mod stamp;
 mod too_large;

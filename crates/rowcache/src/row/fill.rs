@@ -3,9 +3,9 @@
 use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
-use crate::frame::notation::Reader;
-use crate::name::quoted;
-use crate::plan::{Cells, Column, RowKey, TableSchema};
+use afterglow_cql::frame::notation::Reader;
+use afterglow_cql::name::quoted;
+use afterglow_cql::plan::{Cells, Column, RowKey, TableSchema};
 
 /// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each other
 /// column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table order

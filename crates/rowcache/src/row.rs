@@ -5,8 +5,8 @@
 //! marks a null; values start where the one before ends. The slots are of fixed size, so that a column is found by its
 //! index. The engine checks integrity; the reader here is total all the same, and what it cannot read is a miss.
 
-use crate::frame::notation::{Put, Value};
-use crate::plan::{Projected, RowKey};
+use afterglow_cql::frame::notation::{Put, Value};
+use afterglow_cql::plan::{Projected, RowKey};
 
 mod fill;
 
@@ -75,7 +75,7 @@ impl<'a> StoredRow<'a> {
         self.body.is_none()
     }
 
-    /// The column at `index` (position in [`crate::plan::TableSchema::values`]); null where there is none.
+    /// The column at `index` (position in [`afterglow_cql::plan::TableSchema::values`]); null where there is none.
     pub fn cell(&self, index: u16) -> Cell<'a> {
         self.body.and_then(|body| body.cell(usize::from(index))).unwrap_or(Cell::NULL)
     }
@@ -139,10 +139,10 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Appends a row that exists, one cell for each of the table's [values](crate::plan::TableSchema::values), to `out`.
+/// Appends a row that exists, one cell for each of the table's [values](afterglow_cql::plan::TableSchema::values), to `out`.
 ///
 /// Values must together be shorter than 2 GiB and columns fewer than 65536, as a frame and
-/// [`crate::plan::TableSchema::cacheable`] see to; returns false and writes nothing otherwise.
+/// [`afterglow_cql::plan::TableSchema::cacheable`] see to; returns false and writes nothing otherwise.
 pub fn encode(fingerprint: u64, cells: &[Cell], out: &mut Vec<u8>) -> bool {
     let total: usize = cells.iter().filter_map(|cell| cell.value).map(<[u8]>::len).sum();
     if total >= NULL as usize || cells.len() > usize::from(u16::MAX) {

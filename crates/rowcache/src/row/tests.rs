@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::plan::{Column, Plan, SchemaView, TableSchema, analyse};
-use crate::statement::parse;
+use afterglow_cql::plan::{Column, Plan, SchemaView, TableSchema, analyse};
+use afterglow_cql::statement::parse;
 
 fn table() -> TableSchema {
     TableSchema {
@@ -27,7 +27,7 @@ impl SchemaView for One {
 }
 
 /// The key and plan of a read of the row (1, 'p', 'c').
-fn read(selection: &str) -> (RowKey, crate::plan::ReadPlan) {
+fn read(selection: &str) -> (RowKey, afterglow_cql::plan::ReadPlan) {
     let text = format!("SELECT {selection} FROM \"Ks\".\"t\"\"x\" WHERE k = 1 AND \"K2\" = ? AND c = 'c'");
     let Plan::CachedRead(plan) = analyse(&parse(&text), &One(Arc::new(table())), None) else {
         panic!("not cached")
