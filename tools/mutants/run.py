@@ -1,4 +1,4 @@
-"""Shows that the simulation bites: makes deliberate mistakes in a copy of the engine and has each found.
+"""Shows that the simulation bites: makes deliberate mistakes in a copy of the tree and has each found.
 
 run.py             every mistake of mutants.toml, one line for each with the seed that found it; what no seed finds must
                    be found by a history that is told step by step, or by a kept run that once failed
@@ -19,16 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target/mutants/tree"
 BUILD = ROOT / "target/mutants/build"
 TEST = "sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep"
-HISTORIES = [
-    "sim::scenarios",
-    "sim::copies",
-    "sim::openings",
-    "sim::reinsertion",
-    "sim::what_once_failed",
-    "journal::tests",
-    "intents::tests",
-    "close::tests",
-]
+HISTORIES = {
+    "engine": [
+        "sim::scenarios",
+        "sim::copies",
+        "sim::openings",
+        "sim::reinsertion",
+        "sim::what_once_failed",
+        "journal::tests",
+        "close::tests",
+    ],
+    "rowcache": ["intents::table::tests"],
+}
 SEEDS = 20_000
 TIMEOUT = 900
 
@@ -43,17 +45,22 @@ fn mutant(number: u32) -> bool {
 """
 
 
+def crate_of(mutant):
+    """The crate that a mistake is made in."""
+    return mutant.get("crate", "engine")
+
+
 def mutate(mutants):
     """The texts of all files with all mistakes in them, each behind its own switch."""
     texts = {}
     for number, mutant in enumerate(mutants, 1):
-        path = f"crates/engine/src/{mutant['file']}"
+        path = f"crates/{crate_of(mutant)}/src/{mutant['file']}"
         text = texts.get(path) or (ROOT / path).read_text()
         if (found := text.count(mutant["old"])) != 1:
             sys.exit(f"{mutant['name']}: what {mutant['file']} is to say differently is in it {found} times, not once")
         texts[path] = text.replace(mutant["old"], mutant["new"].replace("{on}", f"crate::mutant({number})"))
-    root = "crates/engine/src/lib.rs"
-    texts[root] = (ROOT / root).read_text() + SWITCH
+    for root in [f"crates/{crate}/src/lib.rs" for crate in HISTORIES]:
+        texts[root] = (ROOT / root).read_text() + SWITCH
     return texts
 
 
@@ -71,16 +78,18 @@ def copy_tree(texts):
 
 
 def build():
-    """Builds the copy's tests; the binary, or None and what the compiler said."""
-    command = "cargo test --locked --profile soak -p afterglow-engine --lib --no-run --message-format=json".split()
+    """Builds the copy's tests; the binary of each crate, or None and what the compiler said."""
+    command = "cargo test --locked --profile soak --lib --no-run --message-format=json".split()
+    command += [f"-pafterglow-{crate}" for crate in HISTORIES]
     env = os.environ | {"CARGO_TARGET_DIR": str(BUILD)}
     result = subprocess.run(command, cwd=TREE, env=env, capture_output=True, text=True)
     if result.returncode:
         lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
         errors = [m["message"]["rendered"] for m in lines if m.get("message", {}).get("level") == "error"]
         return None, "\n".join(errors) or result.stderr
-    executables = [json.loads(line).get("executable") for line in result.stdout.splitlines()]
-    return next(filter(None, reversed(executables))), None
+    built = [json.loads(line) for line in result.stdout.splitlines()]
+    executables = {b["target"]["name"]: b["executable"] for b in built if b.get("executable")}
+    return {crate: executables[f"afterglow_{crate}"] for crate in HISTORIES}, None
 
 
 def simulate(binary, number, seeds):
@@ -101,10 +110,10 @@ def simulate(binary, number, seeds):
     return None, None
 
 
-def replay(binary, number):
+def replay(binary, histories, number):
     """Runs what the simulation tells step by step, and the runs that once failed; the first that fails, or None."""
     env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
-    command = [binary, *HISTORIES, "--test-threads=2"]
+    command = [binary, *histories, "--test-threads=2"]
     try:
         output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -115,12 +124,13 @@ def replay(binary, number):
     return ("the history", failed[1]) if failed else (None, None)
 
 
-def find(binary, number, seeds):
-    """What finds a mistake, in words; None when nothing does."""
-    seed, message = simulate(binary, number, seeds)
-    if seed is not None:
-        return f"seed {seed:>6}: {message}"
-    what, name = replay(binary, number)
+def find(binaries, crate, number, seeds):
+    """What finds a mistake, in words; None when nothing does. The simulation is of the engine alone."""
+    if crate == "engine":
+        seed, message = simulate(binaries[crate], number, seeds)
+        if seed is not None:
+            return f"seed {seed:>6}: {message}"
+    what, name = replay(binaries[crate], HISTORIES[crate], number)
     return what and f"{what} {name}"
 
 
@@ -131,10 +141,10 @@ def main(arguments):
         print(f"{len(mutants)} mutants can be made")
         return
     copy_tree(texts)
-    binary, errors = build()
+    binaries, errors = build()
     if errors:
         sys.exit(errors)
-    seed, message = simulate(binary, 0, 2_500)
+    seed, message = simulate(binaries["engine"], 0, 2_500)
     if seed is not None:
         sys.exit(f"the engine itself fails at seed {seed}: {message}")
     found = tried = 0
@@ -142,7 +152,7 @@ def main(arguments):
         if arguments and arguments[0] not in mutant["name"]:
             continue
         began, seeds = time.monotonic(), mutant.get("seeds", SEEDS)
-        outcome = find(binary, number, seeds)
+        outcome = find(binaries, crate_of(mutant), number, seeds)
         line = outcome or f"NOT FOUND in {seeds} seeds, nor by any history"
         print(f"{mutant['name']:<76} {line} ({time.monotonic() - began:.0f} s)", flush=True)
         tried, found = tried + 1, found + bool(outcome)

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use afterglow::inspect::{NextStart, inspect};
-use afterglow_engine::{Cache, IntentTable, OpenError, Opening, Origin, PutOptions, device};
+use afterglow_engine::{Cache, OpenError, Opening, Origin, PutOptions, device};
+use afterglow_rowcache::intents::IntentTable;
 
 use crate::{image, target::Target};
 

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod gate;
+pub mod intents;
 pub mod lease;
 pub mod row;
 pub mod stamp;

@@ -14,7 +14,8 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use afterglow_engine::{IntentDoubt, Outlook};
+use afterglow_engine::Outlook;
+use afterglow_rowcache::intents::IntentDoubt;
 
 use self::frontends::{Entrances, FrontEnds};
 pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};

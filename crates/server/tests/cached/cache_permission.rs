@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use afterglow_cql::frame::Version;
-use afterglow_engine::IntentTable;
+use afterglow_rowcache::intents::IntentTable;
 use afterglow_testkit::fake_backend::{FakeBackend, Faults, StatementKind};
 use tempfile::TempDir;
 

@@ -236,8 +236,7 @@ impl SimMachine {
     }
 
     /// Goes on with another sequence of random numbers.
-    #[cfg(test)]
-    pub(crate) fn reseed(&self, seed: u64) {
+    pub fn reseed(&self, seed: u64) {
         self.lock().random = SimRandom::new(seed);
     }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use afterglow_engine::{IntentId, IntentTable};
 use afterglow_rowcache::clock::Millis;
 use afterglow_rowcache::gate::{Scope, Settled};
+use afterglow_rowcache::intents::{IntentId, IntentTable};
 use parking_lot::Mutex;
 
 use super::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};

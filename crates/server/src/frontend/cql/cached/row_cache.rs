@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
-use afterglow_engine::{
-    Ack, Hit, IntentId, IntentTable, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason,
-};
+use afterglow_engine::{Ack, Hit, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason};
 use afterglow_rowcache::clock::Millis;
 use afterglow_rowcache::gate::{Bypass, Gates, Join, Ticket, slot_of};
+use afterglow_rowcache::intents::{IntentId, IntentTable};
 use afterglow_rowcache::lease::LeaseClock;
 use afterglow_rowcache::row::{Filled, StoredRow};
 use bytes::Bytes;

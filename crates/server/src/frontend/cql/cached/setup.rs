@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_engine::device::area::{MediaError, boot_id};
-use afterglow_engine::{Cache, IntentDoubt, IntentTable, NamespaceOptions, OpenError};
+use afterglow_engine::{Cache, NamespaceOptions, OpenError};
+use afterglow_rowcache::intents::{IntentDoubt, IntentTable};
 use futures_channel::oneshot;
 use uuid::Uuid;
 

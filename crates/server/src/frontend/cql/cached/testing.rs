@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_engine::device::DeviceConfig;
-use afterglow_engine::{Cache, Config, IntentTable, NamespaceOptions};
+use afterglow_engine::{Cache, Config, NamespaceOptions};
+use afterglow_rowcache::intents::IntentTable;
 
 use super::row_cache::Parts;
 use super::{Clock, RowCache, Times};

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use crate::device::area::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
+use afterglow_engine::device::area::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
 
 const MAGIC: &[u8; 8] = b"aglowINT";
 const FORMAT: u32 = 1;
@@ -284,8 +284,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::device::sim::SimMedia;
-    use crate::device::sim::{Crash, SimFaults, SimMachine};
+    use afterglow_engine::device::sim::SimMedia;
+    use afterglow_engine::device::sim::{Crash, SimFaults, SimMachine};
 
     const ANYTHING: u64 = u64::MAX;
 
