@@ -11,6 +11,7 @@ mod parser;
 pub mod plan;
 pub mod response;
 pub mod ring;
+pub mod schema;
 pub mod statement;
 mod syntax;
 pub mod system;

@@ -11,7 +11,8 @@ use super::{
     output::{Failure, print},
 };
 use crate::config::HostPort;
-use crate::frontend::cql::Schema;
+use crate::frontend::cql::read_schema_of;
+use afterglow_cql::schema::Schema;
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let text = |name| arguments.get_one::<String>(name).map(String::as_str);
@@ -40,5 +41,5 @@ fn of_file(path: &Path, keyspace: Option<&str>) -> Result<Schema, Failure> {
 fn of_database(backend: &str) -> Result<Schema, Failure> {
     let target: HostPort =
         backend.parse().map_err(|error| Failure::usage(format!("error: --backend: {error}")))?;
-    Schema::read_from(&target).map_err(|error| Failure::failed(format!("error: {backend}: {error}")))
+    read_schema_of(&target).map_err(|error| Failure::failed(format!("error: {backend}: {error}")))
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use afterglow_cql::frame::{Header, Opcode, Version};
 use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::Event;
+use afterglow_cql::schema::Schema;
 use afterglow_cql::statement;
 
 use crate::frontend::cql::cluster::error::ConnectError;
@@ -16,7 +17,6 @@ use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::routes::Routes;
-use crate::frontend::cql::cluster::schema::Schema;
 use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
 

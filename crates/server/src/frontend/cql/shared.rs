@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use afterglow_cql::frame::{Envelope, Version};
 use afterglow_cql::message::AuthResponse;
+use afterglow_cql::schema::Schema;
 use futures_channel::{mpsc, oneshot};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
@@ -19,7 +20,7 @@ use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ClusterListener};
 use crate::frontend::cql::cluster::login::{Login, Users};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId, TopologyStore};
-use crate::frontend::cql::cluster::schema::{Schema, SchemaStore};
+use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::frontend::cql::cluster::system_tables::DatabaseTables;
 use crate::frontend::cql::statements::prepared::PreparedStore;
 use crate::frontend::sessions::Sessions;

@@ -366,9 +366,9 @@ pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
 #[cfg(test)]
 mod tests {
     use afterglow_cql::plan::{Column, Plan, TableSchema, analyse};
+    use afterglow_cql::schema::Schema;
     use afterglow_cql::statement::parse;
 
-    use super::super::super::Schema;
     use super::*;
 
     /// Nothing, one table `ks.t`, or an unknown schema.

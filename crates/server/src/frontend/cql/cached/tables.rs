@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::{SchemaView, TableSchema};
+use afterglow_cql::schema::Schema;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::super::{Schema, SchemaStore};
+use super::super::SchemaStore;
 use super::scope::{Tables, WriteScope, gate_of};
 
 /// One snapshot of the schema, indexed.
@@ -214,15 +215,16 @@ mod tests {
         };
         let three = [("class", "SimpleStrategy"), ("replication_factor", "3")];
         let three = three.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let store = SchemaStore::default();
-        store.publish(Schema::of_tables([table]).with_replication("ks", three));
-        let index = Newest::default().of(&store);
+        let mut schema = Schema::of_tables([table]);
+        schema.add_keyspace("ks".to_owned(), three);
+        let schema = Arc::new(schema);
+        let index = Index::of(schema.clone());
         let weak = |text: &str, level| {
-            let Plan::Write(plan) = analyse(&parse(text), &*store.current(), None) else {
+            let Plan::Write(plan) = analyse(&parse(text), &*schema, None) else {
                 panic!("{text} is a write")
             };
             let mut touched = WriteScope::default();
-            touched.add(&plan, &|_| None, &*index);
+            touched.add(&plan, &|_| None, &index);
             index.is_weak(&touched, level, None)
         };
         for (text, at_one) in [

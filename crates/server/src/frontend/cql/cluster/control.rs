@@ -8,6 +8,7 @@ use std::time::Duration;
 use afterglow_cql::frame::{Envelope, Opcode, Version};
 use afterglow_cql::message::Register;
 use afterglow_cql::response::{self, Event};
+use afterglow_cql::schema::Schema;
 use futures_channel::mpsc;
 use futures_util::future::{Either, select};
 use futures_util::stream::Peekable;
@@ -19,7 +20,7 @@ use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
 use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
-use crate::frontend::cql::cluster::schema::{self, Schema, Sources};
+use crate::frontend::cql::cluster::schema::{self, Sources};
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
@@ -297,19 +298,17 @@ fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
     }
 }
 
-impl Schema {
-    /// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be called on a reactor.
-    ///
-    /// # Errors
-    /// In words for the person who named it.
-    pub fn read_from(target: &HostPort) -> Result<Schema, String> {
-        let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
-        let reactors = Reactors::start(&config).map_err(|error| error.to_string())?;
-        let target = target.clone();
-        let read = reactors.block_on(0, move || async move { read_schema(&target).await });
-        reactors.shutdown();
-        read.unwrap_or_else(|| Err("it could not be asked".into()))
-    }
+/// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be called on a reactor.
+///
+/// # Errors
+/// In words for the person who named it.
+pub fn read_schema_of(target: &HostPort) -> Result<Schema, String> {
+    let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
+    let reactors = Reactors::start(&config).map_err(|error| error.to_string())?;
+    let target = target.clone();
+    let read = reactors.block_on(0, move || async move { read_schema(&target).await });
+    reactors.shutdown();
+    read.unwrap_or_else(|| Err("it could not be asked".into()))
 }
 
 async fn read_schema(target: &HostPort) -> Result<Schema, String> {

@@ -1,117 +1,15 @@
-//! The database's schema as the front end sees it: a snapshot, replaced whole when something changes.
+//! The database's schema as the front end sees it: read from the database's own tables, kept for all reactors.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use afterglow_cql::plan::{Column, SchemaView, TableSchema};
-use afterglow_cql::response::{SchemaChange, SchemaTarget};
+use afterglow_cql::plan::{Column, TableSchema};
+use afterglow_cql::schema::Schema;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::frontend::cql::cluster::rows::{Fetched, text_map, text_set};
-
-/// One snapshot.
-#[derive(Debug, Default)]
-pub struct Schema {
-    /// Grows with every snapshot; plans made for another generation are void.
-    pub generation: u64,
-    /// Tables and views by keyspace and name.
-    tables: HashMap<String, HashMap<String, Arc<TableSchema>>>,
-    /// Keyspaces of tables and views by their ids.
-    keyspaces: HashMap<Uuid, String>,
-    /// `replication` of every keyspace.
-    replication: HashMap<String, BTreeMap<String, String>>,
-    /// `gc_grace_seconds` of every table, by its id.
-    grace: HashMap<Uuid, u32>,
-}
-
-impl SchemaView for Schema {
-    fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
-        self.tables.get(keyspace)?.get(table).cloned()
-    }
-}
-
-impl Schema {
-    /// The replication options of a keyspace, as `system_schema.keyspaces` has them.
-    pub fn replication(&self, keyspace: &str) -> Option<&BTreeMap<String, String>> {
-        self.replication.get(keyspace)
-    }
-
-    /// The keyspace of a table.
-    pub fn keyspace_of(&self, table: Uuid) -> Option<&str> {
-        self.keyspaces.get(&table).map(String::as_str)
-    }
-
-    /// How many seconds the database keeps tombstones of a table, and what it knows of its lightweight transactions.
-    pub fn grace(&self, table: Uuid) -> Option<u32> {
-        self.grace.get(&table).copied()
-    }
-
-    /// All tables and views.
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableSchema>> {
-        self.tables.values().flat_map(HashMap::values)
-    }
-
-    /// How it differs from an earlier snapshot, as a server would have told it change by change.
-    pub fn changes_since<'a>(&'a self, before: &'a Schema) -> Vec<SchemaChange<'a>> {
-        let change = |change, keyspace, target| SchemaChange { change, keyspace, target };
-        let mut changes = Vec::new();
-        for (keyspace, options) in &self.replication {
-            match before.replication.get(keyspace) {
-                None => changes.push(change("CREATED", keyspace, SchemaTarget::Keyspace)),
-                Some(then) if then != options => {
-                    changes.push(change("UPDATED", keyspace, SchemaTarget::Keyspace));
-                }
-                Some(_) => {}
-            }
-        }
-        for table in self.tables() {
-            let target = SchemaTarget::Table(&table.name);
-            match before.table(&table.keyspace, &table.name) {
-                None => changes.push(change("CREATED", &table.keyspace, target)),
-                Some(then) if then != *table => changes.push(change("UPDATED", &table.keyspace, target)),
-                Some(_) => {}
-            }
-        }
-        for table in before.tables() {
-            // The tables of a keyspace go with it.
-            let there = self.replication.contains_key(&table.keyspace);
-            if there && self.table(&table.keyspace, &table.name).is_none() {
-                changes.push(change("DROPPED", &table.keyspace, SchemaTarget::Table(&table.name)));
-            }
-        }
-        let gone = before.replication.keys().filter(|keyspace| !self.replication.contains_key(*keyspace));
-        changes.extend(gone.map(|keyspace| change("DROPPED", keyspace, SchemaTarget::Keyspace)));
-        changes
-    }
-
-    /// Of tables that no database told. Their keyspaces' replication is not known.
-    pub fn of_tables(tables: impl IntoIterator<Item = TableSchema>) -> Schema {
-        let mut schema = Schema::default();
-        for table in tables {
-            schema.replication.entry(table.keyspace.clone()).or_default();
-            schema
-                .tables
-                .entry(table.keyspace.clone())
-                .or_default()
-                .insert(table.name.clone(), Arc::new(table));
-        }
-        schema
-    }
-
-    /// The same with the replication of a keyspace.
-    #[cfg(test)]
-    pub(crate) fn with_replication(mut self, keyspace: &str, options: BTreeMap<String, String>) -> Schema {
-        self.replication.insert(keyspace.to_owned(), options);
-        self
-    }
-
-    /// Whether nothing is known: before the first load and while the control connection is lost.
-    pub fn is_unknown(&self) -> bool {
-        self.replication.is_empty()
-    }
-}
 
 /// The newest snapshot, for all reactors.
 #[derive(Default)]
@@ -176,10 +74,11 @@ pub fn build(sources: &Sources) -> Schema {
     for row in sources.keyspaces.rows() {
         if let Some(name) = row.text("keyspace_name") {
             let replication = row.bytes("replication").map(text_map).unwrap_or_default();
-            schema.replication.insert(name, replication);
+            schema.add_keyspace(name, replication);
         }
     }
     let mut tables: HashMap<(String, String), TableSchema> = HashMap::new();
+    let mut graces: HashMap<Uuid, u32> = HashMap::new();
     for row in sources.tables.rows() {
         let Some(mut table) = bare_table(&row, "table_name") else { continue };
         let flags = row.bytes("flags").map(text_set).unwrap_or_default();
@@ -189,7 +88,7 @@ pub fn build(sources: &Sources) -> Schema {
         table.default_ttl =
             row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
         let grace = row.int("gc_grace_seconds").and_then(|grace| u32::try_from(grace).ok());
-        schema.grace.extend(grace.map(|grace| (table.id, grace)));
+        graces.extend(grace.map(|grace| (table.id, grace)));
         // Both came with Cassandra 5.0.
         table.element_times = sources.masks.is_some();
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
@@ -206,9 +105,9 @@ pub fn build(sources: &Sources) -> Schema {
             table.indexed = true;
         }
     }
-    for ((keyspace, name), table) in tables {
-        schema.keyspaces.insert(table.id, keyspace.clone());
-        schema.tables.entry(keyspace).or_default().insert(name, Arc::new(table));
+    for table in tables.into_values() {
+        let grace = graces.get(&table.id).copied();
+        schema.add_table(table, grace);
     }
     schema
 }
@@ -270,52 +169,11 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::plan::SchemaView;
+
     use super::*;
 
     type Row<'a> = &'a [&'a [u8]];
-
-    #[test]
-    fn what_changed_between_two_snapshots_is_told_as_a_server_tells_it() {
-        let table = |keyspace: &str, name: &str, columns: &[&str]| TableSchema {
-            regulars: columns.iter().map(|name| Column::new(*name, "int")).collect(),
-            ..TableSchema::new(keyspace.into(), name.into(), Uuid::from_u128(7))
-        };
-        let options = |factor: &str| BTreeMap::from([("replication_factor".to_owned(), factor.to_owned())]);
-        let before = Schema::of_tables([
-            table("ks", "same", &["v"]),
-            table("ks", "altered", &["v"]),
-            table("ks", "dropped", &[]),
-            table("gone", "t", &[]),
-        ]);
-        let now = Schema::of_tables([
-            table("ks", "same", &["v"]),
-            table("ks", "altered", &["v", "w"]),
-            table("ks", "made", &[]),
-            table("new", "t", &[]),
-        ]);
-        let (before, now) =
-            (before.with_replication("more", options("1")), now.with_replication("more", options("3")));
-        let mut told: Vec<String> = now
-            .changes_since(&before)
-            .into_iter()
-            .map(|SchemaChange { change, keyspace, target }| match target {
-                SchemaTarget::Table(table) => format!("{change} {keyspace}.{table}"),
-                _ => format!("{change} {keyspace}"),
-            })
-            .collect();
-        told.sort();
-        let expected = [
-            "CREATED ks.made",
-            "CREATED new",
-            "CREATED new.t",
-            "DROPPED gone",
-            "DROPPED ks.dropped",
-            "UPDATED ks.altered",
-            "UPDATED more",
-        ];
-        assert_eq!(told, expected);
-        assert!(now.changes_since(&now).is_empty());
-    }
 
     fn fetched(columns: &[&str], rows: &[Row<'_>]) -> Fetched {
         Fetched::of(

@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use afterglow_cql::frame::Version;
 use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::ResultBody;
+use afterglow_cql::schema::Schema;
 use afterglow_cql::statement::{self, Parsed};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::frontend::cql::cluster::schema::Schema;
 use crate::frontend::cql::statements::plan_file::{PlanEntry, PlanFile};
 
 /// Bytes that all statements together may take.
