@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, Fetched};
 use super::instance::{Instance, NewClaim};
-use super::paxos::setting_of;
+use super::setting::setting_of;
 use super::state::CachedState;
 use super::times::Times;
 use crate::config::LivePolicies;

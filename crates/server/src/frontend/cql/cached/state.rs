@@ -8,9 +8,9 @@ use afterglow_engine::device::{DeviceId, DeviceSet};
 use parking_lot::RwLock;
 
 use super::fill::FillStatements;
+use super::newest::Newest;
 use super::paxos::Paxos;
 use super::row_cache::RowCache;
-use super::tables::Newest;
 use crate::reactor::FlashFile;
 
 /// What the tasks of a router share.

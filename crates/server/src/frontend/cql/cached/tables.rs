@@ -6,10 +6,8 @@ use std::sync::Arc;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::{SchemaView, TableSchema};
 use afterglow_cql::schema::Schema;
-use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::super::SchemaStore;
 use super::scope::{Tables, WriteScope, gate_of};
 
 /// One snapshot of the schema, indexed.
@@ -19,7 +17,8 @@ pub struct Index {
 }
 
 impl Index {
-    fn of(schema: Arc<Schema>) -> Index {
+    /// Indexes a snapshot.
+    pub fn of(schema: Arc<Schema>) -> Index {
         let entry =
             |table: &Arc<TableSchema>| (table.id, (gate_of(&table.keyspace, &table.name), table.clone()));
         let by_id = schema.tables().map(entry).collect();
@@ -89,21 +88,6 @@ impl Tables for Index {
 
     fn is_unknown(&self) -> bool {
         self.schema.is_unknown()
-    }
-}
-
-/// The index of the newest snapshot, made when the snapshot is first asked for.
-#[derive(Default)]
-pub struct Newest(Mutex<Option<Arc<Index>>>);
-
-impl Newest {
-    /// The newest snapshot's index.
-    pub fn of(&self, store: &SchemaStore) -> Arc<Index> {
-        let mut newest = self.0.lock();
-        match &*newest {
-            Some(index) if index.generation() == store.generation() => index.clone(),
-            _ => newest.insert(Arc::new(Index::of(store.current()))).clone(),
-        }
     }
 }
 
