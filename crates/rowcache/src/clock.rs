@@ -1,4 +1,41 @@
 //! The time that everything here goes by.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
 /// Milliseconds of a clock that never steps back and counts while the machine sleeps.
 pub type Millis = u64;
+
+/// A moment, as the clocks that matter for a fill show it, each rounded down.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Unix seconds, for expiry.
+    pub unix: u32,
+    /// Seconds since boot, for staleness.
+    pub boot: u32,
+}
+
+/// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts while the machine
+/// sleeps: a lease that ran out during a suspend has run out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Clock;
+
+impl Clock {
+    /// Milliseconds since boot.
+    pub fn now(&self) -> Millis {
+        let now = clock_gettime(ClockId::Boottime);
+        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+    }
+
+    /// Whole seconds since boot.
+    pub fn seconds(&self) -> u32 {
+        (self.now() / 1_000) as u32
+    }
+
+    /// This moment for a fill.
+    pub fn moment(&self) -> Moment {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Moment { unix: unix as u32, boot: self.seconds() }
+    }
+}

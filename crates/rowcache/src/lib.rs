@@ -3,8 +3,12 @@
 
 pub mod clock;
 pub mod gate;
+pub mod instance;
 pub mod intents;
 pub mod lease;
+pub mod paxos;
 pub mod row;
+pub mod scope;
 pub mod stamp;
+pub mod tables;
 mod too_large;

@@ -12,8 +12,8 @@ use afterglow_rowcache::gate::{Scope, Settled};
 use super::super::{CallError, error_code};
 use super::intent_log::Noted;
 use super::row_cache::{RowCache, hold_of};
-use super::scope::{Invalidation, Nature, WriteScope};
 use crate::metrics::QuarantineReason;
+use afterglow_rowcache::scope::{Invalidation, Nature, WriteScope};
 
 /// How the database answered a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

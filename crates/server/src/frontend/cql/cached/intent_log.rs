@@ -8,7 +8,7 @@ use afterglow_rowcache::gate::{Scope, Settled};
 use afterglow_rowcache::intents::{IntentId, IntentTable};
 use parking_lot::Mutex;
 
-use super::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
+use afterglow_rowcache::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 
 /// An intent and what it says.
 pub(super) type Noted = (IntentId, u64);

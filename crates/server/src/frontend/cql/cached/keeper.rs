@@ -20,12 +20,12 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, Fetched};
-use super::instance::{Instance, NewClaim};
 use super::setting::setting_of;
 use super::state::CachedState;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
+use afterglow_rowcache::instance::{Instance, NewClaim};
 
 /// Pause before asking again for a lease that is not to be had.
 const RETRY: Duration = Duration::from_secs(1);

@@ -6,31 +6,26 @@
 
 mod answer;
 mod bound;
-pub mod clock;
 #[cfg(test)]
 mod expiry_tests;
 mod fill;
 mod in_flight;
-pub mod instance;
 mod intent_log;
 mod keeper;
 mod newest;
-mod paxos;
 mod read;
 mod router;
 mod row_cache;
-mod scope;
 mod serial;
 mod setting;
 mod setup;
 mod state;
-mod tables;
 #[cfg(test)]
 mod testing;
 mod times;
 mod write;
 
-pub use clock::{Clock, Moment};
+pub use afterglow_rowcache::clock::{Clock, Moment};
 pub use router::CachedRouter;
 pub use row_cache::{CachePermission, Fill, FillResult, FillWaiter, Row, RowCache};
 pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};

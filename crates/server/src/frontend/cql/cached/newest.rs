@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::SchemaStore;
-use super::tables::Index;
+use afterglow_rowcache::tables::Index;
 
 /// The index of the newest snapshot, made when the snapshot is first asked for.
 #[derive(Default)]

@@ -28,7 +28,7 @@ use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
 
-/// At what level rows are read for the cache. They answer reads of which [`Index::answers`](super::tables::Index::answers) says so.
+/// At what level rows are read for the cache. They answer reads of which [`Index::answers`](afterglow_rowcache::tables::Index::answers) says so.
 const FILL_AT: Consistency = Consistency::LocalQuorum;
 
 /// How often a fill looks whether the nodes that it asked are silent.

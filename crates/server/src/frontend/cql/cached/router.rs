@@ -10,10 +10,10 @@ use afterglow_engine::device::DeviceSet;
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::row_cache::RowCache;
-use super::scope::{Tables, WriteScope};
 use super::state::CachedState;
 use super::{read, write};
 use crate::metrics::{PassReason, Path};
+use afterglow_rowcache::scope::{Tables, WriteScope};
 
 /// The router of a CQL front end that caches.
 pub struct CachedRouter {

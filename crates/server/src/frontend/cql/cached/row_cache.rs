@@ -17,11 +17,11 @@ use futures_channel::oneshot;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::clock::{Clock, Moment};
 use super::intent_log::IntentLog;
-use super::scope::{NEVER, Nature, gate_of, group_of, scope_of_intent, token_of};
 use crate::config::{LivePolicies, TablePolicy};
 use crate::metrics::{FillOutcome, MissReason, PassReason, Tier};
+use afterglow_rowcache::clock::{Clock, Moment};
+use afterglow_rowcache::scope::{NEVER, Nature, gate_of, group_of, scope_of_intent, token_of};
 
 /// The row a fill brought, or nothing if it brought none that can be shared.
 pub type FillResult = Option<Row>;

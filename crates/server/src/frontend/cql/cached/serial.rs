@@ -20,10 +20,10 @@ use afterglow_cql::plan::{TableSchema, partition_columns};
 use super::super::{Client, Request, error_code};
 use super::in_flight::{Answered, WriteInFlight};
 use super::row_cache::RowCache;
-use super::scope::WriteScope;
 use super::state::CachedState;
-use super::tables::Index;
 use crate::metrics::QuarantineReason;
+use afterglow_rowcache::scope::WriteScope;
+use afterglow_rowcache::tables::Index;
 
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
 const COORDINATORS_TIME: Duration = Duration::from_secs(60);

@@ -12,15 +12,15 @@ use futures_channel::oneshot;
 use uuid::Uuid;
 
 use super::super::{CqlFrontEnd, Router};
-use super::clock::Clock;
-use super::instance::{self, Instance, Present};
 use super::keeper::{Keeper, Stop, policies_text};
 use super::router::CachedRouter;
 use super::row_cache::{Parts, RowCache};
-use super::scope::ANYTHING;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
+use afterglow_rowcache::clock::Clock;
+use afterglow_rowcache::instance::{self, Instance, Present};
+use afterglow_rowcache::scope::ANYTHING;
 
 /// The namespace that rows live in.
 const NAMESPACE: &str = "cql";

@@ -9,9 +9,9 @@ use parking_lot::RwLock;
 
 use super::fill::FillStatements;
 use super::newest::Newest;
-use super::paxos::Paxos;
 use super::row_cache::RowCache;
 use crate::reactor::FlashFile;
+use afterglow_rowcache::paxos::Paxos;
 
 /// What the tasks of a router share.
 pub(super) struct CachedState {

@@ -11,10 +11,10 @@ use afterglow_cql::response::{Response, ResultBody};
 use super::super::{Later, Operation, Request, parsed};
 use super::bound::bound;
 use super::in_flight::Answered;
-use super::scope::{Invalidation, Tables, WriteScope};
 use super::serial;
 use super::state::CachedState;
 use crate::metrics::{Path, WriteScopeLabel};
+use afterglow_rowcache::scope::{Invalidation, Tables, WriteScope};
 
 /// Takes a request that may change data.
 pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {

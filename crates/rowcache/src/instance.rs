@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use crate::clock::Millis;
+use crate::lease::KnownEpochs;
 use afterglow_engine::device::area::replace_file;
-use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::lease::KnownEpochs;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

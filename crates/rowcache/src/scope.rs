@@ -1,9 +1,9 @@
 //! What one write may touch: gates to close, cached rows to drop, intents to note.
 
+use crate::gate::{SLOTS, Scope, slot_of};
 use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
-use afterglow_rowcache::gate::{SLOTS, Scope, slot_of};
 use uuid::Uuid;
 
 /// More partitions than this in one write count as their tables.

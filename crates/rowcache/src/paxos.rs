@@ -50,6 +50,7 @@ impl Paxos {
         self.asked.store(true, Ordering::Release);
     }
 
+    /// Whether a serial read decides what is in progress.
     pub fn serial_reads_decide(&self) -> bool {
         let of = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         of(&self.decides) && of(&self.asked) && !of(&self.lax)
