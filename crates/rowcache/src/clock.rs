@@ -18,24 +18,35 @@ pub struct Moment {
 
 /// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts while the machine
 /// sleeps: a lease that ran out during a suspend has run out.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Clock;
-
-impl Clock {
+pub trait Clock: Send + Sync {
     /// Milliseconds since boot.
-    pub fn now(&self) -> Millis {
-        let now = clock_gettime(ClockId::Boottime);
-        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
-    }
+    fn now(&self) -> Millis;
+
+    /// Seconds since 1970.
+    fn unix(&self) -> u32;
 
     /// Whole seconds since boot.
-    pub fn seconds(&self) -> u32 {
+    fn seconds(&self) -> u32 {
         (self.now() / 1_000) as u32
     }
 
     /// This moment for a fill.
-    pub fn moment(&self) -> Moment {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Moment { unix: unix as u32, boot: self.seconds() }
+    fn moment(&self) -> Moment {
+        Moment { unix: self.unix(), boot: self.seconds() }
+    }
+}
+
+/// The clocks of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Millis {
+        let now = clock_gettime(ClockId::Boottime);
+        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+    }
+
+    fn unix(&self) -> u32 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) as u32
     }
 }

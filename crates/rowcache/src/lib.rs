@@ -7,6 +7,7 @@ pub mod instance;
 pub mod intents;
 pub mod lease;
 pub mod paxos;
+pub mod policy;
 pub mod row;
 pub mod scope;
 pub mod stamp;

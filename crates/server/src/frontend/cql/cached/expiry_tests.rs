@@ -10,9 +10,8 @@ use afterglow_rowcache::row::{Filled, encode_absent};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::testing::{cache_of_boot, open_cache};
-use super::*;
-use crate::metrics::{FillOutcome, MissReason};
+use super::row_cache::{CachePermission, Fill, Finished, Installed, NotServed, Row, RowCache};
+use super::testing::{TestClock, cache_of_boot, open_engine};
 
 const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };
 
@@ -24,9 +23,13 @@ impl SchemaView for OneTable {
     }
 }
 
+/// How a read that waits is told apart.
+type Waiter = u32;
+
 /// A cache, and a read of one row of it.
 struct Stage {
-    cache: Arc<RowCache>,
+    cache: Arc<RowCache<Waiter>>,
+    clock: Arc<TestClock>,
     plan: ReadPlan,
     key: RowKey,
     engine: Cache,
@@ -36,7 +39,8 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        let (engine, cache) = open_cache(directory.path());
+        let (engine, clock) = (open_engine(directory.path()), TestClock::new());
+        let cache = cache_of_boot(1, &engine, &directory.path().join("intents"), &clock);
         let table = TableSchema {
             partition_key: vec![afterglow_cql::plan::Column::new("k", "int")],
             ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
@@ -47,36 +51,43 @@ impl Stage {
         };
         let mut key = RowKey::new();
         plan.key.bind(|_| None, &mut key).unwrap();
-        Self { cache, plan, key, engine, directory }
+        Self { cache, clock, plan, key, engine, directory }
     }
 
-    fn lead(&self) -> Ticket<FillWaiter> {
-        match self.cache.join(&self.plan.table, &self.key, LICENCE).0 {
+    fn join(&self, waiter: Waiter) -> Join<Waiter> {
+        self.cache.join(&self.plan.table, &self.key, LICENCE, || waiter)
+    }
+
+    fn lead(&self) -> Ticket<Waiter> {
+        match self.join(0) {
             Join::Lead(ticket) => ticket,
             _ => panic!("nobody else leads"),
         }
     }
 
-    /// A fill that the database took so many seconds for, of a row that may be served for `life` seconds. The wall clock was set back by as
-    /// much meanwhile.
+    /// A fill that the database took so many seconds for, of a row that may be served for `life` seconds. The wall clock was
+    /// set back by as much meanwhile.
     fn fill(&self, took: u32, life: Option<u32>) -> Fill<'_> {
-        let now = self.cache.clock.moment();
-        let asked_at =
-            Moment { unix: now.unix, boot: now.boot.checked_sub(took).expect("booted a moment ago") };
+        let asked_at = self.cache.clock().moment();
+        self.clock.pass(took);
         let mut bytes = Vec::new();
         encode_absent(self.plan.fingerprint, &mut bytes);
         let filled = Filled { bytes, life, marker_only: false };
         Fill { plan: &self.plan, key: &self.key, filled, cache_permission: LICENCE, asked_at }
     }
 
-    fn served(&self) -> Result<Row, MissReason> {
+    fn served(&self) -> Result<Row, NotServed> {
         self.served_by(&self.cache, LICENCE)
     }
 
-    fn served_by(&self, cache: &RowCache, cache_permission: CachePermission) -> Result<Row, MissReason> {
+    fn served_by(
+        &self,
+        cache: &RowCache<Waiter>,
+        cache_permission: CachePermission,
+    ) -> Result<Row, NotServed> {
         match cache.look_up(&self.key) {
             Lookup::Hit(hit) => cache.accept(&hit, cache_permission, self.plan.fingerprint),
-            _ => Err(MissReason::Absent),
+            _ => panic!("it is in memory"),
         }
     }
 }
@@ -85,12 +96,13 @@ impl Stage {
 fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
     let stage = Stage::new();
     for (life, served) in [(None, true), (Some(1_000_000), true), (Some(3), false)] {
-        let (row, outcome) = stage.cache.install(stage.fill(3, life), stage.lead());
-        assert!(row.is_some(), "who asked before the end is answered");
-        assert_eq!(outcome, FillOutcome::InstalledAbsent);
+        let ticket = stage.lead();
+        let finished = stage.cache.install(stage.fill(3, life), ticket);
+        assert!(finished.row.is_some(), "who asked before the end is answered");
+        assert_eq!(finished.installed, Installed::Absent);
         match stage.served() {
             Ok(_) => assert!(served, "{life:?}"),
-            Err(reason) => assert!(!served && reason == MissReason::Expired, "{life:?}: {reason:?}"),
+            Err(reason) => assert!(!served && reason == NotServed::Expired, "{life:?}: {reason:?}"),
         }
     }
 }
@@ -100,12 +112,10 @@ fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
     let stage = Stage::new();
     for (life, shared) in [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)] {
         let ticket = stage.lead();
-        let (Join::Wait, Some(mut hears)) = stage.cache.join(&stage.plan.table, &stage.key, LICENCE) else {
-            panic!("the fill can be joined")
-        };
-        stage.cache.install(stage.fill(3, life), ticket);
-        let heard = hears.try_recv().unwrap().expect("it is told");
-        assert_eq!(heard.is_some(), shared, "{life:?}");
+        assert!(matches!(stage.join(1), Join::Wait), "the fill can be joined");
+        let Finished { waiters, shared: told, .. } = stage.cache.install(stage.fill(3, life), ticket);
+        assert_eq!(waiters, [1], "it is told");
+        assert_eq!(told.is_some(), shared, "{life:?}");
     }
 }
 
@@ -118,10 +128,10 @@ fn seconds_since_another_boot_make_no_row_young() {
     assert!(stage.served_by(&stage.cache, bound).is_ok());
     for (boot, served) in [(1, true), (2, false)] {
         let intents = stage.directory.path().join(format!("intents-{boot}"));
-        let restarted = cache_of_boot(boot, &stage.engine, &intents);
+        let restarted = cache_of_boot(boot, &stage.engine, &intents, &stage.clock);
         match stage.served_by(&restarted, bound) {
             Ok(_) => assert!(served),
-            Err(reason) => assert!(!served && reason == MissReason::Unusable, "{reason:?}"),
+            Err(reason) => assert!(!served && reason == NotServed::Unusable, "{reason:?}"),
         }
     }
 }

@@ -4,16 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_engine::Backpressure;
 use afterglow_rowcache::clock::Millis;
 use afterglow_rowcache::gate::{Scope, Settled};
 
-use super::super::{CallError, error_code};
 use super::intent_log::Noted;
 use super::row_cache::{RowCache, hold_of};
-use crate::metrics::QuarantineReason;
 use afterglow_rowcache::scope::{Invalidation, Nature, WriteScope};
+
+/// Why it is not known what became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InDoubt {
+    /// WRITE_TIMEOUT or CAS_WRITE_UNKNOWN from the coordinator.
+    WriteTimeout,
+    /// WRITE_FAILURE from the coordinator.
+    WriteFailure,
+    /// Another answer that does not say whether the write happened.
+    ServerError,
+    /// The connection was lost before the answer.
+    ConnectionLost,
+}
 
 /// How the database answered a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,26 +33,13 @@ pub enum Answered {
     /// It was refused, or not even sent: nothing happened.
     Refused,
     /// The write may have happened, or may yet.
-    Unknown(QuarantineReason),
+    Unknown(InDoubt),
 }
 
 impl Answered {
-    /// `in_steps`: an earlier step may have had its effect when the database finds that it cannot go on: lightweight transactions, and writes to
-    /// several partitions that are not made as one.
-    pub(super) fn by(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
-        match answer {
-            Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
-            Ok(answer) => match error_code(answer) {
-                Some(code) => Answered::by_error(code, in_steps),
-                None => Answered::Unknown(QuarantineReason::ServerError),
-            },
-            Err(CallError::NotSent(_)) => Answered::Refused,
-            Err(CallError::Lost) => Answered::Unknown(QuarantineReason::ConnectionLost),
-        }
-    }
-
-    /// What an ERROR means for the write that it answers.
-    fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
+    /// What an ERROR means for the write that it answers. `in_steps`: an earlier step may have had its effect when the database
+    /// finds that it cannot go on: lightweight transactions, and writes to several partitions that are not made as one.
+    pub fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
         match code {
             ErrorCode::Syntax
             | ErrorCode::Unauthorized
@@ -54,21 +51,17 @@ impl Answered {
             | ErrorCode::BadCredentials
             | ErrorCode::IsBootstrapping => Answered::Refused,
             ErrorCode::Unavailable if !in_steps => Answered::Refused,
-            ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => {
-                Answered::Unknown(QuarantineReason::WriteTimeout)
-            }
-            ErrorCode::WriteFailure | ErrorCode::CdcWriteFailure => {
-                Answered::Unknown(QuarantineReason::WriteFailure)
-            }
-            _ => Answered::Unknown(QuarantineReason::ServerError),
+            ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => Answered::Unknown(InDoubt::WriteTimeout),
+            ErrorCode::WriteFailure | ErrorCode::CdcWriteFailure => Answered::Unknown(InDoubt::WriteFailure),
+            _ => Answered::Unknown(InDoubt::ServerError),
         }
     }
 }
 
 /// A write on its way: its gates are closed and its rows are gone from the cache. Dropped without an answer, its
 /// outcome is unknown.
-pub struct WriteInFlight {
-    cache: Arc<RowCache>,
+pub struct WriteInFlight<W> {
+    cache: Arc<RowCache<W>>,
     gates: Vec<Scope>,
     intents: Vec<Noted>,
     nature: Nature,
@@ -79,7 +72,7 @@ pub struct WriteInFlight {
     settled: bool,
 }
 
-impl RowCache {
+impl<W> RowCache<W> {
     /// Does all that must come before a write is sent. `weak`: `W + R <= RF`. `dead_after`: see [`Nature`].
     ///
     /// `is_current` is asked once the gates are closed; when it says no, the write was planned for a schema that is gone,
@@ -90,7 +83,7 @@ impl RowCache {
         weak: bool,
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
-    ) -> WriteInFlight {
+    ) -> WriteInFlight<W> {
         let undropped = touched.may_be_nothing().then(|| touched.doomed().to_vec());
         if undropped.is_some() {
             self.doubts.fetch_add(1, Ordering::AcqRel);
@@ -155,7 +148,7 @@ impl RowCache {
 
     /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
     pub fn forget_and_hold(self: &Arc<Self>, touched: &WriteScope) {
-        let unseen = Answered::Unknown(QuarantineReason::ConnectionLost);
+        let unseen = Answered::Unknown(InDoubt::ConnectionLost);
         self.begin_write(touched, false, 0, || true).settle(unseen);
     }
 
@@ -170,7 +163,7 @@ impl RowCache {
     }
 }
 
-impl WriteInFlight {
+impl<W> WriteInFlight<W> {
     fn close(&mut self, gates: Vec<Scope>) {
         self.intents.extend(self.cache.intent_log.begin(&gates, self.nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
@@ -206,7 +199,7 @@ impl WriteInFlight {
         let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
         let settled = match answered {
             Answered::Unknown(_) => {
-                Settled::Unknown { hold_until: hold_of(self.nature, &self.cache.clock, self.cache.hold) }
+                Settled::Unknown { hold_until: hold_of(self.nature, &*self.cache.clock, self.cache.hold) }
             }
             Answered::Definite if self.weak => Settled::Weak { until },
             Answered::Definite | Answered::Refused => Settled::Definite,
@@ -221,15 +214,15 @@ impl WriteInFlight {
     }
 
     /// What it was begun in.
-    pub fn cache(&self) -> &Arc<RowCache> {
+    pub fn cache(&self) -> &Arc<RowCache<W>> {
         &self.cache
     }
 }
 
-impl Drop for WriteInFlight {
+impl<W> Drop for WriteInFlight<W> {
     fn drop(&mut self) {
         if !self.settled {
-            self.end(Answered::Unknown(QuarantineReason::ConnectionLost));
+            self.end(Answered::Unknown(InDoubt::ConnectionLost));
         }
     }
 }

@@ -4,15 +4,20 @@
 //! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] and [`in_flight`] (the order of a write),
 //! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_rowcache::gate`.
 
+use futures_channel::oneshot;
+
 mod answer;
 mod bound;
 #[cfg(test)]
 mod expiry_tests;
 mod fill;
 mod in_flight;
+mod inquiries;
 mod intent_log;
 mod keeper;
+mod labels;
 mod newest;
+mod policies;
 mod read;
 mod router;
 mod row_cache;
@@ -25,8 +30,15 @@ mod testing;
 mod times;
 mod write;
 
-pub use afterglow_rowcache::clock::{Clock, Moment};
 pub use router::CachedRouter;
-pub use row_cache::{CachePermission, Fill, FillResult, FillWaiter, Row, RowCache};
 pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};
 pub use times::Times;
+
+/// The row a fill brought, or nothing if it brought none that can be shared.
+type FillResult = Option<row_cache::Row>;
+/// How a read that waits for another's fill hears of it.
+type FillWaiter = oneshot::Sender<FillResult>;
+/// The cache of rows, shared by all reactors.
+type RowCache = row_cache::RowCache<FillWaiter>;
+/// A write on its way.
+type WriteInFlight = in_flight::WriteInFlight<FillWaiter>;

@@ -13,16 +13,18 @@ use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::row::Filled;
 use bytes::Bytes;
+use futures_channel::oneshot;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::super::{
     Client, KeptBackend, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
 };
+use super::FillWaiter;
 use super::answer::{Metadata, answer};
 use super::bound::bound;
 use super::fill::{Ask, FillFailure};
-use super::row_cache::{CachePermission, Fill, FillWaiter, Row};
+use super::row_cache::{CachePermission, Fill, Row};
 use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
@@ -187,7 +189,7 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     if !answers(shared, request, read, params.consistency) {
         return Err(PassReason::Consistency.into());
     }
-    let cache_permission = shared.cache.cache_permission(&read.table)?;
+    let cache_permission = shared.cache.cache_permission(&read.table).map_err(PassReason::from)?;
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
     Ok(Terms { key, cache_permission, generation, metadata })
@@ -227,7 +229,7 @@ impl LookupOutcome {
     fn of(shared: &CachedState, hit: &Hit, terms: &Terms, read: &ReadPlan) -> LookupOutcome {
         match shared.cache.accept(hit, terms.cache_permission, read.fingerprint) {
             Ok(row) => LookupOutcome::Row(row, hit.tier.into()),
-            Err(reason) => LookupOutcome::Missing(reason),
+            Err(reason) => LookupOutcome::Missing(reason.into()),
         }
     }
 }
@@ -306,9 +308,14 @@ impl Pending {
     }
 
     async fn missed(self) {
-        let (joined, hears) =
-            self.shared.cache.join(&self.read().table, &self.terms.key, self.terms.cache_permission);
-        match joined {
+        let mut hears = None;
+        let waiter = || {
+            let (sender, receiver) = oneshot::channel();
+            hears = Some(receiver);
+            sender
+        };
+        let (read, terms) = (self.read(), &self.terms);
+        match self.shared.cache.join(&read.table, &terms.key, terms.cache_permission, waiter) {
             Join::Lead(ticket) => self.lead(ticket).await,
             Join::Wait => {
                 self.request.metrics().misses.inc(MissReason::Coalesced);
@@ -347,9 +354,13 @@ impl Pending {
                     cache_permission: self.terms.cache_permission,
                     asked_at,
                 };
-                let (row, outcome) = self.shared.cache.install(fill, ticket);
-                fills.inc(outcome);
-                match row {
+                let finished = self.shared.cache.install(fill, ticket);
+                for waiter in finished.waiters {
+                    // Fails when the waiting read has gone away, which is fine.
+                    let _ = waiter.send(finished.shared.clone());
+                }
+                fills.inc(finished.installed.into());
+                match finished.row {
                     Some(row) => self.reply(row, Path::Miss).await,
                     None => self.request.pass(Path::Miss),
                 }

@@ -9,7 +9,7 @@ use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_engine::device::DeviceSet;
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
-use super::row_cache::RowCache;
+use super::RowCache;
 use super::state::CachedState;
 use super::{read, write};
 use crate::metrics::{PassReason, Path};
@@ -135,17 +135,42 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 
 #[cfg(test)]
 mod tests {
-    use afterglow_rowcache::gate::Join;
+    use std::path::Path;
 
-    use super::super::Times;
-    use super::super::testing::open_cache;
+    use afterglow_cql::plan::{RowKey, TableSchema};
+    use afterglow_engine::device::DeviceConfig;
+    use afterglow_engine::{Cache, Config};
+    use afterglow_rowcache::gate::Join;
+    use uuid::Uuid;
+
+    use super::super::row_cache::CachePermission;
+    use super::super::setup::{Cached, CachedConfig};
+    use super::super::times::Times;
     use super::*;
+    use crate::config::{LivePolicies, TablePolicies};
+
+    fn open(dir: &Path) -> (Cache, Cached) {
+        let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
+        let mut config = Config::new(dir, vec![device]);
+        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+        let engine = Cache::open(config).unwrap();
+        let cached = Cached::open(&CachedConfig {
+            engine: &engine,
+            data_dir: dir,
+            policies: Arc::new(LivePolicies::new(TablePolicies::default())),
+            restart_grace: Duration::from_secs(60),
+            unknown_outcome_hold: Duration::from_secs(600),
+            times: Times::default(),
+        });
+        (engine, cached.unwrap())
+    }
 
     #[test]
     fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
         let dir = tempfile::tempdir().unwrap();
-        let (engine, cache) = open_cache(dir.path());
-        let router = CachedRouter::new(cache.clone(), &engine.devices(), Times::default().fill);
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let table = TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7));
         let is_weak = |data_center: &str| {
             router.control(ControlState::Connected {
                 cluster: "c".into(),
@@ -153,7 +178,9 @@ mod tests {
                 data_center: Some(data_center.into()),
                 schema_version: None,
             });
-            match cache.gates.join(1, 2, b"key", cache.clock.now(), false, || unreachable!("nobody leads")) {
+            let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
+            let cache = &router.shared().cache;
+            match cache.join(&table, &key, permission, || unreachable!("nobody leads")) {
                 Join::Lead(ticket) => ticket.is_weak(),
                 _ => panic!("the gates are open"),
             }

@@ -8,25 +8,18 @@ use std::time::Duration;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_engine::{Ack, Hit, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason};
 use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::gate::{Bypass, Gates, Join, Ticket, slot_of};
+use afterglow_rowcache::gate::{Gates, Join, Ticket, slot_of};
 use afterglow_rowcache::intents::{IntentId, IntentTable};
 use afterglow_rowcache::lease::LeaseClock;
+use afterglow_rowcache::policy::{Policies, Policy};
 use afterglow_rowcache::row::{Filled, StoredRow};
 use bytes::Bytes;
-use futures_channel::oneshot;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
 use super::intent_log::IntentLog;
-use crate::config::{LivePolicies, TablePolicy};
-use crate::metrics::{FillOutcome, MissReason, PassReason, Tier};
 use afterglow_rowcache::clock::{Clock, Moment};
 use afterglow_rowcache::scope::{NEVER, Nature, gate_of, group_of, scope_of_intent, token_of};
-
-/// The row a fill brought, or nothing if it brought none that can be shared.
-pub type FillResult = Option<Row>;
-/// How a read that waits for another's fill hears of it.
-pub type FillWaiter = oneshot::Sender<FillResult>;
 
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
@@ -68,8 +61,59 @@ pub enum CachePermission {
     },
 }
 
+/// Why no row of a table may be served or filled now: reads of it go to the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotCached {
+    /// The schema is not known, or a write that may touch anything is on its way.
+    Suspended,
+    /// The table's policy says so.
+    PolicyOff,
+    /// The table's policy is `exclusive`, and the lease is not ours or the claim not on disk.
+    NoLease,
+}
+
+/// Why a row that was found is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotServed {
+    /// It is not what was installed.
+    Corrupt,
+    /// Its time is over.
+    Expired,
+    /// It is of another claim, another boot or another shape of the table.
+    Unusable,
+}
+
+/// What became of a fill that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Installed {
+    /// The row is cached.
+    Row,
+    /// That the row does not exist is cached.
+    Absent,
+    /// A write, or a younger fill, has overtaken it.
+    Overtaken,
+    /// What it brought may not be cached.
+    Uncacheable,
+    /// The engine did not take it.
+    Refused,
+    /// It is larger than what the engine can keep.
+    TooLarge,
+}
+
+/// A finished fill.
+pub struct Finished<W> {
+    /// For who led it; `None` where what it brought cannot be understood.
+    pub row: Option<Row>,
+    /// Whether it is cached.
+    pub installed: Installed,
+    /// Reads that waited for it.
+    pub waiters: Vec<W>,
+    /// What they are to be told: nothing where the row has ended before they may have come.
+    pub shared: Option<Row>,
+}
+
 /// What the cached path is made of.
-pub(super) struct Parts {
+pub struct Parts {
     /// Where rows live: mutable, with partition epochs.
     pub rows: Namespace,
     /// Writes in flight, kept across a crash.
@@ -77,11 +121,11 @@ pub(super) struct Parts {
     /// What was in flight when the last run ended, still noted there.
     pub unsettled: Vec<(IntentId, u64)>,
     /// Policies in force.
-    pub policies: Arc<LivePolicies>,
+    pub policies: Arc<dyn Policies>,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
     /// Time.
-    pub clock: Clock,
+    pub clock: Arc<dyn Clock>,
     /// Names this boot of the machine: seconds since another one say nothing about age.
     pub boot: u64,
     /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
@@ -95,15 +139,15 @@ const MAX_RESOLVED: usize = 1 << 16;
 #[derive(Default)]
 struct Resolved {
     generation: u64,
-    by_id: HashMap<Uuid, TablePolicy>,
+    by_id: HashMap<Uuid, Policy>,
 }
 
-/// The cache of rows.
-pub struct RowCache {
+/// The cache of rows. `W` is how a read that waits for another's fill is told of it.
+pub struct RowCache<W> {
     pub(super) rows: Namespace,
-    pub(super) gates: Arc<Gates<FillWaiter>>,
+    pub(super) gates: Arc<Gates<W>>,
     pub(super) intent_log: IntentLog,
-    policies: Arc<LivePolicies>,
+    policies: Arc<dyn Policies>,
     resolved: RwLock<Resolved>,
     lease: LeaseClock,
     /// The present claim; [`NO_CLAIM`] while there is none that is safely on disk.
@@ -118,13 +162,13 @@ pub struct RowCache {
     pub(super) unresolved: AtomicUsize,
     pub(super) hold: Duration,
     weak_life: Duration,
-    pub(super) clock: Clock,
+    pub(super) clock: Arc<dyn Clock>,
     boot: u64,
 }
 
-impl RowCache {
+impl<W> RowCache<W> {
     /// Takes over from the last run: what it left unsettled is held.
-    pub(super) fn new(parts: Parts) -> Arc<RowCache> {
+    pub fn new(parts: Parts) -> Arc<RowCache<W>> {
         let gates = Gates::new();
         let intent_log = IntentLog::new(parts.intents);
         if parts.unsettled.iter().any(|(_, word)| scope_of_intent(*word).1.undropped) {
@@ -132,7 +176,7 @@ impl RowCache {
         }
         for (id, word) in parts.unsettled {
             let (scope, nature) = scope_of_intent(word);
-            let until = hold_of(nature, &parts.clock, parts.hold);
+            let until = hold_of(nature, &*parts.clock, parts.hold);
             match nature.weak {
                 true => gates.weaken(&scope, until),
                 false => gates.hold(&scope, until),
@@ -159,8 +203,8 @@ impl RowCache {
     }
 
     /// The clock that everything here goes by.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     /// Until when the lease is ours.
@@ -201,22 +245,22 @@ impl RowCache {
     ///
     /// # Errors
     /// Why the read must go to the database.
-    pub fn cache_permission(&self, table: &TableSchema) -> Result<CachePermission, PassReason> {
+    pub fn cache_permission(&self, table: &TableSchema) -> Result<CachePermission, NotCached> {
         if self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0 {
-            return Err(PassReason::Suspended);
+            return Err(NotCached::Suspended);
         }
         let (generation, policy) = self.policy(table);
         match policy {
-            TablePolicy::Off => Err(PassReason::PolicyOff),
-            TablePolicy::MaxStaleness(bound) => Ok(CachePermission::Bounded {
+            Policy::Off => Err(NotCached::PolicyOff),
+            Policy::MaxStaleness(bound) => Ok(CachePermission::Bounded {
                 seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1),
             }),
-            TablePolicy::Exclusive => {
+            Policy::Exclusive => {
                 // In this order, the reverse of `set_claim`: a claim read after its generation is never an older one.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
                 let claim = self.claim.load(Ordering::Acquire);
                 if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
-                    return Err(PassReason::NoLease);
+                    return Err(NotCached::NoLease);
                 }
                 Ok(CachePermission::Exclusive { claim })
             }
@@ -224,7 +268,7 @@ impl RowCache {
     }
 
     /// The policy of a table, resolved once for as long as the policies stay, with the generation it is of.
-    fn policy(&self, table: &TableSchema) -> (u64, TablePolicy) {
+    fn policy(&self, table: &TableSchema) -> (u64, Policy) {
         let generation = self.policies.generation();
         {
             let resolved = self.resolved.read();
@@ -234,8 +278,7 @@ impl RowCache {
                 return (generation, *policy);
             }
         }
-        let (generation, policies) = self.policies.current();
-        let policy = policies.policy(&table.keyspace, &table.name);
+        let (generation, policy) = self.policies.policy(&table.keyspace, &table.name);
         let mut resolved = self.resolved.write();
         if resolved.generation != generation || resolved.by_id.len() >= MAX_RESOLVED {
             *resolved = Resolved { generation, by_id: HashMap::new() };
@@ -258,27 +301,27 @@ impl RowCache {
         hit: &Hit,
         cache_permission: CachePermission,
         fingerprint: u64,
-    ) -> Result<Row, MissReason> {
-        let (prefix, row) = hit.value.split_first_chunk::<PREFIX>().ok_or(MissReason::Corrupt)?;
-        let (claim, times) = prefix.split_first_chunk::<8>().ok_or(MissReason::Corrupt)?;
-        let (filled_at, life) = times.split_first_chunk::<4>().ok_or(MissReason::Corrupt)?;
-        let life = u32::from_le_bytes(life.try_into().map_err(|_| MissReason::Corrupt)?);
+    ) -> Result<Row, NotServed> {
+        let (prefix, row) = hit.value.split_first_chunk::<PREFIX>().ok_or(NotServed::Corrupt)?;
+        let (claim, times) = prefix.split_first_chunk::<8>().ok_or(NotServed::Corrupt)?;
+        let (filled_at, life) = times.split_first_chunk::<4>().ok_or(NotServed::Corrupt)?;
+        let life = u32::from_le_bytes(life.try_into().map_err(|_| NotServed::Corrupt)?);
         let (present, longest) = match cache_permission {
             CachePermission::Exclusive { claim } => (claim, life),
             CachePermission::Bounded { seconds } => (self.boot, life.min(seconds)),
         };
         if u64::from_le_bytes(*claim) != present {
-            return Err(MissReason::Unusable);
+            return Err(NotServed::Unusable);
         }
         // The engine ends rows by the wall clock, which may have been set back since.
         if longest != ENDLESS {
             match self.age(u32::from_le_bytes(*filled_at)) {
                 Some(age) if age < longest => {}
-                Some(_) => return Err(MissReason::Expired),
-                None => return Err(MissReason::Unusable),
+                Some(_) => return Err(NotServed::Expired),
+                None => return Err(NotServed::Unusable),
             }
         }
-        Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(MissReason::Unusable)
+        Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(NotServed::Unusable)
     }
 
     /// Seconds since that second since boot. Both are rounded down, so an age below a bound is truly below it. `None`: it is yet to
@@ -287,56 +330,49 @@ impl RowCache {
         self.clock.seconds().checked_sub(filled_at)
     }
 
-    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by.
+    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by. `waiter` is called only
+    /// if the answer is [`Join::Wait`].
     pub fn join(
         &self,
         table: &TableSchema,
         key: &RowKey,
         cache_permission: CachePermission,
-    ) -> (Join<FillWaiter>, Option<oneshot::Receiver<FillResult>>) {
+        waiter: impl FnOnce() -> W,
+    ) -> Join<W> {
         let tolerant = matches!(cache_permission, CachePermission::Bounded { .. });
         let gate = gate_of(&table.keyspace, &table.name);
         let slot = slot_of(token_of(gate, key.partition_key()));
-        let mut receiver = None;
-        let joined = self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, || {
-            let (sender, hears) = oneshot::channel();
-            receiver = Some(hears);
-            sender
-        });
-        (joined, receiver)
+        self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, waiter)
     }
 
-    /// Ends a fill: installs the row if nothing overtook it, and tells those who wait.
+    /// Ends a fill: installs the row if nothing overtook it. Those who waited are the caller's to tell.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
-    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<FillWaiter>) -> (Option<Row>, FillOutcome) {
+    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<W>) -> Finished<W> {
         let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
-        let mut outcome = FillOutcome::Overtaken;
+        let mut installed = Installed::Overtaken;
         let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
         // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
         let life = fill.life(weak);
         let finished = if fill.filled.marker_only
             && matches!(fill.cache_permission, CachePermission::Exclusive { .. })
         {
-            outcome = FillOutcome::Uncacheable;
+            installed = Installed::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| outcome = self.put(&fill, &bytes, life))
+            ticket.finish(|| installed = self.put(&fill, &bytes, life))
         };
         // Who came while the database took its time may have come after the row's end.
         let ended = life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
-        for waiter in finished.waiters {
-            // Fails when the waiting read has gone away, which is fine.
-            let _ = waiter.send(row.clone().filter(|_| !ended));
-        }
-        if outcome == FillOutcome::TooLarge {
+        if installed == Installed::TooLarge {
             self.gates.note_too_large(fill.key.engine_key(), finished.stamp, self.clock.now());
         }
-        (row, outcome)
+        let shared = row.clone().filter(|_| !ended);
+        Finished { row, installed, waiters: finished.waiters, shared }
     }
 
-    fn put(&self, fill: &Fill<'_>, bytes: &[u8], life: Option<u32>) -> FillOutcome {
+    fn put(&self, fill: &Fill<'_>, bytes: &[u8], life: Option<u32>) -> Installed {
         let Fill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } = fill;
         let claim = match cache_permission {
             CachePermission::Exclusive { claim } => *claim,
@@ -352,25 +388,25 @@ impl RowCache {
         let options = PutOptions { expiry, group: group_of(table.id), token };
         // A full journal is for writes: this row is filled again by a later read.
         if self.rows.backpressure().is_some() {
-            return FillOutcome::Refused;
+            return Installed::Refused;
         }
         match self.rows.submit_put(key.engine_key(), &value, options) {
             Ack::Done(PutOutcome::Stored { .. })
                 if StoredRow::decode(bytes).is_some_and(|row| row.is_absent()) =>
             {
-                FillOutcome::InstalledAbsent
+                Installed::Absent
             }
-            Ack::Done(PutOutcome::Stored { .. }) | Ack::Later(_) => FillOutcome::Installed,
+            Ack::Done(PutOutcome::Stored { .. }) | Ack::Later(_) => Installed::Row,
             Ack::Done(PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong)) => {
-                FillOutcome::TooLarge
+                Installed::TooLarge
             }
-            Ack::Done(PutOutcome::Refused(_)) => FillOutcome::Refused,
+            Ack::Done(PutOutcome::Refused(_)) => Installed::Refused,
         }
     }
 }
 
 /// Until when a write whose outcome is not known keeps its gates closed.
-pub(super) fn hold_of(nature: Nature, clock: &Clock, hold: Duration) -> Millis {
+pub(super) fn hold_of(nature: Nature, clock: &dyn Clock, hold: Duration) -> Millis {
     let plain = clock.now() + hold.as_millis() as Millis;
     match nature {
         Nature { conditional: true, dead_after: NEVER, .. } => FOREVER,
@@ -406,44 +442,5 @@ impl Fill<'_> {
             CachePermission::Exclusive { .. } => None,
         };
         [bound, weak, self.filled.life].into_iter().flatten().min()
-    }
-}
-
-impl From<Bypass> for MissReason {
-    fn from(bypass: Bypass) -> MissReason {
-        match bypass {
-            Bypass::WriteInFlight => MissReason::WriteInFlight,
-            Bypass::Quarantined => MissReason::Quarantined,
-            Bypass::TooLarge => MissReason::TooLarge,
-        }
-    }
-}
-
-impl From<afterglow_engine::MissReason> for MissReason {
-    fn from(reason: afterglow_engine::MissReason) -> MissReason {
-        use afterglow_engine::MissReason as Engine;
-        match reason {
-            Engine::Absent => MissReason::Absent,
-            Engine::Loading => MissReason::Loading,
-            Engine::Expired => MissReason::Expired,
-            Engine::Killed => MissReason::Killed,
-            Engine::Superseded => MissReason::Superseded,
-            Engine::Collision => MissReason::Collision,
-            Engine::Corrupt => MissReason::Corrupt,
-            Engine::Device => MissReason::Device,
-            Engine::Moved => MissReason::Moved,
-            Engine::Abandoned => MissReason::Abandoned,
-            Engine::Busy => MissReason::Busy,
-        }
-    }
-}
-
-impl From<afterglow_engine::Tier> for Tier {
-    fn from(tier: afterglow_engine::Tier) -> Tier {
-        match tier {
-            afterglow_engine::Tier::Dram => Tier::Dram,
-            afterglow_engine::Tier::Buffer => Tier::Buffer,
-            afterglow_engine::Tier::Flash => Tier::Flash,
-        }
     }
 }

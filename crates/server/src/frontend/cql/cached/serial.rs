@@ -7,7 +7,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
@@ -18,10 +17,9 @@ use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
 
 use super::super::{Client, Request, error_code};
-use super::in_flight::{Answered, WriteInFlight};
-use super::row_cache::RowCache;
+use super::WriteInFlight;
+use super::in_flight::{Answered, InDoubt};
 use super::state::CachedState;
-use crate::metrics::QuarantineReason;
 use afterglow_rowcache::scope::WriteScope;
 use afterglow_rowcache::tables::Index;
 
@@ -29,8 +27,6 @@ use afterglow_rowcache::tables::Index;
 const COORDINATORS_TIME: Duration = Duration::from_secs(60);
 /// Pauses between attempts, doubled from the first to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-/// More than so many inquiries are not made at once; what is beyond waits until the replicas have forgotten.
-const MAX_INQUIRIES: usize = 1024;
 
 /// What an inquiry heard.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,7 +91,7 @@ impl Inquiry {
     pub(super) async fn run(self, mut write: WriteInFlight, answered: Answered) {
         let counted = write.cache().count_inquiry();
         // Whoever answered has come to an end with it.
-        let lost = answered == Answered::Unknown(QuarantineReason::ConnectionLost);
+        let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
         if lost {
             compio::time::sleep(COORDINATORS_TIME).await;
         }
@@ -148,25 +144,5 @@ impl Inquiry {
             };
         }
         Heard::Later
-    }
-}
-
-/// One inquiry, as long as it lasts.
-pub struct Counted(Arc<RowCache>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.unresolved.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl RowCache {
-    fn is_full_of_inquiries(&self) -> bool {
-        self.unresolved.load(Ordering::Acquire) >= MAX_INQUIRIES
-    }
-
-    fn count_inquiry(self: &Arc<Self>) -> Counted {
-        self.unresolved.fetch_add(1, Ordering::AcqRel);
-        Counted(self.clone())
     }
 }

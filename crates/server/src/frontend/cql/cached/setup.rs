@@ -12,13 +12,14 @@ use futures_channel::oneshot;
 use uuid::Uuid;
 
 use super::super::{CqlFrontEnd, Router};
+use super::RowCache;
 use super::keeper::{Keeper, Stop, policies_text};
 use super::router::CachedRouter;
-use super::row_cache::{Parts, RowCache};
+use super::row_cache::Parts;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
-use afterglow_rowcache::clock::Clock;
+use afterglow_rowcache::clock::{Clock, SystemClock};
 use afterglow_rowcache::instance::{self, Instance, Present};
 use afterglow_rowcache::scope::ANYTHING;
 
@@ -77,7 +78,7 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, CachedError> {
 
 /// The cached path, not serving yet.
 pub struct Cached {
-    router: Arc<CachedRouter>,
+    pub(super) router: Arc<CachedRouter>,
     policies: Arc<LivePolicies>,
     /// Generation of the policies that the instance's claim is about.
     generation: u64,
@@ -92,7 +93,7 @@ impl Cached {
     /// When one of its files cannot be made.
     pub fn open(config: &CachedConfig<'_>) -> Result<Cached, CachedError> {
         let expected = config.data_dir.join(instance::FILE).exists();
-        let clock = Clock;
+        let clock = Arc::new(SystemClock);
         // Should they be replaced before the keeper runs, it finds another generation.
         let (generation, policies) = config.policies.current();
         // Where the system does not tell, every start counts as a boot.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use afterglow_engine::device::{DeviceId, DeviceSet};
 use parking_lot::RwLock;
 
+use super::RowCache;
 use super::fill::FillStatements;
 use super::newest::Newest;
-use super::row_cache::RowCache;
 use crate::reactor::FlashFile;
 use afterglow_rowcache::paxos::Paxos;
 

@@ -2,28 +2,73 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, NamespaceOptions};
+use afterglow_rowcache::clock::{Clock, Millis};
 use afterglow_rowcache::intents::IntentTable;
+use afterglow_rowcache::policy::{Policies, Policy};
 
-use super::row_cache::Parts;
-use super::{Clock, RowCache, Times};
-use crate::config::{LivePolicies, TablePolicies};
+use super::row_cache::{Parts, RowCache};
 
-/// An empty cache in that folder, and the engine that it lives on.
-pub fn open_cache(dir: &Path) -> (Cache, Arc<RowCache>) {
+/// A clock that stands still until it is set.
+pub struct TestClock {
+    now: AtomicU64,
+    unix: AtomicU32,
+}
+
+impl TestClock {
+    /// A clock of a machine that has been up for a while.
+    pub fn new() -> Arc<TestClock> {
+        Arc::new(TestClock { now: 1_000_000.into(), unix: 2_000_000_000.into() })
+    }
+
+    /// Lets seconds pass, and sets the wall clock back by as much.
+    pub fn pass(&self, seconds: u32) {
+        self.now.fetch_add(u64::from(seconds) * 1_000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Millis {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn unix(&self) -> u32 {
+        self.unix.load(Ordering::Relaxed)
+    }
+}
+
+/// Every table under `exclusive`.
+struct AllExclusive;
+
+impl Policies for AllExclusive {
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn policy(&self, _keyspace: &str, _table: &str) -> (u64, Policy) {
+        (0, Policy::Exclusive)
+    }
+}
+
+/// An empty engine in that folder.
+pub fn open_engine(dir: &Path) -> Cache {
     let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
     let mut config = Config::new(dir, vec![device]);
     (config.memory, config.journal_size) = (64 << 20, 1 << 20);
-    let engine = Cache::open(config).unwrap();
-    let rows = cache_of_boot(1, &engine, &dir.join("intents"));
-    (engine, rows)
+    Cache::open(config).unwrap()
 }
 
 /// The cache of a start in that boot of the machine, on an engine that may hold rows of others.
-pub fn cache_of_boot(boot: u64, engine: &Cache, intents: &Path) -> Arc<RowCache> {
+pub fn cache_of_boot<W>(
+    boot: u64,
+    engine: &Cache,
+    intents: &Path,
+    clock: &Arc<TestClock>,
+) -> Arc<RowCache<W>> {
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let rows = engine.namespace("cql", options).unwrap();
     let (intents, _) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
@@ -31,10 +76,10 @@ pub fn cache_of_boot(boot: u64, engine: &Cache, intents: &Path) -> Arc<RowCache>
         rows,
         intents,
         unsettled: Vec::new(),
-        policies: Arc::new(LivePolicies::new(TablePolicies { rules: Vec::new() })),
+        policies: Arc::new(AllExclusive),
         hold: Duration::from_secs(600),
-        clock: Clock,
+        clock: clock.clone(),
         boot,
-        weak_life: Times::default().weak_life,
+        weak_life: Duration::from_secs(60),
     })
 }

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use afterglow_cql::frame::Envelope;
+use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{Response, ResultBody};
 
-use super::super::{Later, Operation, Request, parsed};
+use super::super::{CallError, Later, Operation, Request, error_code, parsed};
 use super::bound::bound;
-use super::in_flight::Answered;
+use super::in_flight::{Answered, InDoubt};
 use super::serial;
 use super::state::CachedState;
 use crate::metrics::{Path, WriteScopeLabel};
@@ -65,9 +65,9 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         if request.went_far() {
             write.weaken();
         }
-        let answered = Answered::by(&answer, in_steps);
+        let answered = answered(&answer, in_steps);
         if let Answered::Unknown(reason) = answered {
-            request.metrics().quarantines.inc(reason);
+            request.metrics().quarantines.inc(reason.into());
         }
         if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
             let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
@@ -84,6 +84,19 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
             Err(error) => request.fail(&error),
         }
     }))
+}
+
+/// What the database's answer says of a write; `in_steps`: see [`Answered::by_error`].
+fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
+    match answer {
+        Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
+        Ok(answer) => match error_code(answer) {
+            Some(code) => Answered::by_error(code, in_steps),
+            None => Answered::Unknown(InDoubt::ServerError),
+        },
+        Err(CallError::NotSent(_)) => Answered::Refused,
+        Err(CallError::Lost) => Answered::Unknown(InDoubt::ConnectionLost),
+    }
 }
 
 /// The keyspace that an answer says the schema has changed in.
