@@ -2,14 +2,21 @@
 //! makes one instance the only one to cache a table, the form of a cached row. No sockets.
 
 pub mod clock;
+#[cfg(test)]
+mod expiry_tests;
 pub mod gate;
+pub mod inquiries;
 pub mod instance;
 pub mod intents;
 pub mod lease;
 pub mod paxos;
 pub mod policy;
 pub mod row;
+pub mod row_cache;
 pub mod scope;
 pub mod stamp;
 pub mod tables;
+#[cfg(test)]
+mod testing;
 mod too_large;
+pub mod write;

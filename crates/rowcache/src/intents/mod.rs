@@ -1,5 +1,6 @@
 //! Writes on their way to the database, kept across a crash.
 
+pub(crate) mod log;
 mod table;
 
 pub use table::{IntentDoubt, IntentId, IntentTable, Unsettled};

@@ -6,8 +6,8 @@ use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, ResultKind};
 
 use super::super::Responder;
-use super::row_cache::Row;
 use crate::metrics::Path;
+use afterglow_rowcache::row_cache::Row;
 
 /// The metadata that an answer carries.
 #[derive(Clone, Copy)]

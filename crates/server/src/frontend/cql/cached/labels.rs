@@ -2,9 +2,9 @@
 
 use afterglow_rowcache::gate::Bypass;
 
-use super::in_flight::InDoubt;
-use super::row_cache::{Installed, NotCached, NotServed};
 use crate::metrics::{FillOutcome, MissReason, PassReason, QuarantineReason, Tier};
+use afterglow_rowcache::row_cache::{Installed, NotCached, NotServed};
+use afterglow_rowcache::write::InDoubt;
 
 impl From<NotCached> for PassReason {
     fn from(reason: NotCached) -> PassReason {

@@ -8,25 +8,17 @@ use futures_channel::oneshot;
 
 mod answer;
 mod bound;
-#[cfg(test)]
-mod expiry_tests;
 mod fill;
-mod in_flight;
-mod inquiries;
-mod intent_log;
 mod keeper;
 mod labels;
 mod newest;
 mod policies;
 mod read;
 mod router;
-mod row_cache;
 mod serial;
 mod setting;
 mod setup;
 mod state;
-#[cfg(test)]
-mod testing;
 mod times;
 mod write;
 
@@ -35,10 +27,10 @@ pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};
 pub use times::Times;
 
 /// The row a fill brought, or nothing if it brought none that can be shared.
-type FillResult = Option<row_cache::Row>;
+type FillResult = Option<afterglow_rowcache::row_cache::Row>;
 /// How a read that waits for another's fill hears of it.
 type FillWaiter = oneshot::Sender<FillResult>;
 /// The cache of rows, shared by all reactors.
-type RowCache = row_cache::RowCache<FillWaiter>;
+type RowCache = afterglow_rowcache::row_cache::RowCache<FillWaiter>;
 /// A write on its way.
-type WriteInFlight = in_flight::WriteInFlight<FillWaiter>;
+type WriteInFlight = afterglow_rowcache::write::WriteInFlight<FillWaiter>;

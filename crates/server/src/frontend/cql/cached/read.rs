@@ -24,11 +24,11 @@ use super::FillWaiter;
 use super::answer::{Metadata, answer};
 use super::bound::bound;
 use super::fill::{Ask, FillFailure};
-use super::row_cache::{CachePermission, Fill, Row};
 use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
+use afterglow_rowcache::row_cache::{CachePermission, Fill, Row};
 
 /// At what level rows are read for the cache. They answer reads of which [`Index::answers`](afterglow_rowcache::tables::Index::answers) says so.
 const FILL_AT: Consistency = Consistency::LocalQuorum;

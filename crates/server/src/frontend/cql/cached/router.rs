@@ -143,11 +143,11 @@ mod tests {
     use afterglow_rowcache::gate::Join;
     use uuid::Uuid;
 
-    use super::super::row_cache::CachePermission;
     use super::super::setup::{Cached, CachedConfig};
     use super::super::times::Times;
     use super::*;
     use crate::config::{LivePolicies, TablePolicies};
+    use afterglow_rowcache::row_cache::CachePermission;
 
     fn open(dir: &Path) -> (Cache, Cached) {
         let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };

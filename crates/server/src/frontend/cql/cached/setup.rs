@@ -15,12 +15,12 @@ use super::super::{CqlFrontEnd, Router};
 use super::RowCache;
 use super::keeper::{Keeper, Stop, policies_text};
 use super::router::CachedRouter;
-use super::row_cache::Parts;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
 use afterglow_rowcache::clock::{Clock, SystemClock};
 use afterglow_rowcache::instance::{self, Instance, Present};
+use afterglow_rowcache::row_cache::Parts;
 use afterglow_rowcache::scope::ANYTHING;
 
 /// The namespace that rows live in.

@@ -10,11 +10,11 @@ use afterglow_cql::response::{Response, ResultBody};
 
 use super::super::{CallError, Later, Operation, Request, error_code, parsed};
 use super::bound::bound;
-use super::in_flight::{Answered, InDoubt};
 use super::serial;
 use super::state::CachedState;
 use crate::metrics::{Path, WriteScopeLabel};
 use afterglow_rowcache::scope::{Invalidation, Tables, WriteScope};
+use afterglow_rowcache::write::{Answered, InDoubt};
 
 /// Takes a request that may change data.
 pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::gate::{Join, Ticket};
+use crate::row::{Filled, encode_absent};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::statement::parse;
 use afterglow_engine::{Cache, Lookup};
-use afterglow_rowcache::gate::{Join, Ticket};
-use afterglow_rowcache::row::{Filled, encode_absent};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::row_cache::{CachePermission, Fill, Finished, Installed, NotServed, Row, RowCache};
-use super::testing::{TestClock, cache_of_boot, open_engine};
+use crate::row_cache::{CachePermission, Fill, Finished, Installed, NotServed, Row, RowCache};
+use crate::testing::{TestClock, cache_of_boot, open_engine};
 
 const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };
 

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::gate::{Scope, Settled};
-use afterglow_rowcache::intents::{IntentId, IntentTable};
+use super::table::{IntentId, IntentTable};
+use crate::clock::Millis;
+use crate::gate::{Scope, Settled};
 use parking_lot::Mutex;
 
-use afterglow_rowcache::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
+use crate::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 
 /// An intent and what it says.
-pub(super) type Noted = (IntentId, u64);
+pub(crate) type Noted = (IntentId, u64);
 
 /// Intents of writes in flight, and of those that count for some time after they were answered.
-pub(super) struct IntentLog {
+pub(crate) struct IntentLog {
     intents: IntentTable,
     /// Outcomes that are not known, plain ones and lightweight transactions apart.
     unknown: Mutex<KeptNote>,
@@ -70,13 +70,13 @@ impl KeptNote {
 }
 
 impl IntentLog {
-    pub(super) fn new(intents: IntentTable) -> IntentLog {
+    pub(crate) fn new(intents: IntentTable) -> IntentLog {
         let max_weak = intents.free() / 4;
         IntentLog { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
     }
 
     /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
-    pub(super) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
+    pub(crate) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
         let (scope, nature) = scope_of_intent(word);
         if nature.weak {
             return self.keep_weak((id, word), until);
@@ -119,11 +119,11 @@ impl IntentLog {
     }
 
     /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
-    pub(super) fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
+    pub(crate) fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
         intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
 
-    pub(super) fn settle(&self, noted: &[Noted], settled: Settled) {
+    pub(crate) fn settle(&self, noted: &[Noted], settled: Settled) {
         match settled {
             Settled::Definite => noted.iter().for_each(|(id, _)| self.intents.settle(*id)),
             Settled::Unknown { hold_until } => {
@@ -133,13 +133,13 @@ impl IntentLog {
         }
     }
 
-    pub(super) fn settle_due(&self, now: Millis) {
+    pub(crate) fn settle_due(&self, now: Millis) {
         self.unknown.lock().settle_due(now, &self.intents);
         self.weak.lock().settle_due(now, &self.intents);
     }
 
     /// What is noted now is all there is, and stays so without power.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.intents.close();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::row_cache::RowCache;
+use crate::row_cache::RowCache;
 
 /// More than so many inquiries are not made at once; what is beyond waits until the replicas have forgotten.
 const MAX_INQUIRIES: usize = 1024;

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::clock::Millis;
+use crate::gate::{Gates, Join, Ticket, slot_of};
+use crate::intents::{IntentId, IntentTable};
+use crate::lease::LeaseClock;
+use crate::policy::{Policies, Policy};
+use crate::row::{Filled, StoredRow};
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_engine::{Ack, Hit, Lookup, Namespace, PutOptions, PutOutcome, RefuseReason};
-use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::gate::{Gates, Join, Ticket, slot_of};
-use afterglow_rowcache::intents::{IntentId, IntentTable};
-use afterglow_rowcache::lease::LeaseClock;
-use afterglow_rowcache::policy::{Policies, Policy};
-use afterglow_rowcache::row::{Filled, StoredRow};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::intent_log::IntentLog;
-use afterglow_rowcache::clock::{Clock, Moment};
-use afterglow_rowcache::scope::{NEVER, Nature, gate_of, group_of, scope_of_intent, token_of};
+use crate::clock::{Clock, Moment};
+use crate::intents::log::IntentLog;
+use crate::scope::{NEVER, Nature, gate_of, group_of, scope_of_intent, token_of};
 
 /// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
@@ -144,9 +144,9 @@ struct Resolved {
 
 /// The cache of rows. `W` is how a read that waits for another's fill is told of it.
 pub struct RowCache<W> {
-    pub(super) rows: Namespace,
-    pub(super) gates: Arc<Gates<W>>,
-    pub(super) intent_log: IntentLog,
+    pub(crate) rows: Namespace,
+    pub(crate) gates: Arc<Gates<W>>,
+    pub(crate) intent_log: IntentLog,
     policies: Arc<dyn Policies>,
     resolved: RwLock<Resolved>,
     lease: LeaseClock,
@@ -157,12 +157,12 @@ pub struct RowCache<W> {
     /// Set while the schema is not known, so that nothing may be planned from it.
     suspended: AtomicBool,
     /// Writes under way that may touch anything, and have dropped nothing.
-    pub(super) doubts: AtomicUsize,
+    pub(crate) doubts: AtomicUsize,
     /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells it.
-    pub(super) unresolved: AtomicUsize,
-    pub(super) hold: Duration,
+    pub(crate) unresolved: AtomicUsize,
+    pub(crate) hold: Duration,
     weak_life: Duration,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     boot: u64,
 }
 
@@ -406,7 +406,7 @@ impl<W> RowCache<W> {
 }
 
 /// Until when a write whose outcome is not known keeps its gates closed.
-pub(super) fn hold_of(nature: Nature, clock: &dyn Clock, hold: Duration) -> Millis {
+pub(crate) fn hold_of(nature: Nature, clock: &dyn Clock, hold: Duration) -> Millis {
     let plain = clock.now() + hold.as_millis() as Millis;
     match nature {
         Nature { conditional: true, dead_after: NEVER, .. } => FOREVER,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::clock::{Clock, Millis};
+use crate::intents::IntentTable;
+use crate::policy::{Policies, Policy};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, NamespaceOptions};
-use afterglow_rowcache::clock::{Clock, Millis};
-use afterglow_rowcache::intents::IntentTable;
-use afterglow_rowcache::policy::{Policies, Policy};
 
-use super::row_cache::{Parts, RowCache};
+use crate::row_cache::{Parts, RowCache};
 
 /// A clock that stands still until it is set.
 pub struct TestClock {

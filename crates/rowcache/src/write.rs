@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::clock::Millis;
+use crate::gate::{Scope, Settled};
 use afterglow_cql::error::ErrorCode;
 use afterglow_engine::Backpressure;
-use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::gate::{Scope, Settled};
 
-use super::intent_log::Noted;
-use super::row_cache::{RowCache, hold_of};
-use afterglow_rowcache::scope::{Invalidation, Nature, WriteScope};
+use crate::intents::log::Noted;
+use crate::row_cache::{RowCache, hold_of};
+use crate::scope::{Invalidation, Nature, WriteScope};
 
 /// Why it is not known what became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
