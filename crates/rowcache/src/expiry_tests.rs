@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::gate::{Join, Ticket};
-use crate::row::{Filled, encode_absent};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::statement::parse;
 use afterglow_engine::{Cache, Lookup};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::row_cache::{CachePermission, Fill, Finished, Installed, NotServed, Row, RowCache};
+use crate::entry::Row;
+use crate::gate::{Join, Ticket};
+use crate::install::{Fill, Finished, Installed};
+use crate::row::{Filled, encode_absent};
+use crate::row_cache::RowCache;
+use crate::serve::{CachePermission, NotServed};
 use crate::testing::{TestClock, cache_of_boot, open_engine};
 
 const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };

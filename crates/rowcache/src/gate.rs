@@ -28,9 +28,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::clock::Millis;
-use super::stamp::Stamp;
-use super::too_large::TooLarge;
+use crate::clock::Millis;
+use crate::stamp::Stamp;
+use crate::too_large::TooLarge;
 
 /// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the token.
 pub const SLOTS: u32 = 1 << SLOT_BITS;

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use crate::clock::Millis;
-use crate::lease::KnownEpochs;
 use afterglow_engine::device::area::replace_file;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::clock::Millis;
+use crate::lease::KnownEpochs;
 
 /// The file's name in the data directory.
 pub const FILE: &str = "instance.toml";

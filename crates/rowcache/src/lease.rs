@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use super::clock::Millis;
+use crate::clock::Millis;
 
 /// Creates the lease's table. The keyspace comes from [`create_keyspace`].
 pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS afterglow.lease \

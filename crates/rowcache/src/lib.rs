@@ -2,10 +2,12 @@
 //! makes one instance the only one to cache a table, the form of a cached row. No sockets.
 
 pub mod clock;
+pub mod entry;
 #[cfg(test)]
 mod expiry_tests;
 pub mod gate;
 pub mod inquiries;
+pub mod install;
 pub mod instance;
 pub mod intents;
 pub mod lease;
@@ -14,6 +16,7 @@ pub mod policy;
 pub mod row;
 pub mod row_cache;
 pub mod scope;
+pub mod serve;
 pub mod stamp;
 pub mod tables;
 #[cfg(test)]

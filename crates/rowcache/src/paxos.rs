@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::clock::Moment;
-use super::scope::NEVER;
+use crate::clock::Moment;
+use crate::intents::words::NEVER;
 
 /// Replicas keep what they know of a transaction for so many minutes at least.
 const SHORTEST_MEMORY: u32 = 3 * 60;

@@ -1,6 +1,15 @@
 //! Who else writes to a table, as the operator says.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use afterglow_cql::plan::TableSchema;
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+/// Tables whose policy is remembered.
+const MAX_RESOLVED: usize = 1 << 16;
 
 /// What the operator says of a table's writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,4 +30,43 @@ pub trait Policies: Send + Sync {
     /// The policy of a table, with a generation that is never newer than it: who keeps both looks again rather
     /// than too late.
     fn policy(&self, keyspace: &str, table: &str) -> (u64, Policy);
+}
+
+/// Policies with what was resolved of them, once for as long as they stay.
+pub(crate) struct Resolved {
+    policies: Arc<dyn Policies>,
+    known: RwLock<Known>,
+}
+
+/// Policies of tables, by id: a name never changes its id, nor an id its name.
+#[derive(Default)]
+struct Known {
+    generation: u64,
+    by_id: HashMap<Uuid, Policy>,
+}
+
+impl Resolved {
+    pub(crate) fn new(policies: Arc<dyn Policies>) -> Resolved {
+        Resolved { policies, known: RwLock::default() }
+    }
+
+    /// The policy of a table, with the generation it is of.
+    pub(crate) fn of(&self, table: &TableSchema) -> (u64, Policy) {
+        let generation = self.policies.generation();
+        {
+            let known = self.known.read();
+            if known.generation == generation
+                && let Some(policy) = known.by_id.get(&table.id)
+            {
+                return (generation, *policy);
+            }
+        }
+        let (generation, policy) = self.policies.policy(&table.keyspace, &table.name);
+        let mut known = self.known.write();
+        if known.generation != generation || known.by_id.len() >= MAX_RESOLVED {
+            *known = Known { generation, by_id: HashMap::new() };
+        }
+        known.by_id.insert(table.id, policy);
+        (generation, policy)
+    }
 }

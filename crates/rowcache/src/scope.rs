@@ -1,10 +1,11 @@
 //! What one write may touch: gates to close, cached rows to drop, intents to note.
 
-use crate::gate::{SLOTS, Scope, slot_of};
 use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
 use uuid::Uuid;
+
+use crate::gate::{Scope, slot_of};
 
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
@@ -292,77 +293,6 @@ impl WriteScope {
     }
 }
 
-const KIND_SHIFT: u32 = 32;
-const KIND_SLOT: u64 = 1;
-const KIND_TABLE: u64 = 2;
-const KIND_EVERYTHING: u64 = 3;
-/// A lightweight transaction: once its outcome is unknown it may be completed by any later one, however late.
-const CONDITIONAL: u64 = 1 << 63;
-
-const MINUTE_SHIFT: u32 = 35;
-/// Its rows are not dropped yet.
-const UNDROPPED: u64 = 1 << 62;
-
-/// The part of an intent word that names its scope, and whether it is a lightweight transaction.
-pub const SCOPE: u64 = CONDITIONAL | 7 << KIND_SHIFT | u32::MAX as u64;
-/// The intent word of writes to whatever, all acknowledged, that fills may miss.
-pub const WEAK: u64 = 4 << KIND_SHIFT;
-
-/// The intent word where it is not known what was under way.
-pub const ANYTHING: u64 = UNDROPPED | KIND_EVERYTHING << KIND_SHIFT;
-
-/// What an intent says beside its scope.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Nature {
-    /// It is a lightweight transaction.
-    pub conditional: bool,
-    /// The rows that it may touch have not been dropped: that waits for the database's answer.
-    pub undropped: bool,
-    /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any more; 0 where that is not known,
-    /// [`NEVER`] if it always can. Below 2^27.
-    pub dead_after: u32,
-    /// It was acknowledged, but a fill may miss it. See [`WEAK`].
-    pub weak: bool,
-}
-
-/// The last minute that an intent can name.
-pub const NEVER: u32 = (1 << 27) - 1;
-
-/// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
-pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
-    let flag = |on, flag| if on { flag } else { 0 };
-    let flag = flag(nature.conditional, CONDITIONAL)
-        | flag(nature.undropped, UNDROPPED)
-        | u64::from(nature.dead_after.min(NEVER)) << MINUTE_SHIFT;
-    let word = |kind: u64, value: u32| flag | (kind << KIND_SHIFT) | u64::from(value);
-    let mut words = Vec::new();
-    for scope in scopes {
-        match scope {
-            Scope::Slots(slots) => words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot))),
-            Scope::Table(gate) => words.push(word(KIND_TABLE, *gate)),
-            Scope::Everything => words.push(word(KIND_EVERYTHING, 0)),
-        }
-    }
-    words
-}
-
-/// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts as everything.
-pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
-    let value = word as u32;
-    let scope = match (word >> KIND_SHIFT) & 7 {
-        KIND_SLOT if value < SLOTS => Scope::Slots(vec![value]),
-        KIND_TABLE => Scope::Table(value),
-        _ => Scope::Everything,
-    };
-    let nature = Nature {
-        conditional: word & CONDITIONAL != 0,
-        undropped: word & UNDROPPED != 0,
-        dead_after: (word >> MINUTE_SHIFT) as u32 & NEVER,
-        weak: word == WEAK,
-    };
-    (scope, nature)
-}
-
 #[cfg(test)]
 mod tests {
     use afterglow_cql::plan::{Column, Plan, TableSchema, analyse};
@@ -494,25 +424,5 @@ mod tests {
             let partition = known.then_some((Uuid::from_u128(7), &[0, 0, 0, 1][..]));
             assert_eq!(touched.transaction(), partition, "{text}");
         }
-    }
-
-    #[test]
-    fn intents_say_after_a_crash_what_they_said_before() {
-        let scopes = [Scope::Slots(vec![0, SLOTS - 1]), Scope::Table(u32::MAX), Scope::Everything];
-        for (conditional, undropped, dead_after) in
-            [(false, false, 0), (true, false, 29_700_000), (false, true, 0), (true, true, NEVER)]
-        {
-            let nature = Nature { conditional, undropped, dead_after, weak: false };
-            let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
-            let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
-            let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
-            assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
-        }
-        assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
-        assert_eq!(scope_of_intent(WEAK), (Scope::Everything, Nature { weak: true, ..Nature::default() }));
-        assert_eq!(
-            scope_of_intent(ANYTHING),
-            (Scope::Everything, Nature { undropped: true, ..Nature::default() })
-        );
     }
 }

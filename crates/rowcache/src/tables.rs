@@ -8,7 +8,7 @@ use afterglow_cql::plan::{SchemaView, TableSchema};
 use afterglow_cql::schema::Schema;
 use uuid::Uuid;
 
-use super::scope::{Tables, WriteScope, gate_of};
+use crate::scope::{Tables, WriteScope, gate_of};
 
 /// One snapshot of the schema, indexed.
 pub struct Index {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Clock, Millis};
-use crate::intents::IntentTable;
-use crate::policy::{Policies, Policy};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, NamespaceOptions};
 
+use crate::clock::{Clock, Millis};
+use crate::intents::IntentTable;
+use crate::policy::{Policies, Policy};
 use crate::row_cache::{Parts, RowCache};
 
 /// A clock that stands still until it is set.

@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
 
-use super::clock::Millis;
-use super::stamp::Stamp;
+use crate::clock::Millis;
+use crate::stamp::Stamp;
 
 /// Rows remembered at once. Beyond that the oldest is forgotten.
 const MOST: usize = 4096;

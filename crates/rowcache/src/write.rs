@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::clock::Millis;
-use crate::gate::{Scope, Settled};
 use afterglow_cql::error::ErrorCode;
 use afterglow_engine::Backpressure;
 
+use crate::clock::Millis;
+use crate::gate::{Scope, Settled};
 use crate::intents::log::Noted;
+use crate::intents::words::Nature;
 use crate::row_cache::{RowCache, hold_of};
-use crate::scope::{Invalidation, Nature, WriteScope};
+use crate::scope::{Invalidation, WriteScope};
 
 /// Why it is not known what became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

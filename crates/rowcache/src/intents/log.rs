@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::table::{IntentId, IntentTable};
-use crate::clock::Millis;
-use crate::gate::{Scope, Settled};
 use parking_lot::Mutex;
 
-use crate::scope::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
+use crate::clock::Millis;
+use crate::gate::{Scope, Settled};
+use crate::intents::table::{IntentId, IntentTable};
+use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 
 /// An intent and what it says.
 pub(crate) type Noted = (IntentId, u64);

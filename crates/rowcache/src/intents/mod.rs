@@ -2,5 +2,6 @@
 
 pub(crate) mod log;
 mod table;
+pub mod words;
 
 pub use table::{IntentDoubt, IntentId, IntentTable, Unsettled};

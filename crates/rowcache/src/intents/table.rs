@@ -18,9 +18,8 @@
 use std::io;
 use std::path::Path;
 
-use parking_lot::Mutex;
-
 use afterglow_engine::device::area::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
+use parking_lot::Mutex;
 
 const MAGIC: &[u8; 8] = b"aglowINT";
 const FORMAT: u32 = 1;

@@ -1,11 +1,11 @@
 //! Reading a whole row from the database into its stored form.
 
-use thiserror::Error;
-
-use super::{Cell, encode, encode_absent};
 use afterglow_cql::frame::notation::Reader;
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{Cells, Column, RowKey, TableSchema};
+use thiserror::Error;
+
+use super::{Cell, encode, encode_absent};
 
 /// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each other
 /// column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table order

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use afterglow_cql::plan::{Column, Plan, SchemaView, TableSchema, analyse};
+use afterglow_cql::statement::parse;
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use afterglow_cql::plan::{Column, Plan, SchemaView, TableSchema, analyse};
-use afterglow_cql::statement::parse;
 
 fn table() -> TableSchema {
     TableSchema {

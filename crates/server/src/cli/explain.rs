@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use afterglow_cql::plan::{analyse, defined_tables};
+use afterglow_cql::schema::Schema;
 use afterglow_cql::statement;
 use clap::ArgMatches;
 
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::config::HostPort;
 use crate::frontend::cql::read_schema_of;
-use afterglow_cql::schema::Schema;
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let text = |name| arguments.get_one::<String>(name).map(String::as_str);

@@ -4,10 +4,10 @@ use afterglow_cql::frame::notation::Put;
 use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, ResultKind};
+use afterglow_rowcache::entry::Row;
 
 use super::super::Responder;
 use crate::metrics::Path;
-use afterglow_rowcache::row_cache::Row;
 
 /// The metadata that an answer carries.
 #[derive(Clone, Copy)]

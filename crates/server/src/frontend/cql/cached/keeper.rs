@@ -11,6 +11,7 @@ use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams};
 use afterglow_cql::plan::SchemaView;
 use afterglow_rowcache::clock::Millis;
+use afterglow_rowcache::instance::{Instance, NewClaim};
 use afterglow_rowcache::lease::{
     Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
     Request, create_keyspace, release_cql, settled_cql,
@@ -25,7 +26,6 @@ use super::state::CachedState;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
-use afterglow_rowcache::instance::{Instance, NewClaim};
 
 /// Pause before asking again for a lease that is not to be had.
 const RETRY: Duration = Duration::from_secs(1);

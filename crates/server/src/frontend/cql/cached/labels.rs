@@ -1,10 +1,11 @@
 //! Why and what became of it, as the metrics count it.
 
 use afterglow_rowcache::gate::Bypass;
+use afterglow_rowcache::install::Installed;
+use afterglow_rowcache::serve::{NotCached, NotServed};
+use afterglow_rowcache::write::InDoubt;
 
 use crate::metrics::{FillOutcome, MissReason, PassReason, QuarantineReason, Tier};
-use afterglow_rowcache::row_cache::{Installed, NotCached, NotServed};
-use afterglow_rowcache::write::InDoubt;
 
 impl From<NotCached> for PassReason {
     fn from(reason: NotCached) -> PassReason {

@@ -27,7 +27,7 @@ pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};
 pub use times::Times;
 
 /// The row a fill brought, or nothing if it brought none that can be shared.
-type FillResult = Option<afterglow_rowcache::row_cache::Row>;
+type FillResult = Option<afterglow_rowcache::entry::Row>;
 /// How a read that waits for another's fill hears of it.
 type FillWaiter = oneshot::Sender<FillResult>;
 /// The cache of rows, shared by all reactors.

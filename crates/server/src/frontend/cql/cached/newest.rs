@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use afterglow_rowcache::tables::Index;
 use parking_lot::Mutex;
 
 use super::super::SchemaStore;
-use afterglow_rowcache::tables::Index;
 
 /// The index of the newest snapshot, made when the snapshot is first asked for.
 #[derive(Default)]

@@ -10,8 +10,11 @@ use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
+use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::{Join, Ticket};
+use afterglow_rowcache::install::Fill;
 use afterglow_rowcache::row::Filled;
+use afterglow_rowcache::serve::CachePermission;
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::StreamExt;
@@ -28,7 +31,6 @@ use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
-use afterglow_rowcache::row_cache::{CachePermission, Fill, Row};
 
 /// At what level rows are read for the cache. They answer reads of which [`Index::answers`](afterglow_rowcache::tables::Index::answers) says so.
 const FILL_AT: Consistency = Consistency::LocalQuorum;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_engine::device::DeviceSet;
+use afterglow_rowcache::scope::{Tables, WriteScope};
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;
 use super::state::CachedState;
 use super::{read, write};
 use crate::metrics::{PassReason, Path};
-use afterglow_rowcache::scope::{Tables, WriteScope};
 
 /// The router of a CQL front end that caches.
 pub struct CachedRouter {
@@ -147,7 +147,7 @@ mod tests {
     use super::super::times::Times;
     use super::*;
     use crate::config::{LivePolicies, TablePolicies};
-    use afterglow_rowcache::row_cache::CachePermission;
+    use afterglow_rowcache::serve::CachePermission;
 
     fn open(dir: &Path) -> (Cache, Cached) {
         let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };

@@ -15,13 +15,13 @@ use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
+use afterglow_rowcache::scope::WriteScope;
+use afterglow_rowcache::tables::Index;
+use afterglow_rowcache::write::{Answered, InDoubt};
 
 use super::super::{Client, Request, error_code};
 use super::WriteInFlight;
 use super::state::CachedState;
-use afterglow_rowcache::scope::WriteScope;
-use afterglow_rowcache::tables::Index;
-use afterglow_rowcache::write::{Answered, InDoubt};
 
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
 const COORDINATORS_TIME: Duration = Duration::from_secs(60);

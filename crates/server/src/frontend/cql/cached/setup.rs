@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use afterglow_engine::device::area::{MediaError, boot_id};
 use afterglow_engine::{Cache, NamespaceOptions, OpenError};
+use afterglow_rowcache::clock::{Clock, SystemClock};
+use afterglow_rowcache::instance::{self, Instance, Present};
+use afterglow_rowcache::intents::words::ANYTHING;
 use afterglow_rowcache::intents::{IntentDoubt, IntentTable};
+use afterglow_rowcache::row_cache::Parts;
 use futures_channel::oneshot;
 use uuid::Uuid;
 
@@ -18,10 +22,6 @@ use super::router::CachedRouter;
 use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
-use afterglow_rowcache::clock::{Clock, SystemClock};
-use afterglow_rowcache::instance::{self, Instance, Present};
-use afterglow_rowcache::row_cache::Parts;
-use afterglow_rowcache::scope::ANYTHING;
 
 /// The namespace that rows live in.
 const NAMESPACE: &str = "cql";

@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use afterglow_engine::device::{DeviceId, DeviceSet};
+use afterglow_rowcache::paxos::Paxos;
 use parking_lot::RwLock;
 
 use super::RowCache;
 use super::fill::FillStatements;
 use super::newest::Newest;
 use crate::reactor::FlashFile;
-use afterglow_rowcache::paxos::Paxos;
 
 /// What the tasks of a router share.
 pub(super) struct CachedState {

@@ -7,14 +7,14 @@ use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{Response, ResultBody};
+use afterglow_rowcache::scope::{Invalidation, Tables, WriteScope};
+use afterglow_rowcache::write::{Answered, InDoubt};
 
 use super::super::{CallError, Later, Operation, Request, error_code, parsed};
 use super::bound::bound;
 use super::serial;
 use super::state::CachedState;
 use crate::metrics::{Path, WriteScopeLabel};
-use afterglow_rowcache::scope::{Invalidation, Tables, WriteScope};
-use afterglow_rowcache::write::{Answered, InDoubt};
 
 /// Takes a request that may change data.
 pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {

@@ -1,0 +1,62 @@
+//! A row as it lies in the engine: under what it was filled, when and for how long, then the row itself.
+
+use bytes::Bytes;
+
+use crate::row::StoredRow;
+
+/// `claim u64 | filled_at u32 | life u32`, little endian, before the stored row.
+const PREFIX: usize = 16;
+/// The life of rows that end by no clock.
+pub(crate) const ENDLESS: u32 = u32::MAX;
+
+/// What stands before a stored row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The claim that it was filled under; of rows that were not filled under `exclusive`, the boot of the machine.
+    pub claim: u64,
+    /// When the fill was sent, in seconds since boot.
+    pub filled_at: u32,
+    /// For how many seconds from then it may be served, or [`ENDLESS`].
+    pub life: u32,
+}
+
+impl Origin {
+    /// The value to store.
+    pub fn before(self, row: &[u8]) -> Vec<u8> {
+        let mut value = Vec::with_capacity(PREFIX + row.len());
+        value.extend_from_slice(&self.claim.to_le_bytes());
+        value.extend_from_slice(&self.filled_at.to_le_bytes());
+        value.extend_from_slice(&self.life.to_le_bytes());
+        value.extend_from_slice(row);
+        value
+    }
+
+    /// Reads a stored value. `None` for one that is too short to have been stored here.
+    pub fn split(value: &[u8]) -> Option<(Origin, &[u8])> {
+        let (prefix, row) = value.split_first_chunk::<PREFIX>()?;
+        let (claim, times) = prefix.split_first_chunk::<8>()?;
+        let (filled_at, life) = times.split_first_chunk::<4>()?;
+        let origin = Origin {
+            claim: u64::from_le_bytes(*claim),
+            filled_at: u32::from_le_bytes(*filled_at),
+            life: u32::from_le_bytes(life.try_into().ok()?),
+        };
+        Some((origin, row))
+    }
+}
+
+/// A cached row: its bytes are checked and belong to the table shape that was asked for.
+#[derive(Debug, Clone)]
+pub struct Row(Bytes);
+
+impl Row {
+    /// The row itself.
+    pub fn stored(&self) -> StoredRow<'_> {
+        StoredRow::decode(&self.0).expect("checked when it was made")
+    }
+
+    /// `None` for what is not a stored row of this shape of the table.
+    pub(crate) fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
+        StoredRow::decode(&bytes).is_some_and(|row| row.fingerprint() == fingerprint).then_some(Row(bytes))
+    }
+}
