@@ -1,6 +1,7 @@
 //! What keeps cached rows no older than what was acknowledged: gates between fills and writes, the lease that
 //! makes one instance the only one to cache a table, the form of a cached row. No sockets.
 
+pub mod claims;
 pub mod clock;
 pub mod entry;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub mod intents;
 pub mod lease;
 pub mod paxos;
 pub mod policy;
+pub mod restart;
 pub mod row;
 pub mod row_cache;
 pub mod scope;

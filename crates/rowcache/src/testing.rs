@@ -41,16 +41,17 @@ impl Clock for TestClock {
     }
 }
 
-/// Every table under `exclusive`.
-struct AllExclusive;
+/// Every table under `exclusive`, at that generation.
+#[derive(Default)]
+pub struct AllExclusive(pub AtomicU64);
 
 impl Policies for AllExclusive {
     fn generation(&self) -> u64 {
-        0
+        self.0.load(Ordering::Relaxed)
     }
 
     fn policy(&self, _keyspace: &str, _table: &str) -> (u64, Policy) {
-        (0, Policy::Exclusive)
+        (self.generation(), Policy::Exclusive)
     }
 }
 
@@ -76,7 +77,7 @@ pub fn cache_of_boot<W>(
         rows,
         intents,
         unsettled: Vec::new(),
-        policies: Arc::new(AllExclusive),
+        policies: Arc::new(AllExclusive::default()),
         hold: Duration::from_secs(600),
         clock: clock.clone(),
         boot,

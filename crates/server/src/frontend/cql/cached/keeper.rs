@@ -1,7 +1,6 @@
 //! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first reactor, with a
 //! connection of its own.
 
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,31 +9,27 @@ use std::time::Duration;
 use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams};
 use afterglow_cql::plan::SchemaView;
+use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::instance::{Instance, NewClaim};
 use afterglow_rowcache::lease::{
-    Answer, Before, CREATE_TABLE, Change, KnownEpochs, Lease, LeaseConfig, LeaseRow, Next, READ_SETTLED,
-    Request, create_keyspace, release_cql, settled_cql,
+    Answer, Before, CREATE_TABLE, Change, LeaseRow, Next, READ_SETTLED, Request, create_keyspace,
+    release_cql, settled_cql,
 };
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, Fetched};
+use super::FillWaiter;
 use super::setting::setting_of;
 use super::state::CachedState;
-use super::times::Times;
 use crate::config::LivePolicies;
 use crate::metrics::{BackendMetrics, LeaseState};
 
-/// Pause before asking again for a lease that is not to be had.
-const RETRY: Duration = Duration::from_secs(1);
 /// Pause between attempts to connect.
 const RECONNECT: Duration = Duration::from_millis(500);
 /// How often it looks around.
 const TICK: Duration = Duration::from_millis(50);
-/// How often a sign of life is written.
-const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long one transaction may take; after that it counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Replicas of the lease row, where there are as many nodes.
@@ -45,22 +40,16 @@ pub(super) struct Keeper {
     front_end: Arc<CqlShared>,
     shared: Arc<CachedState>,
     policies: Arc<LivePolicies>,
-    instance: Instance,
-    lease: Lease,
+    claims: Claims<FillWaiter>,
     connection: Option<Rc<Backend>>,
     backend_metrics: Arc<BackendMetrics>,
     /// The keyspace and the table are there.
     prepared: bool,
     paxos: Learned,
-    /// Generation of the policies that the claim was made under.
-    generation: u64,
     /// Since the claim was checked against the cluster that answers.
     cluster_checked: bool,
-    alive_noted: Millis,
     /// No attempt to connect before this.
     connect_at: Millis,
-    /// Why a new claim is due that could not be written yet.
-    owed: Option<NewClaim>,
     holder: Option<Uuid>,
 }
 
@@ -81,31 +70,20 @@ impl Keeper {
     pub(super) fn new(
         front_end: Arc<CqlShared>,
         shared: Arc<CachedState>,
-        (policies, generation): (Arc<LivePolicies>, u64),
-        instance: Instance,
-        times: Times,
+        policies: Arc<LivePolicies>,
+        claims: Claims<FillWaiter>,
     ) -> Keeper {
-        let config = LeaseConfig {
-            me: instance.id(),
-            ttl_seconds: times.lease.as_secs() as u32,
-            margin: times.margin.as_millis() as Millis,
-            retry: RETRY.as_millis() as Millis,
-        };
         Keeper {
-            lease: Lease::new(config, instance.epochs()),
             backend_metrics: front_end.config.metrics.backend(),
-            generation,
             front_end,
             shared,
             policies,
-            instance,
+            claims,
             connection: None,
             prepared: false,
             paxos: Learned::Nothing,
             cluster_checked: false,
-            alive_noted: 0,
             connect_at: 0,
-            owed: None,
             holder: None,
         }
     }
@@ -125,17 +103,8 @@ impl Keeper {
     }
 
     async fn tick(&mut self) {
-        let now = self.now();
-        self.shared.cache.settle_due();
-        if now.saturating_sub(self.alive_noted) >= HEARTBEAT.as_millis() as Millis {
-            self.alive_noted = now;
-            let noted = self.instance.note_alive(now);
-            self.warn("a sign of life", noted);
-        }
-        self.follow_policies();
-        if let Some(why) = self.owed.clone() {
-            self.renew_claim(why);
-        }
+        let (generation, policies) = self.policies.current();
+        self.claims.tick(generation, || policies_text(&policies));
         if self.policies.current().1.any_exclusive() {
             self.keep_lease().await;
         } else {
@@ -148,47 +117,9 @@ impl Keeper {
         self.shared.cache.clock().now()
     }
 
-    /// Under other policies others may write what only we could write before, and back again.
-    fn follow_policies(&mut self) {
-        let (generation, policies) = self.policies.current();
-        if generation == self.generation {
-            return;
-        }
-        self.generation = generation;
-        self.instance.set_policies(&policies_text(&policies));
-        self.renew_claim(NewClaim::PoliciesChanged);
-    }
-
-    fn renew_claim(&mut self, why: NewClaim) {
-        self.shared.cache.set_claim(None);
-        let renewed = self.instance.renew_claim();
-        match renewed {
-            Ok(_) => {
-                self.owed = None;
-                tracing::info!(%why, "rows cached under `exclusive` so far are not served any more");
-                if self.lease.epoch().is_some() {
-                    self.believe();
-                }
-            }
-            Err(error) => {
-                if self.owed.replace(why).is_none() {
-                    tracing::error!(%error, "the instance file cannot be written: `exclusive` tables pass through until it can");
-                }
-            }
-        }
-    }
-
-    fn believe(&self) {
-        // The claim on disk is the one that a restart would believe; while it is an older one there is none.
-        if self.owed.is_some() {
-            return;
-        }
-        self.shared.cache.set_claim(Some((self.instance.claim(), self.generation)));
-    }
-
     async fn keep_lease(&mut self) {
         for _ in 0..4 {
-            let Next::Send(request) = self.lease.next(self.now()) else { return };
+            let Next::Send(request) = self.claims.next() else { return };
             // Without a connection nothing was asked: the next look is soon, so that a start does not wait.
             let Some(backend) = self.connect().await else { return };
             let sent_at = self.now();
@@ -196,11 +127,13 @@ impl Keeper {
             if answer == Answer::Failed {
                 self.connection = None;
             }
-            let change = self.lease.answered(request, sent_at, answer, self.now());
-            if let Change::Acquired { before: Before::Another(epoch), .. } = change {
+            let change = self.claims.answered(request, sent_at, answer);
+            let settled = match change {
                 // Before any row can be filled under the lease.
-                self.take_over(&backend, epoch).await;
-            }
+                Change::Acquired { before: Before::Another(_), .. } => settled_epoch(&backend).await,
+                _ => None,
+            };
+            self.claims.apply(request, answer, change, settled);
             self.note(request, answer, change);
             if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
             {
@@ -209,16 +142,20 @@ impl Keeper {
         }
     }
 
+    /// Counts and tells what has changed.
     fn note(&mut self, request: Request, answer: Answer, change: Change) {
         let metrics = self.front_end.config.metrics.clone();
         match change {
             Change::Nothing => {
                 if matches!((request, answer), (Request::Renew { .. }, Answer::Applied(true))) {
                     metrics.lease.renewed.inc();
-                    self.shared.cache.lease().extend(self.lease.until());
                 }
             }
-            Change::Acquired { epoch, before } => self.acquired(epoch, before),
+            Change::Acquired { .. } => {
+                self.holder = None;
+                metrics.lease.acquired.inc();
+                metrics.lease.set(LeaseState::Held);
+            }
             Change::HeldByOther(holder) => {
                 metrics.lease.set(LeaseState::HeldByOther);
                 if self.holder.replace(holder) != Some(holder) {
@@ -227,58 +164,18 @@ impl Keeper {
             }
             Change::Lost => {
                 metrics.lease.lost.inc();
-                self.shared.cache.lease().end();
                 tracing::warn!("the lease was lost: `exclusive` tables pass through");
             }
         }
-        if self.lease.epoch().is_none() && change == Change::Nothing && self.holder.is_none() {
+        if self.claims.epoch().is_none() && change == Change::Nothing && self.holder.is_none() {
             metrics.lease.set(LeaseState::Waiting);
         }
     }
 
-    /// Another instance held the lease, at `epoch`: unless it said that there is none, a write that it acknowledged at ONE may be
-    /// anywhere. What is filled lives for a short time then.
-    async fn take_over(&self, backend: &Backend, epoch: i64) {
-        let read = query(backend, READ_SETTLED, Consistency::Quorum).await;
-        let settled = read.and_then(|read| {
-            let settled = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
-            Some(i64::from_be_bytes(settled))
-        });
-        if settled != Some(epoch) {
-            tracing::warn!(
-                "the instance that held the lease before did not say that its writes were settled: what `exclusive` tables are read for lives a minute at most for `unknown-outcome-hold`"
-            );
-            self.shared.cache.take_over();
-        }
-    }
-
-    fn acquired(&mut self, epoch: i64, before: Before) {
-        self.holder = None;
-        self.shared.cache.set_claim(None);
-        let epochs = KnownEpochs { held: epoch, asked: epoch };
-        let is_first = self.instance.epochs().held == 0;
-        if before == Before::Us {
-            let noted = self.instance.note_epochs(epochs);
-            self.warn("the lease's epoch", noted);
-            self.believe();
-        } else {
-            self.instance.set_epochs(epochs);
-            let why = if is_first { NewClaim::FirstLease } else { NewClaim::LeaseChangedHands };
-            self.renew_claim(why);
-        }
-        self.shared.cache.lease().extend(self.lease.until());
-        let lease = &self.front_end.config.metrics.lease;
-        lease.acquired.inc();
-        lease.set(LeaseState::Held);
-        tracing::info!(epoch, ?before, "the lease is ours: `exclusive` tables are cached");
-    }
-
     /// Runs one transaction of the lease.
     async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
-        if let Some(epochs) = self.lease.to_note(request) {
-            self.instance.note_epochs(epochs).ok()?;
-        }
-        let text = request.cql(self.lease.config());
+        self.claims.about_to_send(request).ok()?;
+        let text = request.cql(self.claims.config());
         let fetched = query(backend, &text, Consistency::Quorum).await?;
         let mut rows = fetched.rows();
         if request != Request::Read {
@@ -308,15 +205,12 @@ impl Keeper {
             self.connection = made.ok().map(|(backend, _)| backend);
         }
         let backend = self.connection.clone()?;
-        let data_center = self.shared.data_center.read().clone();
-        if data_center.is_some_and(|data_center| self.instance.set_data_center(&data_center)) {
-            self.shared.cache.moved();
+        if let Some(data_center) = &*self.shared.data_center.read() {
+            self.claims.set_data_center(data_center);
         }
         if !self.cluster_checked {
             let name = self.shared.cluster.read().clone()?;
-            if self.instance.set_cluster(&name) {
-                self.renew_claim(NewClaim::OtherCluster);
-            }
+            self.claims.set_cluster(&name);
             self.cluster_checked = true;
         }
         if !self.prepared {
@@ -361,26 +255,17 @@ impl Keeper {
     }
 
     async fn end(&mut self, release: bool) {
-        self.shared.cache.lease().end();
-        let now = self.now();
-        let noted = self.instance.note_alive(now);
-        self.warn("a sign of life", noted);
-        if let (true, Some(epoch), Some(backend)) = (release, self.lease.epoch(), self.connection.clone()) {
+        let held = self.claims.end();
+        if let (true, Some(epoch), Some(backend)) = (release, held, self.connection.clone()) {
             if self.shared.cache.is_settled() {
                 // If it fails, who comes next is the more careful.
                 let _ = execute_at(&backend, &settled_cql(epoch), Consistency::Quorum).await;
             }
             // If it fails the lease runs out by itself.
-            let _ = query(&backend, &release_cql(self.lease.config(), epoch), Consistency::Quorum).await;
+            let _ = query(&backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum).await;
         }
         if let Some(backend) = self.connection.take() {
             backend.close();
-        }
-    }
-
-    fn warn(&self, what: &str, result: io::Result<()>) {
-        if let Err(error) = result {
-            tracing::warn!(%error, "{what} could not be written to the instance file");
         }
     }
 }
@@ -402,6 +287,13 @@ async fn call(
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
     answer.ok()?.ok()
+}
+
+/// The epoch whose holder said that its writes were settled: unless it did, one that it acknowledged at ONE may be anywhere.
+async fn settled_epoch(backend: &Backend) -> Option<i64> {
+    let read = query(backend, READ_SETTLED, Consistency::Quorum).await?;
+    let epoch = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
+    Some(i64::from_be_bytes(epoch))
 }
 
 /// Rows, or nothing for whatever else happens.

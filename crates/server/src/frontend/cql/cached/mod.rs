@@ -22,8 +22,9 @@ mod state;
 mod times;
 mod write;
 
+pub use afterglow_rowcache::restart::{StartError as CachedError, look};
 pub use router::CachedRouter;
-pub use setup::{Cached, CachedConfig, CachedError, Keeping, look};
+pub use setup::{Cached, CachedConfig, Keeping};
 pub use times::Times;
 
 /// The row a fill brought, or nothing if it brought none that can be shared.

@@ -1,0 +1,144 @@
+//! What survives a crash: [`start`] takes over from the last run in a data directory.
+//!
+//! | what | where | believed after |
+//! |---|---|---|
+//! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
+//! | writes on their way, of unknown outcome, or weak | [`IntentTable`] | `kill -9`, else all is held or dropped |
+//! | identity, claim, lease epochs | [`Instance`] | an absence within `restart_grace`, same boot, same policies |
+//!
+//! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive` tables of an older claim are misses.
+//! 2. [`IntentTable::open`] reads what was on its way. In doubt the only intent is [`ANYTHING`].
+//! 3. [`RowCache::new`] drops what an intent says was not dropped yet, and holds (or weakens) the gates of each.
+//! 4. Nothing of an `exclusive` table is served before [`Claims`] has the lease again.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterglow_engine::device::area::{MediaError, boot_id};
+use afterglow_engine::{Cache, NamespaceOptions, OpenError};
+use uuid::Uuid;
+
+use crate::claims::{Claims, LeaseTimes};
+use crate::clock::Clock;
+use crate::instance::{self, Instance, Present};
+use crate::intents::words::ANYTHING;
+use crate::intents::{IntentDoubt, IntentTable};
+use crate::policy::Policies;
+use crate::row_cache::{Parts, RowCache};
+
+/// The namespace that rows live in.
+const NAMESPACE: &str = "cql";
+/// The file of intents in the data directory.
+const INTENTS: &str = "intents";
+/// Writes that may be under way, or held, at once and be told apart after a crash.
+const INTENT_SLOTS: u32 = 64 * 1024;
+
+/// What a start needs to know.
+pub struct Start<'a> {
+    /// The engine.
+    pub engine: &'a Cache,
+    /// Where intents and identity live.
+    pub data_dir: &'a Path,
+    /// Policies in force.
+    pub policies: Arc<dyn Policies>,
+    /// Their generation, and text that differs whenever they do. Should they be replaced before the first
+    /// [`Claims::tick`], that finds another generation.
+    pub policies_now: (u64, String),
+    /// Longest absence after which `exclusive` rows are still believed.
+    pub restart_grace: Duration,
+    /// How long a write of unknown outcome keeps its partitions uncached.
+    pub hold: Duration,
+    /// Longest life of a row whose fill may not see the last acknowledged write.
+    pub weak_life: Duration,
+    /// How long the lease lasts.
+    pub lease: LeaseTimes,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why there is no start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The namespace.
+    #[error(transparent)]
+    Namespace(#[from] OpenError),
+    /// The file of intents.
+    #[error(transparent)]
+    Intents(#[from] MediaError),
+    /// The instance file.
+    #[error("cannot write the instance file in the data directory: {0}")]
+    Instance(#[source] io::Error),
+}
+
+/// Refuses what [`start`] would, by a look at the files of the data directory. What it would doubt is returned.
+///
+/// # Errors
+/// [`StartError`].
+pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
+    instance::look(data_dir).map_err(StartError::Instance)?;
+    let path = data_dir.join(INTENTS);
+    if path.is_dir() {
+        let source = io::ErrorKind::IsADirectory.into();
+        return Err(MediaError::Io { doing: "write", path, source }.into());
+    }
+    Ok(IntentTable::look(&path))
+}
+
+/// Takes over from the last run in the data directory: the cache of rows, which serves nothing yet, and what licenses it.
+///
+/// # Errors
+/// When one of its files cannot be made.
+pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
+    let expected = start.data_dir.join(instance::FILE).exists();
+    // Where the system does not tell, every start counts as a boot.
+    let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
+    let (generation, policies) = start.policies_now;
+    let present = Present {
+        policies,
+        boot_id: boot.to_string(),
+        now: start.clock.now(),
+        restart_grace: start.restart_grace,
+    };
+    let (instance, new_claim) = Instance::open(start.data_dir, &present).map_err(StartError::Instance)?;
+    match &new_claim {
+        Some(why) if expected => {
+            tracing::warn!(%why, "rows cached under `exclusive` by the last run are not served");
+        }
+        Some(_) => tracing::info!(instance = %instance.id(), "first start in this data directory"),
+        None => {
+            let instance = instance.id();
+            tracing::info!(%instance, "rows cached under `exclusive` are served again once the lease is ours");
+        }
+    }
+    let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+    let rows = start.engine.namespace(NAMESPACE, options)?;
+    let path = start.data_dir.join(INTENTS);
+    let (intents, unsettled) = IntentTable::open(&path, INTENT_SLOTS, ANYTHING, expected)?;
+    if let Some(doubt) = &unsettled.doubt {
+        let hold = start.hold;
+        tracing::warn!(
+            ?doubt,
+            ?hold,
+            "it is not known which writes were on their way when the last run ended: `exclusive` tables are not cached for a while"
+        );
+    } else if !unsettled.intents.is_empty() {
+        let count = unsettled.intents.len();
+        tracing::info!(
+            count,
+            "writes were on their way when the last run ended: their partitions are not cached for a while"
+        );
+    }
+    let cache = RowCache::new(Parts {
+        rows,
+        intents,
+        unsettled: unsettled.intents,
+        policies: start.policies,
+        hold: start.hold,
+        clock: start.clock,
+        boot: boot.as_u64_pair().0,
+        weak_life: start.weak_life,
+    });
+    Ok(Claims::new(cache, instance, generation, start.lease))
+}
