@@ -1,17 +1,22 @@
-//! Whether rows of `exclusive` tables are believed: the lease that is asked for, the claim on disk, and what ties them.
+//! Whether rows of `exclusive` tables are believed: the lease that is asked for, the claim on disk,
+//! and what ties them.
 //!
 //! Who has a clock and a connection drives it, for ever:
 //!
 //! 1. [`Claims::tick`]: signs of life, holds that end, other policies.
-//! 2. [`Claims::next`]: the transaction to run now, if any; [`Claims::about_to_send`] before it is sent.
-//! 3. [`Claims::answered`]: what the answer changes. Of a lease that was taken from another holder, the caller reads what that one
-//!    had settled.
+//! 2. [`Claims::next`]: the transaction to run now, if any; [`Claims::about_to_send`] before it is
+//!    sent.
+//! 3. [`Claims::answered`]: what the answer changes. Of a lease that was taken from another holder,
+//!    the caller reads what that one had settled.
 //! 4. [`Claims::apply`]: the change, and what it means for the claim.
 //!
 //! Invariants:
-//! - A claim counts only once it is on disk, and no older one ever again: while it cannot be written, none counts.
-//! - A new claim begins whenever somebody else may have written: another holder, other policies, another cluster.
-//! - Before the first fill under a lease that another held, all is weak unless that one said that its writes were settled.
+//! - A claim counts only once it is on disk, and no older one ever again: while it cannot be
+//!   written, none counts.
+//! - A new claim begins whenever somebody else may have written: another holder, other policies,
+//!   another cluster.
+//! - Before the first fill under a lease that another held, all is weak unless that one said that
+//!   its writes were settled.
 
 use std::io;
 use std::sync::Arc;
@@ -51,7 +56,8 @@ pub struct Claims<W> {
 }
 
 impl<W> Claims<W> {
-    /// Of an instance that holds no lease yet; `generation` is that of the policies that its claim is about.
+    /// Of an instance that holds no lease yet; `generation` is that of the policies that its claim
+    /// is about.
     pub fn new(cache: Arc<RowCache<W>>, instance: Instance, generation: u64, times: LeaseTimes) -> Claims<W> {
         let config = LeaseConfig {
             me: instance.id(),
@@ -83,8 +89,8 @@ impl<W> Claims<W> {
         self.lease.epoch()
     }
 
-    /// What is to be done every so often. `generation` and `policies` are those in force, the latter as text that differs whenever
-    /// they do.
+    /// What is to be done every so often. `generation` and `policies` are those in force, the
+    /// latter as text that differs whenever they do.
     pub fn tick(&mut self, generation: u64, policies: impl FnOnce() -> String) {
         self.cache.settle_due();
         let now = self.now();
@@ -121,7 +127,8 @@ impl<W> Claims<W> {
         self.lease.answered(request, sent_at, answer, self.now())
     }
 
-    /// Does what a change means. `settled`: of a lease that another held, the epoch that its holder said to be settled, if any.
+    /// Does what a change means. `settled`: of a lease that another held, the epoch that its holder
+    /// said to be settled, if any.
     pub fn apply(&mut self, request: Request, answer: Answer, change: Change, settled: Option<i64>) {
         match change {
             Change::Nothing => {
@@ -176,7 +183,8 @@ impl<W> Claims<W> {
         }
     }
 
-    /// The end of this run: nothing is served under the lease any more. The epoch that may be given back.
+    /// The end of this run: nothing is served under the lease any more. The epoch that may be given
+    /// back.
     pub fn end(&mut self) -> Option<i64> {
         self.cache.lease().end();
         self.note_alive();
@@ -203,7 +211,8 @@ impl<W> Claims<W> {
     }
 
     fn believe(&self) {
-        // The claim on disk is the one that a restart would believe; while it is an older one there is none.
+        // The claim on disk is the one that a restart would believe; while it is an older one there
+        // is none.
         if self.owed.is_some() {
             return;
         }

@@ -1,4 +1,5 @@
-//! The lease, the claim and a restart, told step by step by a clock that stands still until it is set.
+//! The lease, the claim and a restart, told step by step by a clock that stands still until it is
+//! set.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! A row as it lies in the engine: under what it was filled, when and for how long, then the row itself.
+//! A row as it lies in the engine: under what it was filled, when and for how long, then the row
+//! itself.
 
 use bytes::Bytes;
 
@@ -12,7 +13,8 @@ pub(crate) const ENDLESS: u32 = u32::MAX;
 /// What stands before a stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The claim that it was filled under; of rows that were not filled under `exclusive`, the boot of the machine.
+    /// The claim that it was filled under; of rows that were not filled under `exclusive`, the boot
+    /// of the machine.
     pub claim: u64,
     /// When the fill was sent, in seconds since boot.
     pub filled_at: u32,

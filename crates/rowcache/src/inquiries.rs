@@ -1,11 +1,13 @@
-//! How many lightweight transactions of unknown outcome the database is asked about. Their gates stay closed meanwhile.
+//! How many lightweight transactions of unknown outcome the database is asked about. Their gates
+//! stay closed meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::row_cache::RowCache;
 
-/// More than so many inquiries are not made at once; what is beyond waits until the replicas have forgotten.
+/// More than so many inquiries are not made at once; what is beyond waits until the replicas have
+/// forgotten.
 const MAX_INQUIRIES: usize = 1024;
 
 /// One inquiry, as long as it lasts.

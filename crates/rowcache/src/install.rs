@@ -1,6 +1,7 @@
 //! What a read that missed does, and what of its fill is cached for how long.
 //!
-//! 1. [`RowCache::join`]: the gates say whether the read fills, waits for another's fill, or passes by.
+//! 1. [`RowCache::join`]: the gates say whether the read fills, waits for another's fill, or passes
+//!    by.
 //! 2. The caller reads the row from the database ([`fill_query`](crate::row::fill_query),
 //!    [`read_fill`](crate::row::read_fill)), with the moment from before.
 //! 3. [`RowCache::install`]: stored if no write has begun since, in one step with the check.
@@ -61,8 +62,8 @@ pub struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever. `weak`: the most where
-    /// it may not have seen all that was acknowledged.
+    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever.
+    /// `weak`: the most where it may not have seen all that was acknowledged.
     fn life(&self, weak: Option<u32>) -> Option<u32> {
         let bound = match self.cache_permission {
             CachePermission::Bounded { seconds } => Some(seconds),
@@ -73,8 +74,8 @@ impl Fill<'_> {
 }
 
 impl<W> RowCache<W> {
-    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by. `waiter` is called only
-    /// if the answer is [`Join::Wait`].
+    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by.
+    /// `waiter` is called only if the answer is [`Join::Wait`].
     pub fn join(
         &self,
         table: &TableSchema,
@@ -88,7 +89,8 @@ impl<W> RowCache<W> {
         self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, waiter)
     }
 
-    /// Ends a fill: installs the row if nothing overtook it. Those who waited are the caller's to tell.
+    /// Ends a fill: installs the row if nothing overtook it. Those who waited are the caller's to
+    /// tell.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
     pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<W>) -> Finished<W> {
@@ -96,7 +98,8 @@ impl<W> RowCache<W> {
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut installed = Installed::Overtaken;
         let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
-        // A bare row may end before its marker says so, which no SELECT shows: only a bound licenses that.
+        // A bare row may end before its marker says so, which no SELECT shows: only a bound
+        // licenses that.
         let life = fill.life(weak);
         let finished = if fill.filled.marker_only
             && matches!(fill.cache_permission, CachePermission::Exclusive { .. })

@@ -27,8 +27,8 @@ pub trait Policies: Send + Sync {
     /// Grows with every replacement; cheap, for the hot path.
     fn generation(&self) -> u64;
 
-    /// The policy of a table, with a generation that is never newer than it: who keeps both looks again rather
-    /// than too late.
+    /// The policy of a table, with a generation that is never newer than it: who keeps both looks
+    /// again rather than too late.
     fn policy(&self, keyspace: &str, table: &str) -> (u64, Policy);
 }
 

@@ -3,12 +3,14 @@
 //! | what | where | believed after |
 //! |---|---|---|
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
-//! | writes on their way, of unknown outcome, or weak | [`IntentTable`] | `kill -9`, else all is held or dropped |
-//! | identity, claim, lease epochs | [`Instance`] | an absence within `restart_grace`, same boot, same policies |
+//! | writes on their way, in doubt or weak | [`IntentTable`] | `kill -9`; else all is held |
+//! | claim, lease epochs | [`Instance`] | `restart_grace` at most, same boot, same policies |
 //!
-//! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive` tables of an older claim are misses.
+//! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive`
+//!    tables of an older claim are misses.
 //! 2. [`IntentTable::open`] reads what was on its way. In doubt the only intent is [`ANYTHING`].
-//! 3. [`RowCache::new`] drops what an intent says was not dropped yet, and holds (or weakens) the gates of each.
+//! 3. [`RowCache::new`] drops what an intent says was not dropped yet, and holds (or weakens) the
+//!    gates of each.
 //! 4. Nothing of an `exclusive` table is served before [`Claims`] has the lease again.
 
 use std::io;
@@ -43,8 +45,8 @@ pub struct Start<'a> {
     pub data_dir: &'a Path,
     /// Policies in force.
     pub policies: Arc<dyn Policies>,
-    /// Their generation, and text that differs whenever they do. Should they be replaced before the first
-    /// [`Claims::tick`], that finds another generation.
+    /// Their generation, and text that differs whenever they do. Should they be replaced before the
+    /// first [`Claims::tick`], that finds another generation.
     pub policies_now: (u64, String),
     /// Longest absence after which `exclusive` rows are still believed.
     pub restart_grace: Duration,
@@ -72,7 +74,8 @@ pub enum StartError {
     Instance(#[source] io::Error),
 }
 
-/// Refuses what [`start`] would, by a look at the files of the data directory. What it would doubt is returned.
+/// Refuses what [`start`] would, by a look at the files of the data directory. What it would doubt
+/// is returned.
 ///
 /// # Errors
 /// [`StartError`].
@@ -86,7 +89,8 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
     Ok(IntentTable::look(&path))
 }
 
-/// Takes over from the last run in the data directory: the cache of rows, which serves nothing yet, and what licenses it.
+/// Takes over from the last run in the data directory: the cache of rows, which serves nothing yet,
+/// and what licenses it.
 ///
 /// # Errors
 /// When one of its files cannot be made.

@@ -1,5 +1,5 @@
-//! The cache of rows: what all of its parts share. [`serve`](crate::serve) reads it, [`install`](crate::install) fills it,
-//! [`write`](crate::write) drops from it.
+//! The cache of rows: what all of its parts share. [`serve`](crate::serve) reads it,
+//! [`install`](crate::install) fills it, [`write`](crate::write) drops from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +15,8 @@ use crate::intents::{IntentId, IntentTable};
 use crate::lease::LeaseClock;
 use crate::policy::{Policies, Resolved};
 
-/// The hold of a lightweight transaction of unknown outcome that the database never forgets: any later one may complete it.
+/// The hold of a lightweight transaction of unknown outcome that the database never forgets: any
+/// later one may complete it.
 const FOREVER: Millis = Millis::MAX;
 /// No claim, and no boot.
 pub(crate) const NO_CLAIM: u64 = 0;
@@ -36,7 +37,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Names this boot of the machine: seconds since another one say nothing about age.
     pub boot: u64,
-    /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency levels).
+    /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency
+    /// levels).
     pub weak_life: Duration,
 }
 
@@ -55,7 +57,8 @@ pub struct RowCache<W> {
     pub(crate) suspended: AtomicBool,
     /// Writes under way that may touch anything, and have dropped nothing.
     pub(crate) doubts: AtomicUsize,
-    /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells it.
+    /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells
+    /// it.
     pub(crate) unresolved: AtomicUsize,
     pub(crate) hold: Duration,
     pub(crate) weak_life: Duration,
@@ -108,8 +111,8 @@ impl<W> RowCache<W> {
         &self.lease
     }
 
-    /// Rows filled under `exclusive` are believed if they carry this claim, made under that generation of the policies;
-    /// `None`: none are.
+    /// Rows filled under `exclusive` are believed if they carry this claim, made under that
+    /// generation of the policies; `None`: none are.
     pub fn set_claim(&self, claim: Option<(u64, u64)>) {
         let (claim, generation) = claim.unwrap_or((NO_CLAIM, 0));
         self.claim.store(NO_CLAIM, Ordering::Release);
@@ -132,7 +135,8 @@ impl<W> RowCache<W> {
         !self.suspended.load(Ordering::Acquire) && self.held() == 0 && self.gates.is_settled(self.clock.now())
     }
 
-    /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a claim to carry.
+    /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a
+    /// claim to carry.
     pub fn caches_exclusive(&self) -> bool {
         self.claim.load(Ordering::Acquire) != NO_CLAIM && self.lease.holds(self.clock.now())
     }

@@ -1,14 +1,19 @@
 //! May a cached row be served?
 //!
-//! 1. [`RowCache::cache_permission`]: may rows of the table be served at all now, and under what? Policy, lease, claim.
-//! 2. [`RowCache::look_up`]: the engine's answer. It finds nothing that a write has dropped.
-//! 3. [`RowCache::accept`]: was this row filled under that permission, is it young enough, has it the table's shape?
+//! 1. [`fits`]: is a whole row what the database would answer to a request with these parameters?
+//! 2. [`Index::answers`](crate::tables::Index::answers): is it, at this consistency level?
+//! 3. [`RowCache::cache_permission`]: may rows of the table be served at all now, and under what?
+//!    Policy, lease, claim.
+//! 4. [`RowCache::look_up`]: the engine's answer. It finds nothing that a write has dropped.
+//! 5. [`RowCache::accept`]: was this row filled under that permission, is it young enough, has it
+//!    the table's shape?
 //!
-//! Whether a row answers a read at its consistency level is [`Index::answers`](crate::tables::Index::answers).
+//! Whether the user may read the table is not asked here: the database decides it.
 
 use std::sync::atomic::Ordering;
 
-use afterglow_cql::plan::{RowKey, TableSchema};
+use afterglow_cql::message::QueryParams;
+use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_engine::{Hit, Lookup};
 
 use crate::entry::{ENDLESS, Origin, Row};
@@ -41,6 +46,35 @@ pub enum NotCached {
     NoLease,
 }
 
+/// Why no row answers a request as the database would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It continues a paged result, or pages more finely than one row.
+    Paging,
+    /// It sets something for itself, or binds another number of values than the statement has
+    /// markers.
+    Option,
+}
+
+/// Whether a stored row answers a request with these parameters as the database would.
+///
+/// # Errors
+/// Why the read must go to the database.
+pub fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), Unfit> {
+    // With a page size of 1 the database says that there may be more.
+    if params.paging_state.is_some() || params.page_size.is_some_and(|size| size <= 1) {
+        return Err(Unfit::Paging);
+    }
+    if params.now_in_seconds.is_some() {
+        return Err(Unfit::Option);
+    }
+    // Too many or too few values are the database's to refuse.
+    if params.values.len() != read.key.markers() {
+        return Err(Unfit::Option);
+    }
+    Ok(())
+}
+
 /// Why a row that was found is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotServed {
@@ -68,7 +102,8 @@ impl<W> RowCache<W> {
                 seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1),
             }),
             Policy::Exclusive => {
-                // In this order, the reverse of `set_claim`: a claim read after its generation is never an older one.
+                // In this order, the reverse of `set_claim`: a claim read after its generation is
+                // never an older one.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
                 let claim = self.claim.load(Ordering::Acquire);
                 if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
@@ -79,7 +114,8 @@ impl<W> RowCache<W> {
         }
     }
 
-    /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to [`RowCache::accept`].
+    /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to
+    /// [`RowCache::accept`].
     pub fn look_up(&self, key: &RowKey) -> Lookup {
         self.rows.get(key.engine_key())
     }
@@ -113,8 +149,8 @@ impl<W> RowCache<W> {
         Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(NotServed::Unusable)
     }
 
-    /// Seconds since that second since boot. Both are rounded down, so an age below a bound is truly below it. `None`: it is yet to
-    /// come.
+    /// Seconds since that second since boot. Both are rounded down, so an age below a bound is
+    /// truly below it. `None`: it is yet to come.
     pub(crate) fn age(&self, filled_at: u32) -> Option<u32> {
         self.clock.seconds().checked_sub(filled_at)
     }

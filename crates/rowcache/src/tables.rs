@@ -10,6 +10,9 @@ use uuid::Uuid;
 
 use crate::scope::{Tables, WriteScope, gate_of};
 
+/// At what level rows are read for the cache. They answer reads of which [`Index::answers`] says so.
+pub const FILL_AT: Consistency = Consistency::LocalQuorum;
+
 /// One snapshot of the schema, indexed.
 pub struct Index {
     schema: Arc<Schema>,

@@ -1,4 +1,18 @@
-//! A write on its way: what is closed and dropped before it is sent, and what its answer opens again.
+//! What a write does, in order. Each step ends before the next begins.
+//!
+//! 1. [`WriteScope::add`]: what it may touch, from its plan and bound values;
+//!    [`Index::is_weak`](crate::tables::Index::is_weak): whether a fill may miss it.
+//! 2. [`RowCache::begin_write`]: intents noted, gates closed, rows dropped (journalled).
+//! 3. The caller sends it. [`Answered::by_error`] says what an error means for it.
+//! 4. [`WriteInFlight::settle`]: gates opened, or held after an unknown outcome; intents settled,
+//!    or kept as long.
+//! 5. The caller tells the client.
+//!
+//! Invariants:
+//! - A write that is dropped at any moment without an answer counts as one of unknown outcome.
+//! - What is planned for a schema that is gone by the time the gates are closed drops everything.
+//! - A text that is not understood drops nothing before it is answered, and nothing is served
+//!   meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,8 +52,9 @@ pub enum Answered {
 }
 
 impl Answered {
-    /// What an ERROR means for the write that it answers. `in_steps`: an earlier step may have had its effect when the database
-    /// finds that it cannot go on: lightweight transactions, and writes to several partitions that are not made as one.
+    /// What an ERROR means for the write that it answers. `in_steps`: an earlier step may have had
+    /// its effect when the database finds that it cannot go on: lightweight transactions, and
+    /// writes to several partitions that are not made as one.
     pub fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
         match code {
             ErrorCode::Syntax
@@ -59,8 +74,8 @@ impl Answered {
     }
 }
 
-/// A write on its way: its gates are closed and its rows are gone from the cache. Dropped without an answer, its
-/// outcome is unknown.
+/// A write on its way: its gates are closed and its rows are gone from the cache. Dropped without
+/// an answer, its outcome is unknown.
 pub struct WriteInFlight<W> {
     cache: Arc<RowCache<W>>,
     gates: Vec<Scope>,
@@ -74,10 +89,11 @@ pub struct WriteInFlight<W> {
 }
 
 impl<W> RowCache<W> {
-    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`. `dead_after`: see [`Nature`].
+    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`. `dead_after`: see
+    /// [`Nature`].
     ///
-    /// `is_current` is asked once the gates are closed; when it says no, the write was planned for a schema that is gone,
-    /// and may touch anything.
+    /// `is_current` is asked once the gates are closed; when it says no, the write was planned for
+    /// a schema that is gone, and may touch anything.
     pub fn begin_write(
         self: &Arc<Self>,
         touched: &WriteScope,
@@ -129,20 +145,21 @@ impl<W> RowCache<W> {
         }
     }
 
-    /// Drops rows for a reason that is no write of ours: a schema change, a lost control connection. Fills on their way
-    /// are overtaken.
+    /// Drops rows for a reason that is no write of ours: a schema change, a lost control
+    /// connection. Fills on their way are overtaken.
     pub fn forget(self: &Arc<Self>, touched: &WriteScope) {
         self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
     }
 
-    /// From now on rows are read of other replicas, which may lack what was acknowledged so far. What is cached is right.
+    /// From now on rows are read of other replicas, which may lack what was acknowledged so far.
+    /// What is cached is right.
     pub fn moved(self: &Arc<Self>) {
         let touched = WriteScope::everything().without_drops();
         self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
     }
 
-    /// Another instance held the lease, and did not say that its writes were settled: fills may miss what was acknowledged by it.
-    /// Noted as an intent, so that a restart does not end it.
+    /// Another instance held the lease, and did not say that its writes were settled: fills may
+    /// miss what was acknowledged by it. Noted as an intent, so that a restart does not end it.
     pub fn take_over(self: &Arc<Self>) {
         self.moved();
     }
@@ -153,7 +170,8 @@ impl<W> RowCache<W> {
         self.begin_write(touched, false, 0, || true).settle(unseen);
     }
 
-    /// Nothing is under way any more: what is noted now is all there is, and stays so without power.
+    /// Nothing is under way any more: what is noted now is all there is, and stays so without
+    /// power.
     pub fn close(&self) {
         self.intent_log.close();
     }
@@ -171,7 +189,8 @@ impl<W> WriteInFlight<W> {
         self.gates.extend(gates);
     }
 
-    /// The database's answer says what a write of unknown reach has changed: a part of the schema, which is not a matter of consistency levels.
+    /// The database's answer says what a write of unknown reach has changed: a part of the schema,
+    /// which is not a matter of consistency levels.
     pub fn narrow(&mut self, doomed: &[Invalidation]) {
         self.weak = false;
         if let Some(undropped) = &mut self.undropped {
@@ -209,9 +228,19 @@ impl<W> WriteInFlight<W> {
         self.cache.intent_log.settle(&self.intents, settled);
     }
 
-    /// It is a lightweight transaction, of which only the phases that are past can have an effect yet: what is left counts as a plain write.
-    pub fn decided(&mut self) {
-        self.nature.conditional = false;
+    /// Ends a lightweight transaction that the database was asked about after it was answered so.
+    /// `decided`: a serial read has decided it. `seen_here`: what that completed is there for every
+    /// quorum read in our data centre.
+    pub fn settle_inquired(mut self, answered: Answered, decided: bool, seen_here: bool) {
+        if decided {
+            // Only the phases that are past can have an effect yet: what is left counts as a plain
+            // write.
+            self.nature.conditional = false;
+            self.weak |= !seen_here;
+        }
+        // Who answered has come to an end with it; a coordinator that was lost may not have.
+        let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
+        self.end(if lost || !decided { answered } else { Answered::Definite });
     }
 
     /// What it was begun in.

@@ -2,10 +2,19 @@
 
 use afterglow_rowcache::gate::Bypass;
 use afterglow_rowcache::install::Installed;
-use afterglow_rowcache::serve::{NotCached, NotServed};
+use afterglow_rowcache::serve::{NotCached, NotServed, Unfit};
 use afterglow_rowcache::write::InDoubt;
 
 use crate::metrics::{FillOutcome, MissReason, PassReason, QuarantineReason, Tier};
+
+impl From<Unfit> for PassReason {
+    fn from(reason: Unfit) -> PassReason {
+        match reason {
+            Unfit::Paging => PassReason::Paging,
+            Unfit::Option => PassReason::Option,
+        }
+    }
+}
 
 impl From<NotCached> for PassReason {
     fn from(reason: NotCached) -> PassReason {

@@ -1,8 +1,9 @@
 //! The cached path: rows served from the engine, filled from the database, dropped by writes.
 //!
-//! [`RowCache`] is shared by all reactors and knows no socket. What keeps its rows fresh is told in
-//! `docs/internals/architecture.md`; the parts are [`scope`] (what a write may touch), [`write`] and [`in_flight`] (the order of a write),
-//! [`instance`] and the lease (whether `exclusive` rows may be believed), and `afterglow_rowcache::gate`.
+//! What is decided here is decided in [`afterglow_rowcache`], which knows no socket; this is what
+//! ties it to requests and to the database: [`router`] (which way a request goes), [`read`] and
+//! [`fill`], [`write`] and [`serial`] (the inquiry after a lightweight transaction), [`keeper`]
+//! (the lease's connection), [`setup`] (start and stop).
 
 use futures_channel::oneshot;
 

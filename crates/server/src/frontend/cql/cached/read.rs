@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::message::{Consistency, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
@@ -14,7 +14,8 @@ use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::Fill;
 use afterglow_rowcache::row::Filled;
-use afterglow_rowcache::serve::CachePermission;
+use afterglow_rowcache::serve::{CachePermission, fits};
+use afterglow_rowcache::tables::FILL_AT;
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::StreamExt;
@@ -31,9 +32,6 @@ use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
-
-/// At what level rows are read for the cache. They answer reads of which [`Index::answers`](afterglow_rowcache::tables::Index::answers) says so.
-const FILL_AT: Consistency = Consistency::LocalQuorum;
 
 /// How often a fill looks whether the nodes that it asked are silent.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -187,7 +185,7 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
         }
         _ => return Err(PassReason::NotUnderstood.into()),
     };
-    fits(&params, read)?;
+    fits(&params, read).map_err(PassReason::from)?;
     if !answers(shared, request, read, params.consistency) {
         return Err(PassReason::Consistency.into());
     }
@@ -204,22 +202,6 @@ fn answers(shared: &CachedState, request: &Request, read: &ReadPlan, consistency
     }
     let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
     newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
-}
-
-/// Whether a stored row answers a request with these parameters as the database would.
-fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), PassReason> {
-    // With a page size of 1 the database says that there may be more.
-    if params.paging_state.is_some() || params.page_size.is_some_and(|size| size <= 1) {
-        return Err(PassReason::Paging);
-    }
-    if params.now_in_seconds.is_some() {
-        return Err(PassReason::Option);
-    }
-    // Too many or too few values are the database's to refuse.
-    if params.values.len() != read.key.markers() {
-        return Err(PassReason::Option);
-    }
-    Ok(())
 }
 
 enum LookupOutcome {

@@ -88,11 +88,10 @@ impl Inquiry {
     }
 
     /// Asks until there is an answer; the write's gates stay closed meanwhile.
-    pub(super) async fn run(self, mut write: WriteInFlight, answered: Answered) {
+    pub(super) async fn run(self, write: WriteInFlight, answered: Answered) {
         let counted = write.cache().count_inquiry();
         // Whoever answered has come to an end with it.
-        let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
-        if lost {
+        if answered == Answered::Unknown(InDoubt::ConnectionLost) {
             compio::time::sleep(COORDINATORS_TIME).await;
         }
         let mut pause = PAUSES.0;
@@ -103,13 +102,7 @@ impl Inquiry {
             }
             pause = (pause * 2).min(PAUSES.1);
         };
-        if decided {
-            write.decided();
-            if !self.seen_here {
-                write.weaken();
-            }
-        }
-        write.settle(if lost || !decided { answered } else { Answered::Definite });
+        write.settle_inquired(answered, decided, self.seen_here);
         drop(counted);
     }
 

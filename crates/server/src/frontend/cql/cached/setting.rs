@@ -5,7 +5,8 @@ use afterglow_cql::frame::Envelope;
 
 use super::super::{Fetched, error_code};
 
-/// A setting in the database's answer: none, where it has no such setting or tells none. `None` where the answer says nothing of that.
+/// A setting in the database's answer: none, where it has no such setting or tells none. `None`
+/// where the answer says nothing of that.
 pub(super) fn setting_of(answer: &Envelope) -> Option<Option<String>> {
     if error_code(answer) == Some(ErrorCode::Invalid) {
         return Some(None); // no such table
