@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::entry::Row;
 use crate::gate::{Join, Ticket};
-use crate::install::{Fill, Finished, Installed};
+use crate::install::{InstallOutcome, Installed, ReturnedFill};
 use crate::row::{Filled, encode_absent};
 use crate::row_cache::RowCache;
 use crate::serve::{CachePermission, NotServed};
@@ -70,13 +70,13 @@ impl Stage {
 
     /// A fill that the database took so many seconds for, of a row that may be served for `life` seconds. The wall clock was
     /// set back by as much meanwhile.
-    fn fill(&self, took: u32, life: Option<u32>) -> Fill<'_> {
+    fn fill(&self, took: u32, life: Option<u32>) -> ReturnedFill<'_> {
         let asked_at = self.cache.clock().moment();
         self.clock.pass(took);
         let mut bytes = Vec::new();
         encode_absent(self.plan.fingerprint, &mut bytes);
         let filled = Filled { bytes, life, marker_only: false };
-        Fill { plan: &self.plan, key: &self.key, filled, cache_permission: LICENCE, asked_at }
+        ReturnedFill { plan: &self.plan, key: &self.key, filled, cache_permission: LICENCE, asked_at }
     }
 
     fn served(&self) -> Result<Row, NotServed> {
@@ -116,7 +116,7 @@ fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
     for (life, shared) in [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)] {
         let ticket = stage.lead();
         assert!(matches!(stage.join(1), Join::Wait), "the fill can be joined");
-        let Finished { waiters, shared: told, .. } = stage.cache.install(stage.fill(3, life), ticket);
+        let InstallOutcome { waiters, shared: told, .. } = stage.cache.install(stage.fill(3, life), ticket);
         assert_eq!(waiters, [1], "it is told");
         assert_eq!(told.is_some(), shared, "{life:?}");
     }
@@ -126,7 +126,7 @@ fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
 fn seconds_since_another_boot_make_no_row_young() {
     let stage = Stage::new();
     let bound = CachePermission::Bounded { seconds: 60 };
-    let fill = Fill { cache_permission: bound, ..stage.fill(0, None) };
+    let fill = ReturnedFill { cache_permission: bound, ..stage.fill(0, None) };
     stage.cache.install(fill, stage.lead());
     assert!(stage.served_by(&stage.cache, bound).is_ok());
     for (boot, served) in [(1, true), (2, false)] {

@@ -97,7 +97,7 @@ pub enum Join<W> {
 }
 
 /// What became of a finished fill.
-pub struct Finished<W> {
+pub struct FinishedFill<W> {
     /// Whether the value was installed. False if a write began since the fill did, or a younger fill has installed.
     pub installed: bool,
     /// Reads that waited for the result.
@@ -182,7 +182,7 @@ impl Wide {
     }
 }
 
-struct Fill<W> {
+struct RunningFill<W> {
     id: u64,
     stamp: Stamp,
     since: Millis,
@@ -196,7 +196,7 @@ struct Stripe<W> {
     /// Slots that are closed or weak for a while, at most one entry a slot.
     holds: HashMap<u32, Hold>,
     /// Fills on their way, by key, the oldest first; only the last of a key can be joined, the others have been overtaken or take long.
-    fills: HashMap<Box<[u8]>, Vec<Fill<W>>>,
+    fills: HashMap<Box<[u8]>, Vec<RunningFill<W>>>,
     next_fill: u64,
 }
 
@@ -221,7 +221,7 @@ impl<W> Stripe<W> {
         self.holds.get(&slot).is_some_and(|hold| hold.weak_until > now)
     }
 
-    fn take_fill(&mut self, key: &[u8], id: u64) -> Option<Fill<W>> {
+    fn take_fill(&mut self, key: &[u8], id: u64) -> Option<RunningFill<W>> {
         let fills = self.fills.get_mut(key)?;
         let at = fills.iter().position(|fill| fill.id == id)?;
         let fill = fills.remove(at);
@@ -382,7 +382,7 @@ impl<W> Gates<W> {
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
         let id = stripe.next_fill;
         stripe.next_fill += 1;
-        stripe.fills.entry(key.into()).or_default().push(Fill {
+        stripe.fills.entry(key.into()).or_default().push(RunningFill {
             id,
             stamp,
             since: now,
@@ -419,7 +419,7 @@ impl<W> Ticket<W> {
 
     /// Ends the fill: calls `install` if no write has begun since it started, and no younger fill has installed, in one step with
     /// the check.
-    pub fn finish(mut self, install: impl FnOnce()) -> Finished<W> {
+    pub fn finish(mut self, install: impl FnOnce()) -> FinishedFill<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.slot).lock();
@@ -430,7 +430,7 @@ impl<W> Ticket<W> {
             install();
             stripe.bar_older(&self.key, self.id);
         }
-        Finished { installed, waiters: fill.waiters, stamp: fill.stamp }
+        FinishedFill { installed, waiters: fill.waiters, stamp: fill.stamp }
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Installed {
 }
 
 /// A finished fill.
-pub struct Finished<W> {
+pub struct InstallOutcome<W> {
     /// For who led it; `None` where what it brought cannot be understood.
     pub row: Option<Row>,
     /// Whether it is cached.
@@ -48,20 +48,20 @@ pub struct Finished<W> {
 }
 
 /// A fill that came back.
-pub struct Fill<'a> {
+pub struct ReturnedFill<'a> {
     /// The plan that the row was read for.
     pub plan: &'a ReadPlan,
     /// The row's key.
     pub key: &'a RowKey,
     /// What the database said.
     pub filled: Filled,
-    /// The licence from before the fill was sent.
+    /// The permission to cache from before the fill was sent.
     pub cache_permission: CachePermission,
     /// The moment before it was sent.
     pub asked_at: Moment,
 }
 
-impl Fill<'_> {
+impl ReturnedFill<'_> {
     /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever.
     /// `weak`: the most where it may not have seen all that was acknowledged.
     fn life(&self, weak: Option<u32>) -> Option<u32> {
@@ -93,7 +93,7 @@ impl<W> RowCache<W> {
     /// tell.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
-    pub fn install(&self, mut fill: Fill<'_>, ticket: Ticket<W>) -> Finished<W> {
+    pub fn install(&self, mut fill: ReturnedFill<'_>, ticket: Ticket<W>) -> InstallOutcome<W> {
         let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut installed = Installed::Overtaken;
@@ -115,11 +115,11 @@ impl<W> RowCache<W> {
             self.gates.note_too_large(fill.key.engine_key(), finished.stamp, self.clock.now());
         }
         let shared = row.clone().filter(|_| !ended);
-        Finished { row, installed, waiters: finished.waiters, shared }
+        InstallOutcome { row, installed, waiters: finished.waiters, shared }
     }
 
-    fn put(&self, fill: &Fill<'_>, bytes: &[u8], life: Option<u32>) -> Installed {
-        let Fill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } = fill;
+    fn put(&self, fill: &ReturnedFill<'_>, bytes: &[u8], life: Option<u32>) -> Installed {
+        let ReturnedFill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } = fill;
         let claim = match cache_permission {
             CachePermission::Exclusive { claim } => *claim,
             CachePermission::Bounded { .. } => self.boot,

@@ -35,12 +35,12 @@ pub trait Policies: Send + Sync {
 /// Policies with what was resolved of them, once for as long as they stay.
 pub(crate) struct Resolved {
     policies: Arc<dyn Policies>,
-    known: RwLock<Known>,
+    known: RwLock<KnownPolicies>,
 }
 
 /// Policies of tables, by id: a name never changes its id, nor an id its name.
 #[derive(Default)]
-struct Known {
+struct KnownPolicies {
     generation: u64,
     by_id: HashMap<Uuid, Policy>,
 }
@@ -64,7 +64,7 @@ impl Resolved {
         let (generation, policy) = self.policies.policy(&table.keyspace, &table.name);
         let mut known = self.known.write();
         if known.generation != generation || known.by_id.len() >= MAX_RESOLVED {
-            *known = Known { generation, by_id: HashMap::new() };
+            *known = KnownPolicies { generation, by_id: HashMap::new() };
         }
         known.by_id.insert(table.id, policy);
         (generation, policy)

@@ -20,11 +20,11 @@ const REMEMBERED: Millis = 60_000;
 #[derive(Default)]
 pub(super) struct TooLarge {
     hasher: RandomState,
-    known: Mutex<Known>,
+    known: Mutex<RefusedKeys>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RefusedKeys {
     by_key: HashMap<u64, (Stamp, Millis)>,
     /// By age, with until when each is remembered. One that was noted again since has a later end in the map.
     order: VecDeque<(u64, Millis)>,
@@ -50,7 +50,7 @@ impl TooLarge {
     }
 }
 
-impl Known {
+impl RefusedKeys {
     fn forget(&mut self, now: Millis) {
         while let Some(&(key, until)) = self.order.front()
             && (until <= now || self.order.len() > MOST)

@@ -4,7 +4,7 @@
 //! Time counts while the background thread comes round, a tenth of a second at most for each of its steps, and only while it can copy
 //! at all. It stands still
 //! - while the clean stop runs, which copies everything in its own order,
-//! - while an I/O is held up, and until the write queue has room for copies: the device is behind,
+//! - while an I/O is held up or a write is slow, and until the write queue has room for copies: the device is behind,
 //! - while no segment is free: reclaim has to find one first,
 //! - while a device is away or writes fail, and in the pause behind a failure (a minute at most), in which nothing is tried.
 //!
@@ -77,6 +77,7 @@ impl Run {
         faults.write_error + faults.no_space == 0.0
             && !self.world.machine.any_away()
             && !self.world.machine.is_held_up()
+            && !self.world.machine.is_writing_slowly()
             && !life.background.is_pausing()
             && !core.streams.is_ahead()
             && core.table.free_count() > 0

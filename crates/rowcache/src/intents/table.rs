@@ -11,14 +11,20 @@
 //! The file is a journal without order: an intent is written before its deed begins and wiped when its outcome is known, so
 //! what stands there at the next start are the deeds whose outcome nobody knows.
 //!
-//! Process death is survived because the file is mapped: the kernel keeps what was stored. After another boot without a
-//! clean stop, or where the file cannot be read or had missed one, nothing is known, and the caller's word for "anything"
-//! stands in for all.
+//! Process death is survived because the kernel keeps what was stored: the file is mapped, or written with `pwrite` where the
+//! file system may fail to write a page of a mapping. After another boot without a clean stop, or where the file cannot be
+//! read or had missed one, nothing is known, and the caller's word for "anything" stands in for all.
+//!
+//! A word that cannot be stored is an intent missed: the file says so until the end of this life. One that cannot take even
+//! that is removed, which the next start notices too.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use afterglow_engine::device::area::{BootId, Media, MediaError, MmapMedia, boot_id, look_at_area};
+use afterglow_engine::device::area::{
+    BootId, Media, MediaError, MmapMedia, PwriteMedia, boot_id, look_at_area, unfit_to_map,
+};
 use parking_lot::Mutex;
 
 const MAGIC: &[u8; 8] = b"aglowINT";
@@ -54,10 +60,13 @@ pub struct Unsettled {
     pub doubt: Option<IntentDoubt>,
 }
 
-/// A table of intents in a memory-mapped file.
+/// A table of intents in a file.
 pub struct IntentTable {
     media: Box<dyn Media>,
+    path: PathBuf,
     state: Mutex<IntentState>,
+    /// An intent could not be stored: the file knows too little for the rest of this life.
+    lost: AtomicBool,
 }
 
 #[derive(Default)]
@@ -82,12 +91,24 @@ impl IntentTable {
         anything: u64,
         expected: bool,
     ) -> Result<(IntentTable, Unsettled), MediaError> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self::open_as(path, slots, anything, expected, unfit_to_map(dir).is_none())
+    }
+
+    /// [`IntentTable::open`], with the file mapped or not.
+    fn open_as(
+        path: &Path,
+        slots: u32,
+        anything: u64,
+        expected: bool,
+        mapped: bool,
+    ) -> Result<(IntentTable, Unsettled), MediaError> {
         assert!(anything != 0 && slots > 0, "word 0 is a free slot");
         let boot = boot_id().unwrap_or(BootId([0; 16]));
-        let doubt = match MmapMedia::open(path) {
+        let doubt = match open_media(path, mapped) {
             Ok(Some(media)) => {
-                match read(&media, boot).and_then(|words| take_over(&media, boot).map(|()| words)) {
-                    Ok(words) => return Ok(IntentTable::with(Box::new(media), words)),
+                match read(&*media, boot).and_then(|words| take_over(&*media, boot).map(|()| words)) {
+                    Ok(words) => return Ok(IntentTable::with(media, path, words)),
                     Err(doubt) => Some(doubt),
                 }
             }
@@ -97,13 +118,13 @@ impl IntentTable {
         // Made beside the old one and renamed when whole, so that no crash leaves a table that knows too little.
         let temporary = path.with_extension("new");
         let _ = std::fs::remove_file(&temporary);
-        let media = MmapMedia::create(&temporary, len(slots))?;
+        let media = create_media(&temporary, len(slots), mapped)?;
         let first = if doubt.is_some() { anything } else { 0 };
-        let made = format(&media, slots, boot, first).and_then(|()| std::fs::rename(&temporary, path));
+        let made = format(&*media, slots, boot, first).and_then(|()| std::fs::rename(&temporary, path));
         made.map_err(|source| MediaError::Io { doing: "write", path: path.to_owned(), source })?;
         let mut words = vec![0; slots as usize];
         words[0] = first;
-        let (table, mut unsettled) = IntentTable::with(Box::new(media), words);
+        let (table, mut unsettled) = IntentTable::with(media, path, words);
         unsettled.doubt = doubt;
         Ok((table, unsettled))
     }
@@ -122,7 +143,7 @@ impl IntentTable {
         read(&Looked(bytes), boot_id().unwrap_or(BootId([0; 16]))).err()
     }
 
-    fn with(media: Box<dyn Media>, words: Vec<u64>) -> (IntentTable, Unsettled) {
+    fn with(media: Box<dyn Media>, path: &Path, words: Vec<u64>) -> (IntentTable, Unsettled) {
         let mut free = Vec::with_capacity(words.len());
         let mut intents = Vec::new();
         for (slot, word) in (0u32..).zip(words) {
@@ -131,7 +152,8 @@ impl IntentTable {
                 word => intents.push((IntentId(Some(slot)), word)),
             }
         }
-        let table = IntentTable { media, state: Mutex::new(IntentState { free, missed: 0 }) };
+        let state = Mutex::new(IntentState { free, missed: 0 });
+        let table = IntentTable { media, path: path.to_owned(), state, lost: AtomicBool::new(false) };
         (table, Unsettled { intents, doubt: None })
     }
 
@@ -146,51 +168,72 @@ impl IntentTable {
             let slot = state.free.pop();
             if slot.is_none() {
                 state.missed += 1;
-                if state.missed == 1 {
-                    self.store(MISSED_AT, &1u64.to_le_bytes());
+                if state.missed == 1 && self.media.store(MISSED_AT, &1u64.to_le_bytes()).is_err() {
+                    self.lose_track();
                 }
             }
             slot
         };
-        if let Some(slot) = slot {
-            self.store(at(slot), &word.to_le_bytes());
+        if let Some(slot) = slot
+            && self.media.store(at(slot), &word.to_le_bytes()).is_err()
+        {
+            self.lose_track();
         }
         IntentId(slot)
     }
 
-    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each [`IntentTable::begin`].
+    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each [`IntentTable::begin`]. What cannot be
+    /// wiped stays noted, which doubts more than need be.
     pub fn settle(&self, id: IntentId) {
         match id.0 {
             Some(slot) => {
-                self.store(at(slot), &[0; WORD as usize]);
+                let _ = self.media.store(at(slot), &[0; WORD as usize]);
                 self.state.lock().free.push(slot);
             }
             None => {
                 let mut state = self.state.lock();
                 state.missed -= 1;
-                if state.missed == 0 {
-                    self.store(MISSED_AT, &0u64.to_le_bytes());
+                if state.missed == 0 && !self.lost.load(Ordering::SeqCst) {
+                    let _ = self.media.store(MISSED_AT, &0u64.to_le_bytes());
                 }
             }
         }
     }
 
     /// The clean stop: what is noted now is all that is under way, and the file says so even after power loss. Nothing may
-    /// begin after this.
+    /// begin after this. Not where an intent could not be stored: the next start doubts everything.
     pub fn close(&self) {
+        if self.lost.load(Ordering::SeqCst) {
+            return;
+        }
         // If it cannot be made durable, the mark is not worth having.
-        if self.store_all_again().and_then(|()| self.media.sync()).is_ok() {
-            self.store(CLEAN_AT, &1u64.to_le_bytes());
-            if self.media.sync().is_err() {
-                self.store(CLEAN_AT, &0u64.to_le_bytes());
-            }
+        let written = self.store_all_again().and_then(|()| self.media.sync());
+        let marked = written.and_then(|()| self.media.store(CLEAN_AT, &1u64.to_le_bytes()));
+        if marked.is_ok() && self.media.sync().is_err() {
+            let _ = self.media.store(CLEAN_AT, &0u64.to_le_bytes());
+        }
+    }
+
+    /// An intent could not be stored, and its deed begins all the same: the next start after a crash must not believe that the
+    /// file knows of everything.
+    fn lose_track(&self) {
+        if self.lost.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let path = self.path.display();
+        tracing::error!(%path, "a write's intent cannot be stored: after a crash no cached row is believed; check the disk");
+        if self.media.store(MISSED_AT, &1u64.to_le_bytes()).is_ok() {
+            return;
+        }
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::error!(%path, %error, "the file of intents cannot be removed either: remove it before the next start");
         }
     }
 
     /// Has the next flush write every page: one that a failed write-back dropped passes for written, also in later lives of this
     /// boot. Who settles at the same moment may find the intent noted again, which doubts more than need be.
     fn store_all_again(&self) -> io::Result<()> {
-        let mut bytes = vec![0; usize::try_from(self.media.len()).expect("it is mapped")];
+        let mut bytes = vec![0; usize::try_from(self.media.len()).expect("a table is small")];
         self.media.load(0, &mut bytes)?;
         self.media.store(0, &bytes)
     }
@@ -199,12 +242,21 @@ impl IntentTable {
     pub fn free(&self) -> usize {
         self.state.lock().free.len()
     }
+}
 
-    fn store(&self, offset: u64, bytes: &[u8]) {
-        // A store into mapped memory that was written in full when it was made cannot fail; offsets are within it.
-        let stored = self.media.store(offset, bytes);
-        debug_assert!(stored.is_ok(), "{stored:?}");
-    }
+/// The file's area; `None` when there is none.
+fn open_media(path: &Path, mapped: bool) -> Result<Option<Box<dyn Media>>, MediaError> {
+    Ok(match mapped {
+        true => MmapMedia::open(path)?.map(|media| Box::new(media) as _),
+        false => PwriteMedia::open(path)?.map(|media| Box::new(media) as _),
+    })
+}
+
+fn create_media(path: &Path, len: u64, mapped: bool) -> Result<Box<dyn Media>, MediaError> {
+    Ok(match mapped {
+        true => Box::new(MmapMedia::create(path, len)?),
+        false => Box::new(PwriteMedia::create(path, len)?),
+    })
 }
 
 /// Bytes of a table: whole pages.
@@ -399,7 +451,7 @@ mod tests {
         let format_all = |media: &SimMedia| format(media, 4, boot, 0).unwrap();
         let media = machine.create_media("intents", len(4));
         format_all(&media);
-        let (table, _) = IntentTable::with(Box::new(media), vec![0; 4]);
+        let (table, _) = IntentTable::with(Box::new(media), Path::new("intents"), vec![0; 4]);
         table.begin(7);
         // The kernel drops what it cannot write, and says so once.
         machine.set_faults(SimFaults { media_sync_error: 1.0, ..SimFaults::none() });
@@ -410,7 +462,7 @@ mod tests {
         let media = machine.open_media("intents").unwrap();
         let words = read(&media, boot).unwrap();
         take_over(&media, boot).unwrap();
-        let (table, _) = IntentTable::with(Box::new(media), words);
+        let (table, _) = IntentTable::with(Box::new(media), Path::new("intents"), words);
         table.close();
         drop(table);
         // Whatever the power loss leaves of what was not flushed.
@@ -420,6 +472,68 @@ mod tests {
             let media = machine.open_media("intents").unwrap();
             let found = read(&media, BootId([8; 16]));
             assert_eq!(found, Ok(vec![0, 0, 0, 7]), "it is called clean, and what was under way is gone");
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_not_mapped_keeps_the_same() {
+        let dir = Dir::new("pwrite");
+        let open = |expected| IntentTable::open_as(&dir.file(), 4, ANYTHING, expected, false).unwrap();
+        let (table, _) = open(false);
+        let ids: Vec<IntentId> = (1..=3).map(|word| table.begin(word)).collect();
+        table.settle(ids[1]);
+        drop(table);
+        let (table, unsettled) = open(true);
+        assert_eq!((words(&unsettled), unsettled.doubt), (vec![1, 3], None));
+        drop(table);
+        // What one way has written the other one reads.
+        assert_eq!(words(&dir.open(true).1), [1, 3]);
+    }
+
+    /// An area on a disk that refuses so many stores.
+    struct Refusing {
+        area: PwriteMedia,
+        refusals: std::sync::atomic::AtomicU32,
+    }
+
+    impl Media for Refusing {
+        fn len(&self) -> u64 {
+            self.area.len()
+        }
+
+        fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            let refuse = |left: u32| left.checked_sub(1);
+            match self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse) {
+                Ok(_) => Err(io::ErrorKind::StorageFull.into()),
+                Err(_) => self.area.store(offset, bytes),
+            }
+        }
+
+        fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+            self.area.load(offset, bytes)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.area.sync()
+        }
+    }
+
+    #[test]
+    fn an_intent_that_cannot_be_stored_is_not_forgotten() {
+        for (refusals, doubt) in [(1, IntentDoubt::Missed), (2, IntentDoubt::Missing)] {
+            let dir = Dir::new(&format!("refused-{refusals}"));
+            drop(dir.open(false));
+            let area = PwriteMedia::open(&dir.file()).unwrap().unwrap();
+            let media = Refusing { area, refusals: refusals.into() };
+            let (table, _) = IntentTable::with(Box::new(media), &dir.file(), vec![0; 4]);
+            let refused = table.begin(7);
+            table.settle(table.begin(8));
+            table.settle(refused);
+            // Also where the life ends well: nobody knows what it has missed.
+            table.close();
+            drop(table);
+            let (_, unsettled) = dir.open(true);
+            assert_eq!((words(&unsettled), unsettled.doubt), (vec![ANYTHING], Some(doubt)));
         }
     }
 

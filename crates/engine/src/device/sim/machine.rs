@@ -200,6 +200,13 @@ impl SimMachine {
         state.pending.iter().any(|pending| pending.is_held(state.life, state.turn))
     }
 
+    /// Whether a write in flight takes many times as long as others.
+    #[must_use]
+    pub fn is_writing_slowly(&self) -> bool {
+        let state = self.lock();
+        state.pending.iter().any(|pending| pending.is_slow_write(state.life, state.turn))
+    }
+
     /// Whether the power is gone.
     #[must_use]
     pub fn is_down(&self) -> bool {

@@ -83,8 +83,8 @@ impl Disk for SimDisk {
         let held = state.hold(&io.kind);
         let due = state.turn + held.unwrap_or(if slow { turns * SLOWNESS } else { turns });
         let covers = state.devices[usize::from(io.device.0)].position();
-        let held = held.is_some();
-        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers, held });
+        let (held, slow) = (held.is_some(), slow && held.is_none());
+        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers, held, slow });
     }
 
     fn in_flight(&self) -> usize {

@@ -12,7 +12,7 @@ use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, R
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::{Join, Ticket};
-use afterglow_rowcache::install::Fill;
+use afterglow_rowcache::install::ReturnedFill;
 use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::serve::{CachePermission, fits};
 use afterglow_rowcache::tables::FILL_AT;
@@ -331,7 +331,7 @@ impl Pending {
             Ok(filled) => {
                 let read = self.read();
                 allow(&self.request, read, asked);
-                let fill = Fill {
+                let fill = ReturnedFill {
                     plan: read,
                     key: &self.terms.key,
                     filled,
