@@ -154,6 +154,12 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
             core.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
         if shard.distrust_below(hash, version) {
+            // A lookup may have brought an older one into memory before this segment was read. Evicted, it would be written
+            // out, and take the place of this one.
+            if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version).cloned() {
+                coverage_mark!(OlderInMemory);
+                shard.dram.remove(hash, older.ns, older.key());
+            }
             let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
             core.publish(&mut shard, hash, at, e.len.get());
         }

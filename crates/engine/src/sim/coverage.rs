@@ -53,6 +53,7 @@ paths! {
     ReadRaced = "read: ended beside a newer copy, not promoted",
     ReadSuperseded = "read: contradicted by the kill map",
     JournalledAgain = "open: a record is journalled whose entry the power loss took",
+    OlderInMemory = "open: an older version was in memory when its newer record was read",
     ReadUnknown = "read: slot changed while the kill map was in force",
     ReadExpired = "read: expired on flash",
     ReadKilled = "read: killed on flash",
