@@ -7,6 +7,7 @@ depend on the product, never the reverse; only tests of the product may use tool
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 ENGINE, CQL, MEMCACHE = "afterglow-engine", "afterglow-cql", "afterglow-memcache"
 ROWCACHE, SERVER, FFI = "afterglow-rowcache", "afterglow", "afterglow-ffi"
@@ -27,11 +28,29 @@ MAY_KNOW = {
 TESTS_MAY_KNOW = {SERVER: {LOADGEN, TESTKIT}, TESTKIT: {ROWCACHE}, BENCH: {TESTKIT}, FUZZ: {LOADGEN}}
 
 
+# What the files below a folder may not import: front ends know nothing of each other.
+STRANGERS = {
+    "crates/server/src/frontend/memcache": ["afterglow_cql", "afterglow_rowcache", "frontend::cql"],
+    "crates/server/src/frontend/cql": ["afterglow_memcache", "frontend::memcache"],
+}
+
+
+def strangers():
+    """Says which files import what their folder may not know."""
+    count = 0
+    for folder, names in STRANGERS.items():
+        for file in sorted(Path(folder).rglob("*.rs")):
+            for name in (name for name in names if name in file.read_text()):
+                print(f"error: {file} may not import {name}: front ends know nothing of each other", file=sys.stderr)
+                count += 1
+    return count
+
+
 def main():
     command = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
     packages = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["packages"]
     ours = {package["name"] for package in packages}
-    complaints = 0
+    complaints = strangers()
     for package in packages:
         name = package["name"]
         if name not in MAY_KNOW:

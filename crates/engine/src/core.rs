@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Why an object is dead, if it is.
-    pub(crate) fn dead(&self, ns: &NamespaceState, meta: &Meta) -> Option<MissReason> {
+    pub(crate) fn why_dead(&self, ns: &NamespaceState, meta: &Meta) -> Option<MissReason> {
         if ns.is_killed(meta) {
             Some(MissReason::Killed)
         } else if self.time.is_expired(meta.expiry) {

@@ -11,10 +11,10 @@ use super::*;
 use crate::gate::{Bypass, Join};
 use crate::lease::LeaseRow;
 use crate::restart::{Start, start};
-use crate::scope::{Tables, WriteScope};
 use crate::serve::{CachePermission, NotCached};
 use crate::testing::{AllExclusive, TestClock, open_engine};
 use crate::write::{Answered, InDoubt};
+use crate::write_scope::{Tables, WriteScope};
 
 /// A data directory, and what starts in it.
 struct House {

@@ -49,7 +49,7 @@ pub fn slot_of(token: u64) -> u32 {
 
 /// What a write may touch, as gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+pub enum GateScope {
     /// Partitions, each by the slot of its token.
     Slots(Vec<u32>),
     /// Any row of a table, named by its group.
@@ -150,11 +150,11 @@ struct Wide {
 }
 
 impl Wide {
-    fn gate_mut(&mut self, scope: &Scope) -> &mut WideGate {
+    fn gate_mut(&mut self, scope: &GateScope) -> &mut WideGate {
         match scope {
-            Scope::Table(group) => self.tables.entry(*group as u16).or_default(),
-            Scope::Everything => &mut self.all,
-            Scope::Slots(_) => unreachable!("slots have their own gates"),
+            GateScope::Table(group) => self.tables.entry(*group as u16).or_default(),
+            GateScope::Everything => &mut self.all,
+            GateScope::Slots(_) => unreachable!("slots have their own gates"),
         }
     }
 
@@ -275,8 +275,8 @@ impl<W> Gates<W> {
 
     /// Closes the gates of `scope` to fills and overtakes those on their way. Comes before the cached rows are
     /// dropped and before the write is sent. Every call needs one [`Gates::end_write`].
-    pub fn begin_write(&self, scope: &Scope) {
-        if let Scope::Slots(slots) = scope {
+    pub fn begin_write(&self, scope: &GateScope) {
+        if let GateScope::Slots(slots) = scope {
             for &slot in slots {
                 let mut stripe = self.stripe(slot).lock();
                 let gate = stripe.slot(slot);
@@ -292,8 +292,8 @@ impl<W> Gates<W> {
     }
 
     /// Opens the gates again, at once or after a hold.
-    pub fn end_write(&self, scope: &Scope, settled: Settled) {
-        if let Scope::Slots(slots) = scope {
+    pub fn end_write(&self, scope: &GateScope, settled: Settled) {
+        if let GateScope::Slots(slots) = scope {
             for &slot in slots {
                 let mut stripe = self.stripe(slot).lock();
                 let gate = stripe.slot(slot);
@@ -311,13 +311,13 @@ impl<W> Gates<W> {
     }
 
     /// Holds what a write of unknown outcome may touch; for those that an earlier run left behind.
-    pub fn hold(&self, scope: &Scope, until: Millis) {
+    pub fn hold(&self, scope: &GateScope, until: Millis) {
         self.begin_write(scope);
         self.end_write(scope, Settled::Unknown { hold_until: until });
     }
 
     /// Has fills be short-lived that may miss what an earlier run wrote.
-    pub fn weaken(&self, scope: &Scope, until: Millis) {
+    pub fn weaken(&self, scope: &GateScope, until: Millis) {
         self.begin_write(scope);
         self.end_write(scope, Settled::Weak { until });
     }

@@ -26,8 +26,8 @@ fn bypass(gates: &TestGates, now: Millis) -> Option<Bypass> {
     }
 }
 
-fn scopes() -> [Scope; 3] {
-    [Scope::Slots(vec![3, SLOT]), Scope::Table(TABLE), Scope::Everything]
+fn scopes() -> [GateScope; 3] {
+    [GateScope::Slots(vec![3, SLOT]), GateScope::Table(TABLE), GateScope::Everything]
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn a_weak_write_lets_fills_through_but_marks_them() {
 #[test]
 fn other_partitions_and_tables_are_left_alone() {
     let gates = Gates::new();
-    gates.begin_write(&Scope::Slots(vec![SLOT - 1, SLOT + 1]));
-    gates.begin_write(&Scope::Table(TABLE + 1));
+    gates.begin_write(&GateScope::Slots(vec![SLOT - 1, SLOT + 1]));
+    gates.begin_write(&GateScope::Table(TABLE + 1));
     assert_eq!(bypass(&gates, 0), None);
 }
 
@@ -118,7 +118,7 @@ fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
     let gates = Gates::new();
     let old = lead(&gates, 0);
     assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "before"), Join::Wait));
-    let write = Scope::Slots(vec![SLOT]);
+    let write = GateScope::Slots(vec![SLOT]);
     gates.begin_write(&write);
     gates.end_write(&write, Settled::Definite);
     let new = lead(&gates, 0);

@@ -15,8 +15,8 @@ use crate::entry::{ENDLESS, Origin, Row};
 use crate::gate::{Join, Ticket, slot_of};
 use crate::row::{Filled, StoredRow};
 use crate::row_cache::RowCache;
-use crate::scope::{gate_of, group_of, token_of};
 use crate::serve::CachePermission;
+use crate::write_scope::{gate_of, group_of, token_of};
 
 /// What became of a fill that came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 //!
 //! # What a write does, in order
 //!
-//! [`write`](mod@write): what it may touch ([`scope::WriteScope::add`]); then
+//! [`write`](mod@write): what it may touch ([`write_scope::WriteScope::add`]); then
 //! [`RowCache::begin_write`] notes intents ([`intents`]), closes gates
 //! ([`gate::Gates::begin_write`]) and drops rows; it is sent; then [`write::WriteInFlight::settle`]
 //! opens the gates ([`gate::Gates::end_write`]) or holds them, and settles or keeps the intents;
@@ -51,7 +51,7 @@ pub mod policy;
 pub mod restart;
 pub mod row;
 pub mod row_cache;
-pub mod scope;
+
 pub mod serve;
 pub mod stamp;
 pub mod tables;
@@ -59,3 +59,4 @@ pub mod tables;
 mod testing;
 mod too_large;
 pub mod write;
+pub mod write_scope;

@@ -8,7 +8,7 @@ use afterglow_cql::plan::{SchemaView, TableSchema};
 use afterglow_cql::schema::Schema;
 use uuid::Uuid;
 
-use crate::scope::{Tables, WriteScope, gate_of};
+use crate::write_scope::{Tables, WriteScope, gate_of};
 
 /// At what level rows are read for the cache. They answer reads of which [`Index::answers`] says so.
 pub const FILL_AT: Consistency = Consistency::LocalQuorum;

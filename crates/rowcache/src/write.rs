@@ -21,11 +21,11 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_engine::Backpressure;
 
 use crate::clock::Millis;
-use crate::gate::{Scope, Settled};
+use crate::gate::{GateScope, Settled};
 use crate::intents::log::Noted;
 use crate::intents::words::Nature;
 use crate::row_cache::{RowCache, hold_of};
-use crate::scope::{Invalidation, WriteScope};
+use crate::write_scope::{Invalidation, WriteScope};
 
 /// Why it is not known what became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Answered {
 /// an answer, its outcome is unknown.
 pub struct WriteInFlight<W> {
     cache: Arc<RowCache<W>>,
-    gates: Vec<Scope>,
+    gates: Vec<GateScope>,
     intents: Vec<Noted>,
     nature: Nature,
     /// Its consistency level does not make sure that a quorum read sees it.
@@ -124,7 +124,7 @@ impl<W> RowCache<W> {
             touched.doomed().iter().for_each(|doomed| self.drop_rows(doomed));
         }
         if !is_current() {
-            write.close(vec![Scope::Everything]);
+            write.close(vec![GateScope::Everything]);
             self.drop_rows(&Invalidation::Everything);
         }
         write
@@ -183,7 +183,7 @@ impl<W> RowCache<W> {
 }
 
 impl<W> WriteInFlight<W> {
-    fn close(&mut self, gates: Vec<Scope>) {
+    fn close(&mut self, gates: Vec<GateScope>) {
         self.intents.extend(self.cache.intent_log.begin(&gates, self.nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
         self.gates.extend(gates);

@@ -324,5 +324,5 @@ fn location(segment: u32, entry: &FooterEntry) -> Location {
 
 fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
     let meta = entry.meta();
-    core.namespaces.by_id(meta.ns).is_some_and(|ns| core.dead(&ns, &meta).is_none())
+    core.namespaces.by_id(meta.ns).is_some_and(|ns| core.why_dead(&ns, &meta).is_none())
 }

@@ -95,7 +95,7 @@ impl Core {
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let (meta, hit) = (entry.meta(), entry.hit(Tier::Dram));
-            if let Some(reason) = self.dead(ns, &meta) {
+            if let Some(reason) = self.why_dead(ns, &meta) {
                 shard.dram.remove(hash, ns.id, key);
                 ns.counters.miss(reason);
                 return Lookup::Miss(reason);
@@ -337,7 +337,7 @@ impl FlashRead {
             // The slot is right for its own key; it stays.
             return self.end_missed(MissReason::Collision);
         }
-        if let Some(reason) = self.core.dead(&self.ns, &found.meta) {
+        if let Some(reason) = self.core.why_dead(&self.ns, &found.meta) {
             return self.end_missed_and_clear_slot(reason);
         }
         match self.believe_and_promote(&found) {

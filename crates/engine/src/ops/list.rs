@@ -214,7 +214,7 @@ impl<T> Listing<T> {
                 continue;
             }
             let &DramEntry { version, expiry, group, epoch_slot, ns, .. } = entry;
-            if core.dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
+            if core.why_dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
                 let value = &entry.data[entry.key_len as usize..];
                 let partition = epoch_slot;
                 let listed = Listed { key: entry.key(), value, version, expiry, group, partition };
@@ -288,7 +288,7 @@ impl<T> Listing<T> {
         let Some(Record { meta, key, value }) = record::decode(bytes, seed) else { return };
         let hash = key_hash(self.core.hash_seed, meta.ns, key);
         if meta.ns == self.ns.id
-            && self.core.dead(&self.ns, &meta).is_none()
+            && self.core.why_dead(&self.ns, &meta).is_none()
             && self.core.shard(hash).lock().is_at(hash, at)
         {
             let Meta { version, expiry, group, epoch_slot: partition, .. } = meta;
@@ -333,7 +333,7 @@ impl<T> Listing<T> {
         entries.retain(|entry| {
             let at = Location { segment, offset_units: entry.offset.get() / UNIT };
             entry.ns.get() == self.ns.id
-                && core.dead(&self.ns, &entry.meta()).is_none()
+                && core.why_dead(&self.ns, &entry.meta()).is_none()
                 && core.shard(entry.hash.get()).lock().is_at(entry.hash.get(), at)
         });
         entries.sort_unstable_by_key(|entry| entry.offset.get());

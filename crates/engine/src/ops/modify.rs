@@ -234,7 +234,7 @@ impl Core {
         ns: &NamespaceState,
         found: Result<(DramEntry, Tier), MissReason>,
     ) -> Option<(DramEntry, Hit)> {
-        let alive = found.and_then(|(entry, tier)| match self.dead(ns, &entry.meta()) {
+        let alive = found.and_then(|(entry, tier)| match self.why_dead(ns, &entry.meta()) {
             Some(reason) => Err(reason),
             None => Ok((entry, tier)),
         });

@@ -144,7 +144,7 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     for e in &exact.entries {
         let ns = usize::from(e.ns.get());
         // A dead one must not keep out a living one from an index line.
-        if !warm.get(ns).is_some_and(|w| *w) || core.dead(&namespaces[ns], &e.meta()).is_some() {
+        if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta()).is_some() {
             continue;
         }
         let (ns, hash, version) = (&namespaces[ns], e.hash.get(), e.version.get());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::exact::{self, SegmentReader};
 use super::kills;
+use super::load_plan::LoadPlan;
 use super::past::Past;
-use super::plan::LoadPlan;
 use crate::core::Core;
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::journal::Event;

@@ -68,7 +68,7 @@ impl Core {
             return;
         }
         let Some(ns) = self.namespaces.by_id(entry.ns) else { return };
-        if self.dead(&ns, &entry.meta()).is_some() {
+        if self.why_dead(&ns, &entry.meta()).is_some() {
             return ns.counters.dropped(DropReason::Dead);
         }
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {

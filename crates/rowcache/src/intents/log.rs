@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use parking_lot::Mutex;
 
 use crate::clock::Millis;
-use crate::gate::{Scope, Settled};
+use crate::gate::{GateScope, Settled};
 use crate::intents::table::{IntentId, IntentTable};
 use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 
@@ -100,7 +100,7 @@ impl IntentLog {
     fn keep_weak(&self, (id, word): Noted, until: Millis) {
         let mut weak = self.weak.lock();
         let (scope, nature) = scope_of_intent(word);
-        let own = matches!(scope, Scope::Slots(_) | Scope::Table(_)) && !nature.undropped;
+        let own = matches!(scope, GateScope::Slots(_) | GateScope::Table(_)) && !nature.undropped;
         let known = weak.by_scope.contains_key(&(word & SCOPE));
         let superfluous = if word == WEAK || own && (known || weak.by_scope.len() < self.max_weak) {
             weak.keep(word & SCOPE, until, id)
@@ -119,7 +119,7 @@ impl IntentLog {
     }
 
     /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
-    pub(crate) fn begin(&self, gates: &[Scope], nature: Nature) -> Vec<Noted> {
+    pub(crate) fn begin(&self, gates: &[GateScope], nature: Nature) -> Vec<Noted> {
         intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn lightweight_transactions_of_unknown_outcome_do_not_fill_the_table() {
         let (_dir, intent_log) = intent_log(4);
-        let scopes = [Scope::Slots(vec![7])];
+        let scopes = [GateScope::Slots(vec![7])];
         for until in [300, 400, 500, 400, 300] {
             let noted =
                 intent_log.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
@@ -181,7 +181,7 @@ mod tests {
     fn writes_at_weak_levels_neither_fill_the_table_nor_the_memory() {
         let (_dir, intent_log) = intent_log(64);
         for n in 0..10_000 {
-            let noted = intent_log.begin(&[Scope::Slots(vec![n % 1_000])], Nature::default());
+            let noted = intent_log.begin(&[GateScope::Slots(vec![n % 1_000])], Nature::default());
             intent_log.settle(&noted, Settled::Weak { until: 500 + u64::from(n) });
         }
         assert_eq!(intent_log.intents.free(), 64 - 17, "a few, and one for all others");

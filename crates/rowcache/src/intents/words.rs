@@ -1,6 +1,6 @@
 //! An intent as one word: what a write may touch, and what is to be known of it after a crash.
 
-use crate::gate::{SLOTS, Scope};
+use crate::gate::{GateScope, SLOTS};
 
 const KIND_SHIFT: u32 = 32;
 const KIND_SLOT: u64 = 1;
@@ -39,7 +39,7 @@ pub struct Nature {
 pub const NEVER: u32 = (1 << 27) - 1;
 
 /// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
-pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
+pub fn intents_of(scopes: &[GateScope], nature: Nature) -> Vec<u64> {
     let flag = |on, flag| if on { flag } else { 0 };
     let flag = flag(nature.conditional, CONDITIONAL)
         | flag(nature.undropped, UNDROPPED)
@@ -48,21 +48,21 @@ pub fn intents_of(scopes: &[Scope], nature: Nature) -> Vec<u64> {
     let mut words = Vec::new();
     for scope in scopes {
         match scope {
-            Scope::Slots(slots) => words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot))),
-            Scope::Table(gate) => words.push(word(KIND_TABLE, *gate)),
-            Scope::Everything => words.push(word(KIND_EVERYTHING, 0)),
+            GateScope::Slots(slots) => words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot))),
+            GateScope::Table(gate) => words.push(word(KIND_TABLE, *gate)),
+            GateScope::Everything => words.push(word(KIND_EVERYTHING, 0)),
         }
     }
     words
 }
 
 /// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts as everything.
-pub fn scope_of_intent(word: u64) -> (Scope, Nature) {
+pub fn scope_of_intent(word: u64) -> (GateScope, Nature) {
     let value = word as u32;
     let scope = match (word >> KIND_SHIFT) & 7 {
-        KIND_SLOT if value < SLOTS => Scope::Slots(vec![value]),
-        KIND_TABLE => Scope::Table(value),
-        _ => Scope::Everything,
+        KIND_SLOT if value < SLOTS => GateScope::Slots(vec![value]),
+        KIND_TABLE => GateScope::Table(value),
+        _ => GateScope::Everything,
     };
     let nature = Nature {
         conditional: word & CONDITIONAL != 0,
@@ -79,21 +79,25 @@ mod tests {
 
     #[test]
     fn intents_say_after_a_crash_what_they_said_before() {
-        let scopes = [Scope::Slots(vec![0, SLOTS - 1]), Scope::Table(u32::MAX), Scope::Everything];
+        let scopes =
+            [GateScope::Slots(vec![0, SLOTS - 1]), GateScope::Table(u32::MAX), GateScope::Everything];
         for (conditional, undropped, dead_after) in
             [(false, false, 0), (true, false, 29_700_000), (false, true, 0), (true, true, NEVER)]
         {
             let nature = Nature { conditional, undropped, dead_after, weak: false };
             let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
-            let expected = [Scope::Slots(vec![0]), Scope::Slots(vec![SLOTS - 1])];
+            let expected = [GateScope::Slots(vec![0]), GateScope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
             assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
         }
-        assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, Scope::Everything);
-        assert_eq!(scope_of_intent(WEAK), (Scope::Everything, Nature { weak: true, ..Nature::default() }));
+        assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, GateScope::Everything);
+        assert_eq!(
+            scope_of_intent(WEAK),
+            (GateScope::Everything, Nature { weak: true, ..Nature::default() })
+        );
         assert_eq!(
             scope_of_intent(ANYTHING),
-            (Scope::Everything, Nature { undropped: true, ..Nature::default() })
+            (GateScope::Everything, Nature { undropped: true, ..Nature::default() })
         );
     }
 }

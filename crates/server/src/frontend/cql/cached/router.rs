@@ -7,7 +7,7 @@ use std::time::Duration;
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_engine::device::DeviceSet;
-use afterglow_rowcache::scope::{Tables, WriteScope};
+use afterglow_rowcache::write_scope::{Tables, WriteScope};
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;

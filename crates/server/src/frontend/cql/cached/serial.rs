@@ -15,9 +15,9 @@ use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
-use afterglow_rowcache::scope::WriteScope;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write::{Answered, InDoubt};
+use afterglow_rowcache::write_scope::WriteScope;
 
 use super::super::{Client, Request, error_code};
 use super::WriteInFlight;

@@ -7,8 +7,8 @@ use afterglow_cql::frame::{Envelope, Opcode};
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{Response, ResultBody};
-use afterglow_rowcache::scope::{Invalidation, Tables, WriteScope};
 use afterglow_rowcache::write::{Answered, InDoubt};
+use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
 use super::super::{CallError, Later, Operation, Request, error_code, parsed};
 use super::bound::bound;

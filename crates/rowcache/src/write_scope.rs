@@ -5,7 +5,7 @@ use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
 use uuid::Uuid;
 
-use crate::gate::{Scope, slot_of};
+use crate::gate::{GateScope, slot_of};
 
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
@@ -279,12 +279,12 @@ impl WriteScope {
     }
 
     /// The gates to close.
-    pub fn gates(&self) -> Vec<Scope> {
+    pub fn gates(&self) -> Vec<GateScope> {
         if self.everything {
-            return vec![Scope::Everything];
+            return vec![GateScope::Everything];
         }
-        let slots = (!self.slots.is_empty()).then(|| Scope::Slots(self.slots.clone()));
-        slots.into_iter().chain(self.tables.iter().map(|gate| Scope::Table(*gate))).collect()
+        let slots = (!self.slots.is_empty()).then(|| GateScope::Slots(self.slots.clone()));
+        slots.into_iter().chain(self.tables.iter().map(|gate| GateScope::Table(*gate))).collect()
     }
 
     /// The cached rows to drop once the gates are closed.
@@ -343,7 +343,7 @@ mod tests {
             let touched = touched(&target, &Known::Unknown);
             assert_eq!(
                 (touched.gates(), touched.doomed()),
-                (vec![Scope::Everything], &[Invalidation::Everything][..])
+                (vec![GateScope::Everything], &[Invalidation::Everything][..])
             );
         }
     }
@@ -353,7 +353,7 @@ mod tests {
         let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
         let table = Known::Table(Uuid::from_u128(7));
         let planned = touched(&target, &Known::Nothing);
-        assert_eq!(planned.gates(), [Scope::Table(gate_of("ks", "t"))]);
+        assert_eq!(planned.gates(), [GateScope::Table(gate_of("ks", "t"))]);
         assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
         let known = touched(&target, &table);
         assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
