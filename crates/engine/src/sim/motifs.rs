@@ -14,7 +14,7 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(17) {
+        match r.below(18) {
             0 | 1 => self.journal_goes_round(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
@@ -23,6 +23,7 @@ impl Maker<'_> {
             8 => self.changed_while_reinserted(r),
             9 => self.counted_on(r),
             10..13 => self.blocked(r),
+            13 => self.seen_after_a_power_loss(r),
             _ => self.overtaken(r),
         }
     }
@@ -252,6 +253,45 @@ impl Maker<'_> {
         self.crash(r, false);
         self.then(What::Fault { fault: Fault::Read, permille: 0 }, r);
         self.then(What::Idle { turns: 20 }, r);
+        self.read_all(&keys, r);
+    }
+
+    /// The power takes journal entries of puts that nobody was told of, and may leave their records. These are seen, then removed
+    /// with many others, and the process dies.
+    fn seen_after_a_power_loss(&mut self, r: &mut SimRandom) {
+        let synced = |o: &super::plan::Options| o.durability == 2 && !o.clean_stop && !o.immutable;
+        let Some(ns) = self.setup.namespaces.iter().position(synced) else {
+            return self.overtaken(r);
+        };
+        let ns = ns as u8;
+        let keys: Vec<Key> = (0..2 + r.below(6)).map(|_| Key { ns, ..self.key(r) }).collect();
+        let put = |key: Key, group: u8, r: &mut SimRandom| {
+            let len = r.below(1500) as u32;
+            What::Put { key, len, expiry: Expiry::Never, group, slot: r.below(8) as u8 }
+        };
+        for &key in &keys {
+            let what = put(key, 0, r);
+            self.then(what, r);
+        }
+        self.then(What::Idle { turns: 5 + r.below(40) as u32 }, r);
+        let group = 1 + r.below(3) as u8;
+        for &key in &keys {
+            let what = put(key, group, r);
+            self.then(what, r);
+        }
+        for _ in 0..r.below(6) {
+            self.then(What::Turn { ms: 0 }, r);
+        }
+        self.crash(r, true);
+        self.then(What::Idle { turns: r.below(30) as u32 }, r);
+        self.read_all(&keys, r);
+        if r.chance(0.3) {
+            let count = r.below(60);
+            self.press_hard(r, count);
+        }
+        self.then(What::RemoveGroup { ns, group }, r);
+        self.crash(r, false);
+        self.then(What::Idle { turns: r.below(30) as u32 }, r);
         self.read_all(&keys, r);
     }
 
