@@ -90,6 +90,7 @@ pub struct EngineCounters {
     pub(crate) segments_tried_again: Counter,
     pub(crate) segments_reclaimed: Counter,
     pub(crate) copies_lost: Counter,
+    pub(crate) copies_refused: Counter,
     pub(crate) stale_slots: Counter,
 }
 
@@ -124,6 +125,7 @@ impl EngineCounters {
             segments_tried_again: self.segments_tried_again.get(),
             segments_reclaimed: self.segments_reclaimed.get(),
             copies_lost: self.copies_lost.get(),
+            copies_refused: self.copies_refused.get(),
             stale_slots: self.stale_slots.get(),
         }
     }
@@ -204,6 +206,9 @@ pub struct EngineTotals {
     pub segments_reclaimed: u64,
     /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another, or it could not be read.
     pub copies_lost: u64,
+    /// Copies of objects in DRAM that flash refused, by popularity or write budget: until they are evicted nothing is lost but by a
+    /// crash.
+    pub copies_refused: u64,
     /// Index slots cleared because their record was gone.
     pub stale_slots: u64,
 }

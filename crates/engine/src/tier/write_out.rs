@@ -19,7 +19,10 @@ impl Core {
             Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
             // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
             Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => false,
-            Err(_) => shard.dram.mark_clean(entry.hash, entry.version, NOWHERE),
+            Err(_) => {
+                self.totals.copies_refused.inc();
+                shard.dram.mark_clean(entry.hash, entry.version, NOWHERE)
+            }
         }
     }
 

@@ -97,6 +97,11 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
             "Objects in DRAM whose copy on flash was reclaimed while there was no room for another.",
             totals.copies_lost,
         ),
+        (
+            "copies_refused",
+            "Copies of objects in DRAM that were refused by popularity or write budget: a crash loses the objects.",
+            totals.copies_refused,
+        ),
         ("stale_slots", "Index slots cleared because their record was gone.", totals.stale_slots),
     ] {
         out.single(&format!("afterglow_engine_{what}_total"), Kind::Counter, help, count);

@@ -33,6 +33,8 @@ pub(super) struct Account {
     pub(super) write_errors: u64,
     /// Segments that were given up.
     pub(super) reclaimed: u64,
+    /// Copies of objects in DRAM that flash refused: a crash loses the objects.
+    pub(super) copies_refused: u64,
 }
 
 impl Account {
@@ -53,6 +55,7 @@ impl Account {
             unsaved_age: metrics::sum(page, "afterglow_engine_unsaved_age_seconds"),
             write_errors: metrics::sum(page, "afterglow_engine_device_write_errors_total"),
             reclaimed: metrics::sum(page, "afterglow_engine_reclaimed_segments_total"),
+            copies_refused: metrics::sum(page, "afterglow_engine_copies_refused_total"),
         }
     }
 
@@ -119,6 +122,8 @@ pub struct Window {
     pub unsaved_age: u64,
     /// Writes and flushes of the device that failed.
     pub write_errors: u64,
+    /// Copies that flash refused, because other objects are more popular: a crash may lose so many objects.
+    pub copies_refused: u64,
     /// The longest that a small write to the same directory took, in milliseconds.
     pub slowest_write_ms: u64,
 }
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_the_server_says_of_itself_is_in_the_complaint() {
-        let calm = Window { unsaved_age: UNSAVED, write_errors: 0, slowest_write_ms: 900 };
+        let calm = Window { unsaved_age: UNSAVED, write_errors: 0, copies_refused: 0, slowest_write_ms: 900 };
         assert_eq!(calm.explain(), "");
         let late = Window { unsaved_age: 12, ..calm };
         assert!(late.explain().contains("waited 12 s") && late.explain().contains("900 ms"));

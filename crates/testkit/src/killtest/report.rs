@@ -99,11 +99,16 @@ impl Round {
         self.window.is_some_and(|window| window.slowest_write_ms > DISK_STOOD_MS)
     }
 
+    /// Objects set once that were lost, and whose copy the server does not say that it refused.
+    fn once_unnamed(&self) -> u64 {
+        self.once_lost.saturating_sub(self.window.map_or(0, |window| window.copies_refused))
+    }
+
     /// Whether everything held.
     pub fn passed(&self) -> bool {
         self.stale + self.wrong == 0
             && self.complaints.is_empty()
-            && self.once_lost <= allowed(self.once)
+            && self.once_unnamed() <= allowed(self.once)
             && self.kept.as_ref().is_none_or(|kept| self.holds(kept))
     }
 
@@ -155,6 +160,9 @@ impl Round {
         }
         if self.once > 0 {
             let _ = write!(line, ", {} of {} set once lost beside the counters", self.once_lost, self.once);
+            if let Some(window) = self.window.filter(|window| window.copies_refused > 0) {
+                let _ = write!(line, " ({} copies refused)", window.copies_refused);
+            }
         }
         if self.device_errors > 0 {
             let _ = write!(line, ", {} device errors", self.device_errors);
@@ -227,7 +235,7 @@ impl KillReport {
                 *count += 1;
                 *count <= 5
             });
-            if round.once_lost > allowed(round.once) {
+            if round.once_unnamed() > allowed(round.once) {
                 let (lost, of) = (round.once_lost, round.once);
                 let mut text = format!(
                     "  {lost} of {of} objects older than ten seconds were lost beside counters that never rest"
@@ -332,8 +340,17 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_the_server_says_it_refused_may_be_lost_and_no_other() {
+        let refused = |copies_refused| {
+            let window = Window { unsaved_age: 3, write_errors: 0, copies_refused, slowest_write_ms: 40 };
+            lost_beside_counters(window).passed()
+        };
+        assert!(refused(2_000) && !refused(1_000));
+    }
+
+    #[test]
     fn what_does_not_reach_flash_in_time_fails_with_what_the_server_says_of_it() {
-        let late = Window { unsaved_age: 11, write_errors: 0, slowest_write_ms: 40 };
+        let late = Window { unsaved_age: 11, write_errors: 0, copies_refused: 0, slowest_write_ms: 40 };
         let report = lost_beside_counters(late);
         assert!(!report.passed() && !report.rounds[0].disk_stood());
         let words = report.explain().join("\n");
@@ -344,7 +361,12 @@ mod tests {
 
     #[test]
     fn a_disk_that_takes_no_writes_is_not_the_servers_fault() {
-        let window = |slowest_write_ms| Window { unsaved_age: 11, write_errors: 0, slowest_write_ms };
+        let window = |slowest_write_ms| Window {
+            unsaved_age: 11,
+            write_errors: 0,
+            copies_refused: 0,
+            slowest_write_ms,
+        };
         assert!(lost_beside_counters(window(2_001)).rounds[0].disk_stood());
         assert!(!lost_beside_counters(window(2_000)).rounds[0].disk_stood());
     }

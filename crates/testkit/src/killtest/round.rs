@@ -164,13 +164,14 @@ impl<'a> Stage<'a> {
         let probe = Probe::start(&self.site.server.data_dir)?;
         self.look(seen);
         (seen.unsaved_age, round.window) = (0, None);
-        let errors = seen.account.write_errors;
+        let (errors, refused) = (seen.account.write_errors, seen.account.copies_refused);
         let (before, once) = (counters.answered(), counters.set_once(number)?);
         let some_time = self.moment(Duration::ZERO, Duration::from_secs(3));
         self.pass(WINDOW + some_time, life, seen)?;
         round.window = Some(Window {
             unsaved_age: seen.unsaved_age,
             write_errors: seen.account.write_errors.saturating_sub(errors),
+            copies_refused: seen.account.copies_refused.saturating_sub(refused),
             slowest_write_ms: probe.slowest().as_millis() as u64,
         });
         drop(probe);
