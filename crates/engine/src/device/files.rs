@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use crate::format::superblock::{Found, RESERVED, Superblock};
 
 use super::buf::{AlignedBuf, BUF_ALIGN};
-use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check, memlock_hint};
+use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check};
+use super::error::OpenError;
 
 /// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
 const DEFAULT_ALIGNMENT: u32 = 4096;
@@ -27,134 +28,6 @@ const DEVICES: &str = "/dev";
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// Pause between two attempts to take a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
-
-/// Why a device could not be opened, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The file system is full.
-    #[error("no space for {needed} bytes of flash cache at {path}: free some, or configure a smaller size")]
-    NoSpace {
-        /// The cache file.
-        path: PathBuf,
-        /// Its configured size.
-        needed: u64,
-    },
-    /// The file system or device is read-only.
-    #[error("{path} is on a read-only file system or device: remount it writable, or configure another path")]
-    ReadOnly {
-        /// The cache file or device.
-        path: PathBuf,
-    },
-    /// The user may not open it.
-    #[error(
-        "no permission for {path}: let this user read and write it (cache files have mode 0600), or run as their owner"
-    )]
-    NoPermission {
-        /// The cache file or device.
-        path: PathBuf,
-    },
-    /// Another process has it.
-    #[error(
-        "{path} is in use by another process (another cache, or a mounted file system): stop that, or configure another path"
-    )]
-    InUse {
-        /// The cache file or device.
-        path: PathBuf,
-    },
-    /// The directory does not exist.
-    #[error("the directory of {path} does not exist: create it, or configure another path")]
-    NoDirectory {
-        /// The cache file.
-        path: PathBuf,
-    },
-    /// Neither a regular file nor a block device.
-    #[error("{path} is neither a file nor a block device: configure another path")]
-    NotAFile {
-        /// The offending path.
-        path: PathBuf,
-    },
-    /// A file would have to be made where only devices belong.
-    #[error(
-        "there is no block device {path}, and no file is made there (it would be in memory, or behind a link to nothing): name an \
-         existing device, or a file elsewhere"
-    )]
-    NoDevice {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The file holds something else; it was not touched.
-    #[error(
-        "{path} holds data that is not Afterglow's: choose another place, or clear this one if nobody needs it (delete the file; \
-         `blkdiscard --zeroout` the device)"
-    )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The size cannot be used.
-    #[error(
-        "size {size} of {path} cannot be used: it must be a multiple of 4096, above 0 (which stands for all of an existing block \
-         device), and within the device"
-    )]
-    BadSize {
-        /// The cache file or device.
-        path: PathBuf,
-        /// Its configured size.
-        size: u64,
-    },
-    /// The device wants a coarser alignment than the buffers have.
-    #[error(
-        "{path} wants I/O in steps of {alignment} bytes, more than the 4096 supported: configure another device"
-    )]
-    Alignment {
-        /// The device.
-        path: PathBuf,
-        /// What it wants.
-        alignment: u32,
-    },
-    /// io_uring was asked for and is refused.
-    #[error(
-        "io_uring is refused here ({source}): set the I/O engine to auto or pread, or allow io_uring in the container profile{}",
-        memlock_hint(.source).unwrap_or_default()
-    )]
-    UringRefused {
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// No threads for I/O.
-    #[error("cannot start I/O threads ({source}): raise the limit on processes of this user or container")]
-    Threads {
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Anything else.
-    #[error("cannot {doing} {path}: {source}")]
-    Io {
-        /// What was attempted.
-        doing: &'static str,
-        /// The cache file or device.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
-impl OpenError {
-    /// Sorts an error of the kernel into a cause the user can act on.
-    fn from_io(doing: &'static str, path: &Path, needed: u64, source: io::Error) -> Self {
-        let path = path.to_path_buf();
-        match Errno::from_io_error(&source) {
-            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, needed },
-            Some(Errno::ROFS) => Self::ReadOnly { path },
-            Some(Errno::ACCESS | Errno::PERM) => Self::NoPermission { path },
-            Some(Errno::BUSY | Errno::WOULDBLOCK) => Self::InUse { path },
-            Some(Errno::NOENT) => Self::NoDirectory { path },
-            Some(Errno::ISDIR) => Self::NotAFile { path },
-            _ => Self::Io { doing, path, source },
-        }
-    }
-}
 
 /// The open devices; descriptors are closed, and locks released, when the last owner drops it.
 pub(super) struct Files {

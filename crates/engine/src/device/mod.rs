@@ -11,6 +11,7 @@
 pub mod area;
 mod buf;
 mod disk;
+mod error;
 mod files;
 mod open;
 mod pread;
@@ -24,8 +25,9 @@ pub use disk::{
     memlock_hint,
 };
 pub(crate) use disk::{check, check_io};
+pub use error::OpenError;
 pub(crate) use files::examine;
-pub use files::{OpenError, open_read_only};
+pub use files::open_read_only;
 pub(crate) use open::try_engine;
 pub use open::{Opened, open};
 pub use pread::PreadDisk;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::disk::{DeviceConfig, DeviceSet, Disk, IoEngine, Truncated, memlock_hint};
-use super::files::{self, OpenError};
+use super::error::OpenError;
+use super::files;
 use super::pread::PreadDisk;
 use super::uring::UringDisk;
 
