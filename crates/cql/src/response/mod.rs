@@ -191,4 +191,6 @@ pub fn encode_auth_token(token: Option<&[u8]>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod captured_tests;
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;
