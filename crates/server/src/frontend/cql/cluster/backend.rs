@@ -8,11 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Envelope, Flags, Header, Opcode, Version};
-use afterglow_cql::message::{AuthResponse, Consistency, Query, QueryParams, Startup};
-use afterglow_cql::name::quoted;
-use afterglow_cql::response::{self, ErrorBody, Response, ResultKind};
+use afterglow_cql::response::{self, Response, ResultKind};
 use bytes::Bytes;
 use compio::BufResult;
 use compio::io::AsyncRead;
@@ -91,7 +88,7 @@ pub struct Backend {
     version: Version,
     keyspace: Option<Rc<str>>,
     target: HostPort,
-    address: Rc<str>,
+    pub(super) address: Rc<str>,
     waiters: RefCell<Waiters<AnswerWaiter>>,
     last_heard: Cell<Instant>,
     /// Gets what the server pushes, until the connection has ended.
@@ -99,7 +96,7 @@ pub struct Backend {
     /// Requests of several clients travel on it.
     shared: bool,
     /// The class of the authenticator that let us in, if one did.
-    authenticator: RefCell<Option<Rc<str>>>,
+    pub(super) authenticator: RefCell<Option<Rc<str>>>,
     /// It ends when nothing is under way any more.
     retiring: Cell<bool>,
     /// Who was given it and may still ask something, or ask more once an answer has come.
@@ -129,14 +126,15 @@ impl Backend {
         Ok(backend)
     }
 
-    fn set_ready(&self) {
+    pub(super) fn set_ready(&self) {
         if !self.is_closed() && !self.ready.replace(true) {
             self.metrics.ready.inc();
             self.metrics.connected.inc();
         }
     }
 
-    async fn open(target: &HostPort, dial: &Dial, shared: bool) -> Result<Rc<Self>, ConnectError> {
+    /// A connection on which nothing has been said yet.
+    pub(super) async fn open(target: &HostPort, dial: &Dial, shared: bool) -> Result<Rc<Self>, ConnectError> {
         let address: Rc<str> = target.to_string().into();
         let unreachable = |error: std::io::Error| ConnectError::Unreachable {
             address: address.clone(),
@@ -180,95 +178,6 @@ impl Backend {
         })
         .detach();
         Ok(backend)
-    }
-
-    /// Connects and makes the handshake.
-    ///
-    /// # Errors
-    /// What went wrong; [`ConnectError::Refused`] has the server's words.
-    pub async fn connect(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
-        let metrics = dial.metrics.clone();
-        metrics.connecting.inc();
-        let result = Self::connect_one(target, dial).await;
-        metrics.connecting.dec();
-        if let Err(error) = &result {
-            metrics.failures.inc(error.label());
-        }
-        result
-    }
-
-    async fn connect_one(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
-        let backend = Self::open(target, &dial, true).await?;
-        let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login)).await {
-            Ok(result) => result,
-            Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
-        };
-        match result {
-            Ok(()) => backend.set_ready(),
-            Err(_) => backend.close(),
-        }
-        result.map(|()| backend)
-    }
-
-    async fn handshake(&self, login: Option<Login>) -> Result<(), ConnectError> {
-        let mut startup = Vec::new();
-        let options = [
-            ("CQL_VERSION", "3.0.0"),
-            ("DRIVER_NAME", "Afterglow"),
-            ("DRIVER_VERSION", env!("CARGO_PKG_VERSION")),
-        ];
-        Startup::encode(&options, &mut startup);
-        let answer = self.call_or_unreachable(Opcode::Startup, startup).await?;
-        match answer.header.opcode {
-            Opcode::Ready => {}
-            Opcode::Authenticate => self.authenticate(&answer, login).await?,
-            _ => return Err(self.refusal(answer)),
-        }
-        let Some(keyspace) = &self.keyspace else { return Ok(()) };
-        let mut body = Vec::new();
-        let text = format!("USE {}", quoted(keyspace));
-        Query { text: &text, params: QueryParams::new(Consistency::One) }.encode(self.version, &mut body);
-        let answer = self.call_or_unreachable(Opcode::Query, body).await?;
-        match answer.header.opcode {
-            Opcode::Result => Ok(()),
-            _ => Err(self.refusal(answer)),
-        }
-    }
-
-    async fn authenticate(&self, asked: &Envelope, login: Option<Login>) -> Result<(), ConnectError> {
-        let class = match parsed(asked) {
-            Some(Response::Authenticate(class)) => Rc::from(class),
-            _ => return Err(self.refusal(asked.clone())),
-        };
-        let Some(login) = login else { return Err(ConnectError::Authentication(class)) };
-        let mut body = Vec::new();
-        AuthResponse { token: Some(&login.token) }.encode(&mut body);
-        let answer = self.call_or_unreachable(Opcode::AuthResponse, body).await?;
-        self.authenticator.replace(Some(class));
-        match answer.header.opcode {
-            Opcode::AuthSuccess => Ok(()),
-            _ => Err(self.refusal(answer)),
-        }
-    }
-
-    async fn call_or_unreachable(&self, opcode: Opcode, body: Vec<u8>) -> Result<Envelope, ConnectError> {
-        self.call(opcode, Flags::NONE, body.into()).await.map_err(|error| ConnectError::Unreachable {
-            address: self.address.clone(),
-            reason: error.to_string().into(),
-        })
-    }
-
-    fn refusal(&self, answer: Envelope) -> ConnectError {
-        let error = response::split(&answer.header, &answer.body)
-            .and_then(|(_, message)| ErrorBody::parse(answer.header.version, message))
-            .map(|error| (error.code, Rc::<str>::from(error.message)));
-        match error {
-            Ok((ErrorCode::Protocol, text)) if text.contains("version") => {
-                ConnectError::Version(self.version)
-            }
-            Ok((_, message)) => ConnectError::Refused { message, answer },
-            Err(_) => ConnectError::Refused { message: answer.header.opcode.name().into(), answer },
-        }
     }
 
     /// The protocol version it speaks.
