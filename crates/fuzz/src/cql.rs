@@ -256,16 +256,7 @@ fn session(data: &[u8]) {
             };
             let header = envelope.header;
             *waiting.entry(header.stream).or_default() += 1;
-            let started = match (stage.check(header.opcode), message::parse(&header, &envelope.body)) {
-                (Ok(()), Ok((_, Request::Startup(startup)))) => {
-                    negotiate::check_startup(&startup, header.version).ok()
-                }
-                (Ok(()), Ok(_)) => {
-                    request(&envelope);
-                    None
-                }
-                _ => None,
-            };
+            let started = startup(stage, &envelope);
             answers.push(
                 &Header { flags: Flags::NONE, ..Header::new(header.version, header.stream, Opcode::Ready) },
                 b"",
@@ -290,6 +281,21 @@ fn session(data: &[u8]) {
     }
     assert!(waiting.values().all(|count| *count == 0), "streams without an answer, or with two: {waiting:?}");
     assert_eq!(client.buffered(), 0, "the end of an answer is missing");
+}
+
+/// Looks at a request as the front end does; what a start that is allowed agrees on.
+fn startup(stage: Stage, envelope: &Envelope) -> Option<Option<Compression>> {
+    let header = &envelope.header;
+    match (stage.check(header.opcode), message::parse(header, &envelope.body)) {
+        (Ok(()), Ok((_, Request::Startup(startup)))) => {
+            negotiate::check_startup(&startup, header.version).ok()
+        }
+        (Ok(()), Ok(_)) => {
+            request(envelope);
+            None
+        }
+        _ => None,
+    }
 }
 
 /// The client's side: takes every answer off the list of what it waits for.

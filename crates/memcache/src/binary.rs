@@ -137,21 +137,7 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
     let reply = Reply::Binary(binary);
     let operation =
         |action| Request::Operation(Operation { key: Cow::Borrowed(key), action, reply: reply.clone() });
-    let store = |mode| {
-        let mode =
-            if header.cas != 0 && mode != Mode::Append && mode != Mode::Prepend { Mode::Cas } else { mode };
-        let (flags, ttl) = if extras.is_empty() { (0, 0) } else { (word(extras, 0), word(extras, 4)) };
-        operation(Action::Store(Store {
-            mode,
-            flags,
-            ttl: ttl.into(),
-            cas: header.cas,
-            new_cas: None,
-            stale: false,
-            binary_key: false,
-            value: Cow::Borrowed(value),
-        }))
-    };
+    let store = |mode| operation(Action::Store(store(header, mode, extras, value)));
     match plain(header.opcode) {
         op::GET | op::GETK => operation(Action::Get(Get::default())),
         op::TOUCH | op::GAT | op::GATK => {
@@ -168,14 +154,7 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
             operation(Action::Delete(Delete { cas, ..Delete::default() }))
         }
         opcode @ (op::INCREMENT | op::DECREMENT) => {
-            let ttl = word(extras, 16);
-            operation(Action::Arithmetic(Arithmetic {
-                down: opcode == op::DECREMENT,
-                delta: long(extras, 0),
-                cas: header.cas,
-                initial: (ttl != NO_INITIAL).then(|| (long(extras, 8), ttl.into())),
-                ..Arithmetic::default()
-            }))
+            operation(Action::Arithmetic(arithmetic(header, opcode == op::DECREMENT, extras)))
         }
         op::FLUSH => {
             let delay = if extras.is_empty() { 0 } else { word(extras, 0).into() };
@@ -197,6 +176,33 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
             Some((user, password)) => Request::Authenticate { user, password, reply },
             None => header.refusal(Status::AuthError, false),
         },
+    }
+}
+
+/// With a CAS to compare with, only what joins values stays what it is.
+fn store<'a>(header: &Header, mode: Mode, extras: &[u8], value: &'a [u8]) -> Store<'a> {
+    let joins = matches!(mode, Mode::Append | Mode::Prepend);
+    let (flags, ttl) = if extras.is_empty() { (0, 0) } else { (word(extras, 0), word(extras, 4)) };
+    Store {
+        mode: if header.cas != 0 && !joins { Mode::Cas } else { mode },
+        flags,
+        ttl: ttl.into(),
+        cas: header.cas,
+        new_cas: None,
+        stale: false,
+        binary_key: false,
+        value: Cow::Borrowed(value),
+    }
+}
+
+fn arithmetic(header: &Header, down: bool, extras: &[u8]) -> Arithmetic {
+    let ttl = word(extras, 16);
+    Arithmetic {
+        down,
+        delta: long(extras, 0),
+        cas: header.cas,
+        initial: (ttl != NO_INITIAL).then(|| (long(extras, 8), ttl.into())),
+        ..Arithmetic::default()
     }
 }
 

@@ -70,15 +70,7 @@ impl Chart<'_> {
                 escape(label)
             );
         }
-        let _ = write!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" class=\"middle\">{}</text><text x=\"12\" y=\"{:.1}\" class=\"middle\" transform=\"rotate(-90 12 {3:.1})\">{}</text>",
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - 8.0,
-            escape(self.x_label),
-            (TOP + HEIGHT - BOTTOM) / 2.0,
-            escape(self.y_label)
-        );
+        self.write_axis_names(&mut svg);
         for (i, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let points = line.points.iter().filter(|(_, v)| !self.logarithmic || *v > 0.0);
@@ -93,6 +85,18 @@ impl Chart<'_> {
             );
         }
         svg + "</svg>"
+    }
+
+    fn write_axis_names(&self, svg: &mut String) {
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" class=\"middle\">{}</text><text x=\"12\" y=\"{:.1}\" class=\"middle\" transform=\"rotate(-90 12 {3:.1})\">{}</text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 8.0,
+            escape(self.x_label),
+            (TOP + HEIGHT - BOTTOM) / 2.0,
+            escape(self.y_label)
+        );
     }
 
     /// Places for lines across: powers of ten, or five to ten round steps. At least two, the first not above `lowest`.

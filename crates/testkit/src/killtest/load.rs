@@ -440,20 +440,22 @@ impl<'a> LoadClient<'a> {
         let event = |key| Event { op: OperationKind::Write, key, value, start, end, order: Some(order) };
         self.events.extend(touched.map(event));
         if ttl > 0 {
-            // Its end is like a deletion just after it, at a time known within a second or two.
-            let second = 1_000_000_000;
-            let (start, end) = (start + (ttl - 1) * second, end.map(|end| end + ttl * second + EXPIRY_SLACK));
-            let value = None;
-            self.events.push(Event {
-                op: OperationKind::Write,
-                key,
-                value,
-                start,
-                end,
-                order: Some(order + 1),
-            });
+            self.events.push(expiry(event(key), ttl, order + 1));
         }
         outcome.map(drop)
+    }
+}
+
+/// The end of what `write` wrote for `ttl` seconds: like a deletion just after it, at a time known
+/// within a second or two.
+fn expiry(write: Event, ttl: u64, order: u64) -> Event {
+    let second = 1_000_000_000;
+    Event {
+        value: None,
+        start: write.start + (ttl - 1) * second,
+        end: write.end.map(|end| end + ttl * second + EXPIRY_SLACK),
+        order: Some(order),
+        ..write
     }
 }
 

@@ -276,6 +276,12 @@ fn updates_name_their_rows() {
         ("UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) = ?", "partition 3:00000001,?0"),
         ("UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) IN ((1, ?))", "partition 3:00000001,?0"),
         ("UPDATE multi SET v = 1 WHERE a = 1 AND c = 2 AND d = ?", "table ks.multi"),
+    ]);
+}
+
+#[test]
+fn updates_of_statics_collections_and_counters_name_their_rows() {
+    check(&[
         ("UPDATE stat SET s = 'x' WHERE k = 1", "partition 4:00000001"),
         ("UPDATE stat SET s = 'x', v = 1 WHERE k = 1 AND c = 2", "partition 4:00000001"),
         ("UPDATE stat SET v = 1 WHERE k = 1 AND c = 2 IF s = 'x'", "row 4:00000001/00000002 + if"),
