@@ -1,8 +1,11 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
-.PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak mutants fuzz models sanitize build release tools
+.PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair \
+  row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak \
+  mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
-# Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both running.
+# Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both
+# running.
 demo: tools release
 	.venv/bin/python -m demo $(if $(KEEP),--keep)
 
@@ -19,36 +22,48 @@ e2e: tools build
 	.venv/bin/python -m afterglow_e2e.plugin
 	.venv/bin/pytest
 
-# Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.
+# Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for
+# byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.
 differential: tools release
-	.venv/bin/python -m differential --statements $(or $(STATEMENTS),100000) --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
+	.venv/bin/python -m differential --statements $(or $(STATEMENTS),100000) \
+	  --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
 
-# Clients, faults and a judgement over all that was read and written: RUNS= of a minute each, NODES=1 or 3.
+# Clients, faults and a judgement over all that was read and written: RUNS= of a minute each,
+# NODES=1 or 3.
 history: tools release
-	.venv/bin/python -m histories --runs $(or $(RUNS),20) --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
+	.venv/bin/python -m histories --runs $(or $(RUNS),20) \
+	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
 
 lint: tools
 	tools/lint
 
-# The real binary on real files, killed with -9 in every way there is, every read judged and what a restart kept counted; ROUNDS=300 is the long form.
+# The real binary on real files, killed with -9 in every way there is, every read judged and what a
+# restart kept counted; ROUNDS=300 is the long form.
 killtest: release
-	target/release/afterglow-testkit killtest --afterglow target/release/afterglow --rounds $(or $(ROUNDS),20) --life-max 6s
+	target/release/afterglow-testkit killtest --afterglow target/release/afterglow \
+	  --rounds $(or $(ROUNDS),20) --life-max 6s
 
-# The engine simulated: so many seeds from FROM on, with all debug assertions. A seed that fails is shortened and kept in target/sim.
+# The engine simulated: so many seeds from FROM on, with all debug assertions. A seed that fails is
+# shortened and kept in target/sim.
 soak:
 	@mkdir -p target/sim
-	AFTERGLOW_SIM_OUT=$(CURDIR)/target/sim AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),100000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
-	  cargo test --locked --profile soak -p afterglow-engine --lib -- --exact sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep --nocapture
+	AFTERGLOW_SIM_OUT=$(CURDIR)/target/sim AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),100000) \
+	  AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
+	  cargo test --locked --profile soak -p afterglow-engine --lib -- --nocapture --exact \
+	  sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep
 
-# Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some minutes.
+# Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some
+# minutes.
 mutants: tools
 	.venv/bin/python tools/mutants/run.py $(NAME)
 
-# The index, the journal, and what publishes places on flash, under loom: every interleaving, within bounds.
+# The index, the journal, and what publishes places on flash, under loom: every interleaving, within
+# bounds.
 models:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib --target-dir target/models loom_tests
 
-# Miri, AddressSanitizer and ThreadSanitizer (nightly) over what is unsafe or shared; MODE=miri, address or thread for one.
+# Miri, AddressSanitizer and ThreadSanitizer (nightly) over what is unsafe or shared; MODE=miri,
+# address or thread for one.
 sanitize:
 	tools/sanitize $(MODE)
 
@@ -61,21 +76,25 @@ build:
 	cargo build --locked -p afterglow-ffi
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
 
-# The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests run: docs/guide/inside-cassandra.md.
+# The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests
+# run: docs/guide/inside-cassandra.md.
 cassandra-jar:
 	cargo build --locked --release -p afterglow-ffi
 	mvn -q -B -f cassandra/pom.xml package
 	@ls -l cassandra/target/afterglow-cassandra.jar
 
-# A read that fills the row cache against a write, ROUNDS times; then the same with Cassandra's default row cache. Prints what each left stale.
+# A read that fills the row cache against a write, ROUNDS times; then the same with Cassandra's
+# default row cache. Prints what each left stale.
 row-race: tools build
 	.venv/bin/python -m afterglow_e2e.rowrace --rounds $(or $(ROUNDS),10000) --stock
 
-# A node with the row cache killed and stopped under load, ROUNDS times, every row compared with the database after each start.
+# A node with the row cache killed and stopped under load, ROUNDS times, every row compared with the
+# database after each start.
 row-kill: tools build
 	.venv/bin/python -m afterglow_e2e.rowkill --rounds $(or $(ROUNDS),50)
 
-# A node with both caches misses writes and is repaired by another: rows that were cached before must not be served.
+# A node with both caches misses writes and is repaired by another: rows that were cached before
+# must not be served.
 row-repair: tools build
 	.venv/bin/python -m afterglow_e2e.repaircheck
 
@@ -83,9 +102,11 @@ row-repair: tools build
 row-stream: tools build
 	.venv/bin/python -m afterglow_e2e.repaircheck --rebuild
 
-# Chunk reads compared with their SSTables while those come and go: READS of them, in ROUNDS with a kill -9 in between.
+# Chunk reads compared with their SSTables while those come and go: READS of them, in ROUNDS with a
+# kill -9 in between.
 chunk-verify: tools build
-	.venv/bin/python -m afterglow_e2e.chunkverify --reads $(or $(READS),200000) --rounds $(or $(ROUNDS),4) --cassandra $(or $(CASSANDRA),5.0.5) $(if $(COMPRESS),--compress)
+	.venv/bin/python -m afterglow_e2e.chunkverify --reads $(or $(READS),200000) \
+	  --rounds $(or $(ROUNDS),4) --cassandra $(or $(CASSANDRA),5.0.5) $(if $(COMPRESS),--compress)
 
 release:
 	cargo build --locked --release --workspace --bins
@@ -93,19 +114,24 @@ release:
 tools:
 	@tools/setup
 
-# The memcached front end beside Debian's memcached, its extstore and the device; report in target/bench. BENCH_FLAGS="--size 1GiB --seconds 1 --runs 3" is shorter.
+# The memcached front end beside Debian's memcached, its extstore and the device; report in
+# target/bench. BENCH_FLAGS="--size 1GiB --seconds 1 --runs 3" is shorter.
 .PHONY: bench
 bench: release
 	tools/bench $(BENCH_FLAGS)
 
-# What the disk can do, whether fio agrees, and what the engine leaves of it; reports in target/bench. BENCH_DIR is on the disk to measure.
+# What the disk can do, whether fio agrees, and what the engine leaves of it; reports in
+# target/bench. BENCH_DIR is on the disk to measure.
 bench-engine: release
 	tools/bench-engine
 
-# What the CQL front end adds in front of a stock Cassandra, how soon hits are answered, how many a core answers; report in target/bench.
+# What the CQL front end adds in front of a stock Cassandra, how soon hits are answered, how many a
+# core answers; report in target/bench.
 bench-cql: tools release
 	tools/bench-cql
 
-# Stock Cassandra against Cassandra with our caches inside, data several times larger than memory; as root. BENCH_FLAGS="--short", or --help for its parts.
+# Stock Cassandra against Cassandra with our caches inside, data several times larger than memory;
+# as root. BENCH_FLAGS="--short", or --help for its parts.
 bench-cassandra: tools release cassandra-jar
-	AFTERGLOW_JAR=$(CURDIR)/cassandra/target/afterglow-cassandra.jar .venv/bin/python -m inside $(BENCH_FLAGS)
+	AFTERGLOW_JAR=$(CURDIR)/cassandra/target/afterglow-cassandra.jar \
+	  .venv/bin/python -m inside $(BENCH_FLAGS)

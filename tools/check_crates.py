@@ -1,7 +1,9 @@
-"""Which crate of the house may know which: the table of docs/internals/architecture.md over `cargo metadata`.
+"""Which crate of the house may know which: the table of docs/internals/architecture.md over `cargo
+metadata`.
 
-The engine and the protocol crates know nobody, so that they stay sans-io and can be simulated and fuzzed alone. Tools
-depend on the product, never the reverse; only tests of the product may use tools.
+The engine and the protocol crates know nobody, so that they stay sans-io and can be simulated and
+fuzzed alone. Tools depend on the product, never the reverse; only tests of the product may use
+tools.
 """
 
 import json
@@ -11,7 +13,12 @@ from pathlib import Path
 
 ENGINE, CQL, MEMCACHE = "afterglow-engine", "afterglow-cql", "afterglow-memcache"
 ROWCACHE, SERVER, FFI = "afterglow-rowcache", "afterglow", "afterglow-ffi"
-LOADGEN, TESTKIT, BENCH, FUZZ = "afterglow-loadgen", "afterglow-testkit", "afterglow-bench", "afterglow-fuzz"
+LOADGEN, TESTKIT, BENCH, FUZZ = (
+    "afterglow-loadgen",
+    "afterglow-testkit",
+    "afterglow-bench",
+    "afterglow-fuzz",
+)
 MAY_KNOW = {
     ENGINE: set(),
     CQL: set(),
@@ -25,7 +32,12 @@ MAY_KNOW = {
     FUZZ: {SERVER, CQL, ENGINE, MEMCACHE, ROWCACHE},
 }
 # What tests may use besides.
-TESTS_MAY_KNOW = {SERVER: {LOADGEN, TESTKIT}, TESTKIT: {ROWCACHE}, BENCH: {TESTKIT}, FUZZ: {LOADGEN}}
+TESTS_MAY_KNOW = {
+    SERVER: {LOADGEN, TESTKIT},
+    TESTKIT: {ROWCACHE},
+    BENCH: {TESTKIT},
+    FUZZ: {LOADGEN},
+}
 
 
 # What the files below a folder may not import: front ends know nothing of each other.
@@ -41,20 +53,28 @@ def strangers():
     for folder, names in STRANGERS.items():
         for file in sorted(Path(folder).rglob("*.rs")):
             for name in (name for name in names if name in file.read_text()):
-                print(f"error: {file} may not import {name}: front ends know nothing of each other", file=sys.stderr)
+                print(
+                    f"error: {file} may not import {name}: front ends know nothing of each other",
+                    file=sys.stderr,
+                )
                 count += 1
     return count
 
 
 def main():
     command = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
-    packages = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["packages"]
+    packages = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)[
+        "packages"
+    ]
     ours = {package["name"] for package in packages}
     complaints = strangers()
     for package in packages:
         name = package["name"]
         if name not in MAY_KNOW:
-            print(f"error: crate {name} is not in the table of tools/check_crates.py: add it there", file=sys.stderr)
+            print(
+                f"error: crate {name} is not in the table of tools/check_crates.py: add it there",
+                file=sys.stderr,
+            )
             complaints += 1
             continue
         for dependency in package["dependencies"]:

@@ -1,12 +1,12 @@
 """No import cycle between files: Rust modules, Java classes and Python modules of this repository.
 
-Rust: `use` trees and paths that begin with `crate`, `super` or `self` are followed through re-exports to the file
-that defines the item. Neither a `mod` line nor a `pub use` that only passes on is an import. Tests may import what
-they test.
-Java: names of classes of the same repository. Python: `import` and `from` of modules of the same repository.
+Rust: `use` trees and paths that begin with `crate`, `super` or `self` are followed through
+re-exports to the file that defines the item. Neither a `mod` line nor a `pub use` that only passes
+on is an import. Tests may import what they test. Java: names of classes of the same repository.
+Python: `import` and `from` of modules of the same repository.
 
-Fails for a cycle whose files are not all on tools/house/cycles.txt. That list only shrinks: a file that is on it
-without need is an error too. `--all` prints what ties each cycle.
+Fails for a cycle whose files are not all on tools/house/cycles.txt. That list only shrinks: a file
+that is on it without need is an error too. `--all` prints what ties each cycle.
 """
 
 import ast
@@ -26,7 +26,9 @@ ITEM = re.compile(
     re.M,
 )
 # Comments, strings and characters: a quote in one of them opens no other.
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\bb?r(#*)\".*?\"\1|\"(?:\\.|[^\"\\])*\"|'(?:\\.[^'\n]*|[^'\\\n])'", re.S)
+COMMENT = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\bb?r(#*)\".*?\"\1|\"(?:\\.|[^\"\\])*\"|'(?:\\.[^'\n]*|[^'\\\n])'", re.S
+)
 
 
 def split_top(text):
@@ -75,7 +77,9 @@ def without_tests(text):
 
 
 class Crate:
-    """One crate's modules, by their paths: the file, the names that it defines and those that it imports."""
+    """One crate's modules, by their paths: the file, the names that it defines and those that it
+    imports.
+    """
 
     def __init__(self, root):
         self.modules = {}
@@ -85,8 +89,11 @@ class Crate:
                 parts = parts[:-1] if parts[-1] == "mod" or len(parts) == 1 else parts
             if any(re.fullmatch(r"tests?|\w+_tests?|testing", part) for part in parts):
                 continue
-            text = without_tests(COMMENT.sub(lambda m: '""' if m[0][0] == '"' else "", file.read_text()))
-            if tuple(parts) in self.modules:  # main.rs beside lib.rs imports the library by its name
+            text = without_tests(
+                COMMENT.sub(lambda m: '""' if m[0][0] == '"' else "", file.read_text())
+            )
+            # main.rs beside lib.rs imports the library by its name
+            if tuple(parts) in self.modules:
                 continue
             self.modules[tuple(parts)] = (file, text, set(ITEM.findall(text)), {}, [])
         for path, (_, text, _, names, globs) in self.modules.items():
@@ -145,7 +152,10 @@ class Crate:
                     # What a file only passes on, it does not use itself.
                     if not passed_on or re.search(rf"\b{re.escape(name)}\b", body):
                         wanted.append((segments, name))
-            wanted += [(path[1].split("::"), path[1].split("::")[-1]) for path in INLINE.finditer(RESTRICTED.sub("", body))]
+            wanted += [
+                (path[1].split("::"), path[1].split("::")[-1])
+                for path in INLINE.finditer(RESTRICTED.sub("", body))
+            ]
             own = re.compile(r"(?<![\w:])([a-z_]\w*)::(\w+)")
             for path in own.finditer(body):
                 if (*module, path[1]) in self.modules:
@@ -231,10 +241,18 @@ def components(graph):
 
 
 def main():
-    listed = subprocess.run(["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    listed = subprocess.run(
+        ["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
     files = [Path(name) for name in listed if Path(name).is_file()]
     edges = []
-    roots = sorted({Path(*file.parts[:3]) for file in files if file.suffix == ".rs" and "src" in file.parts[2:3]})
+    roots = sorted(
+        {
+            Path(*file.parts[:3])
+            for file in files
+            if file.suffix == ".rs" and "src" in file.parts[2:3]
+        }
+    )
     for root in roots:
         edges += Crate(root).edges()
     main_java = [file for file in files if file.suffix == ".java" and "main" in file.parts]
@@ -250,10 +268,16 @@ def main():
     listed = set(LIST.read_text().split()) if LIST.is_file() else set()
     for cycle in cycles:
         if "--all" in sys.argv or not listed.issuperset(cycle):
-            print(f"error: {len(cycle)} files import each other: move what they share below them", file=sys.stderr)
+            print(
+                f"error: {len(cycle)} files import each other: move what they share below them",
+                file=sys.stderr,
+            )
             for (source, target), names in sorted(ties.items()):
                 if source in cycle and target in cycle:
-                    print(f"  {source} takes {', '.join(sorted(names))} from {target}", file=sys.stderr)
+                    print(
+                        f"  {source} takes {', '.join(sorted(names))} from {target}",
+                        file=sys.stderr,
+                    )
     for name in sorted(listed - tied):
         print(f"error: {name} is on {LIST} without need: take it off", file=sys.stderr)
     print(f"imports: {len(graph)} files, {len(cycles)} cycles of {len(tied)} files")

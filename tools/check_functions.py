@@ -1,4 +1,5 @@
-"""Functions of at most 70 lines, files of at most 600; tools/house/*.txt lists what is still longer.
+"""Functions of at most 70 lines, files of at most 600; tools/house/*.txt lists what is still
+longer.
 
 The lists only shrink: a name that is on a list without need is an error too.
 """
@@ -13,7 +14,9 @@ from check_cycles import COMMENT
 
 LONGEST_FUNCTION, LONGEST_FILE = 70, 600
 LISTS = Path("tools/house")
-FUNCTION = re.compile(r"^[ \t]*(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |extern \"C\" )*fn (\w+)", re.M)
+FUNCTION = re.compile(
+    r"^[ \t]*(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |extern \"C\" )*fn (\w+)", re.M
+)
 
 
 def rust(text):
@@ -48,15 +51,21 @@ def held_against(found, name, complaint=too_long):
     """Complains of what is found and not listed, and of what is listed and not found."""
     path = LISTS / name
     listed = set(path.read_text().split()) if path.is_file() else set()
-    complaints = [complaint(item, what) for item, what in sorted(found.items()) if item not in listed]
-    complaints += [f"{item} is on {path} without need: take it off" for item in sorted(listed - set(found))]
+    complaints = [
+        complaint(item, what) for item, what in sorted(found.items()) if item not in listed
+    ]
+    complaints += [
+        f"{item} is on {path} without need: take it off" for item in sorted(listed - set(found))
+    ]
     for line in complaints:
         print(f"error: {line}", file=sys.stderr)
     return len(complaints), len(listed)
 
 
 def main():
-    names = subprocess.run(["git", "ls-files", "*.rs", "*.py"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    names = subprocess.run(
+        ["git", "ls-files", "*.rs", "*.py"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     functions, files = {}, {}
     for name in names.split():
         path = Path(name)
@@ -70,7 +79,9 @@ def main():
             files[name] = text.count("\n")
     wrong = [held_against(functions, "long-functions.txt"), held_against(files, "long-files.txt")]
     complaints = sum(number for number, _ in wrong)
-    print(f"lengths: {wrong[0][1]} functions and {wrong[1][1]} files still too long, {complaints} complaints")
+    print(
+        f"lengths: {wrong[0][1]} functions and {wrong[1][1]} files still too long, {complaints} complaints"
+    )
     return 1 if complaints else 0
 
 

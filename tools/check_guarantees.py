@@ -1,4 +1,6 @@
-"""Every test that docs/guide/guarantees.md names (`path::function`) exists: no promise without a test."""
+"""Every test that docs/guide/guarantees.md names (`path::function`) exists: no promise without a
+test.
+"""
 
 import re
 import sys
@@ -12,7 +14,8 @@ def main():
     missing = [
         f"{path}::{function}"
         for path, function in named
-        if not Path(path).is_file() or not re.search(rf"\b(?:fn|def) {function}\b", Path(path).read_text())
+        if not Path(path).is_file()
+        or not re.search(rf"\b(?:fn|def) {function}\b", Path(path).read_text())
     ]
     for name in missing:
         print(f"error: {PAGE} names {name}, which is not there", file=sys.stderr)

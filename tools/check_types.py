@@ -1,8 +1,9 @@
-"""One meaning for a type's name within a crate: no `struct`, `enum`, `trait` or `union` is defined twice.
+"""One meaning for a type's name within a crate: no `struct`, `enum`, `trait` or `union` is defined
+twice.
 
-Types of tests are exempt, and so are those that a function defines for itself. What two files still call alike is on
-tools/house/duplicate-types.txt, a line for each crate and name. That list only shrinks: a name that is on it without
-need is an error too.
+Types of tests are exempt, and so are those that a function defines for itself. What two files still
+call alike is on tools/house/duplicate-types.txt, a line for each crate and name. That list only
+shrinks: a name that is on it without need is an error too.
 """
 
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 from check_cycles import COMMENT, without_tests
 from check_functions import held_against
 
-TYPE = re.compile(r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union)\s+(\w+)", re.M)
+TYPE = re.compile(
+    r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union)\s+(\w+)", re.M
+)
 
 
 def types(file):
@@ -23,20 +26,28 @@ def types(file):
 
 
 def main():
-    listed = subprocess.run(["git", "ls-files", "crates"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "crates"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     where = {}
     for name in listed.split():
         file = Path(name)
         parts = file.with_suffix("").parts
         is_source = file.suffix == ".rs" and parts[2:3] == ("src",) and file.is_file()
-        if is_source and not any(re.fullmatch(r"tests?|\w+_tests?|testing", part) for part in parts):
+        if is_source and not any(
+            re.fullmatch(r"tests?|\w+_tests?|testing", part) for part in parts
+        ):
             for type_name in types(file):
                 where.setdefault(f"{parts[1]}::{type_name}", []).append(name)
     twice = {name: files for name, files in where.items() if len(files) > 1}
     complaints, still = held_against(
-        twice, "duplicate-types.txt", lambda name, files: f"{name} is in {', '.join(files)}: one meaning for a name"
+        twice,
+        "duplicate-types.txt",
+        lambda name, files: f"{name} is in {', '.join(files)}: one meaning for a name",
     )
-    print(f"types: {len(where)} names, {still} still with several meanings, {complaints} complaints")
+    print(
+        f"types: {len(where)} names, {still} still with several meanings, {complaints} complaints"
+    )
     return 1 if complaints else 0
 
 

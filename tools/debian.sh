@@ -1,6 +1,7 @@
 # Sourced by other tools: Debian's programs in our own folder, without installing them.
 
-# debian PROGRAM: sees to it that there is one, in the search path or as .tools/PROGRAM/PROGRAM, fetched with the libraries that are not there.
+# debian PROGRAM: sees to it that there is one, in the search path or as .tools/PROGRAM/PROGRAM,
+# fetched with the libraries that are not there.
 debian() {
   local program=$1
   command -v "$program" >/dev/null && return

@@ -7,7 +7,10 @@ import javax.management.ObjectName;
 import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
 
-/** A node's JMX, line by line, for tests: starting a JVM for each nodetool takes longer than what it does. */
+/**
+ * A node's JMX, line by line, for tests: starting a JVM for each nodetool takes longer than what it
+ * does.
+ */
 class Jmx {
   private static final String STORAGE = "org.apache.cassandra.db:type=StorageService";
 

@@ -1,1 +1,3 @@
-"""What the end-to-end tests and the demo share: a stock Cassandra, the real `afterglow` binary, ways to watch both."""
+"""What the end-to-end tests and the demo share: a stock Cassandra, the real `afterglow` binary,
+ways to watch both.
+"""

@@ -1,4 +1,6 @@
-"""The real `afterglow` binary, started, watched and killed; and its metrics. Standard library only."""
+"""The real `afterglow` binary, started, watched and killed; and its metrics. Standard library
+only.
+"""
 
 import fcntl
 import json
@@ -17,7 +19,9 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def binary(name="afterglow", profile=None):
-    """Path of a program of ours; AFTERGLOW_PROFILE chooses among cargo's profiles, `debug` without it."""
+    """Path of a program of ours; AFTERGLOW_PROFILE chooses among cargo's profiles, `debug` without
+    it.
+    """
     path = ROOT / "target" / (profile or os.environ.get("AFTERGLOW_PROFILE", "debug")) / name
     if not path.exists():
         raise Failure(f"{path} is not built: run `make build` (or `make release`)")
@@ -35,15 +39,24 @@ class Metrics:
                 self.samples.append((name, dict(LABEL.findall(labels or "")), float(value)))
 
     def total(self, name, missing_ok=False, **labels):
-        """Sum of all samples of this name that carry these labels. None at all is a mistake in a test, not a zero,
-        unless the test says that they may be missing."""
-        values = [value for sample, have, value in self.samples if sample == name and labels.items() <= have.items()]
+        """Sum of all samples of this name that carry these labels. None at all is a mistake in a
+        test, not a zero, unless the test says that they may be missing.
+        """
+        values = [
+            value
+            for sample, have, value in self.samples
+            if sample == name and labels.items() <= have.items()
+        ]
         if not values and not missing_ok:
-            raise Failure(f"/metrics has no sample {name} {labels}: mend the name, or say missing_ok=True")
+            raise Failure(
+                f"/metrics has no sample {name} {labels}: mend the name, or say missing_ok=True"
+            )
         return sum(values)
 
     def value(self, name):
-        """The one sample of this name; a metric that is not there is a mistake in a test, not a zero."""
+        """The one sample of this name; a metric that is not there is a mistake in a test, not a
+        zero.
+        """
         (value,) = (value for sample, _, value in self.samples if sample == name)
         return value
 
@@ -60,7 +73,9 @@ class Metrics:
 
 
 class Afterglow:
-    """One instance with its own data folder and fixed ports; `kill()` then `start()` is a crash and a restart."""
+    """One instance with its own data folder and fixed ports; `kill()` then `start()` is a crash and
+    a restart.
+    """
 
     def __init__(
         self,
@@ -109,7 +124,9 @@ class Afterglow:
 
     def launch(self):
         """Start the process without waiting for it."""
-        self.child = Child(f"afterglow at {self.contact}", self.command(), self.log, detached=self.detached)
+        self.child = Child(
+            f"afterglow at {self.contact}", self.command(), self.log, detached=self.detached
+        )
         return self
 
     def start(self, seconds=30):
@@ -123,7 +140,9 @@ class Afterglow:
     def get(self, path):
         """Status and text of a page of the admin listener, (0, reason) when there is none."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.admin}{path}", timeout=5
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -147,7 +166,9 @@ class Afterglow:
         return self.child is not None and self.child.running()
 
     def kill(self):
-        """kill -9. The kernel takes port and locks from a process that used io_uring only a moment after its end."""
+        """kill -9. The kernel takes port and locks from a process that used io_uring only a moment
+        after its end.
+        """
         self.child.kill()
         poll("the kernel to let go of port and locks", self._let_go, 10, every=0.002)
 
@@ -189,7 +210,9 @@ class Afterglow:
 
 
 def describe(after, before=None):
-    """What the front end counted, without zeros: what one wants to see when a test about hits fails."""
+    """What the front end counted, without zeros: what one wants to see when a test about hits
+    fails.
+    """
     counted = {}
     for name in ("hits", "misses", "passes", "fills", "writes", "invalidations"):
         for sample, labels, value in after.samples:

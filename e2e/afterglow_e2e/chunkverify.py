@@ -1,8 +1,9 @@
 """Chunk reads compared byte for byte with their SSTables, while SSTables come and go under them.
 
-The node reads every hit from its SSTable too. Tables of all kinds are read and overwritten at once, flushed and
-compacted without a pause, on a flash that is too small for them; between rounds the node is killed. Rows are judged as
-well: each must be of its key, and not older than the last write that was acknowledged before it was asked for.
+The node reads every hit from its SSTable too. Tables of all kinds are read and overwritten at once,
+flushed and compacted without a pause, on a flash that is too small for them; between rounds the
+node is killed. Rows are judged as well: each must be of its key, and not older than the last write
+that was acknowledged before it was asked for.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.chunkverify --reads 200000
 """
@@ -31,15 +32,21 @@ def row(p, version):
 
 
 class Load:
-    """A writer, readers and someone who flushes and compacts, until told to stop or until the node is gone."""
+    """A writer, readers and someone who flushes and compacts, until told to stop or until the node
+    is gone.
+    """
 
     def __init__(self, node, session, acknowledged, seed):
         self.node, self.session, self.acknowledged, self.seed = node, session, acknowledged, seed
         self.wrong, self.reads, self.stop = [], 0, threading.Event()
-        self.insert = {t: session.prepare(f"INSERT INTO chunks.{t} (p, v) VALUES (?, ?)") for t in TABLES}
+        self.insert = {
+            t: session.prepare(f"INSERT INTO chunks.{t} (p, v) VALUES (?, ?)") for t in TABLES
+        }
         self.select = {t: session.prepare(f"SELECT v FROM chunks.{t} WHERE p = ?") for t in TABLES}
         jobs = [self._write, self._compact, *[self._read] * READERS]
-        self.threads = [threading.Thread(target=self._until_stopped, args=job) for job in enumerate(jobs)]
+        self.threads = [
+            threading.Thread(target=self._until_stopped, args=job) for job in enumerate(jobs)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -60,7 +67,9 @@ class Load:
         version = self.acknowledged[table][1] + 1
         self.acknowledged[table][1] = version
         keys = draw.sample(range(KEYS), IN_FLIGHT)
-        for p, answer in [(p, self.session.execute_async(self.insert[table], (p, row(p, version)))) for p in keys]:
+        for p, answer in [
+            (p, self.session.execute_async(self.insert[table], (p, row(p, version)))) for p in keys
+        ]:
             answer.result()
             self.acknowledged[table][0][p] = version
 
@@ -106,7 +115,9 @@ def prepare(session):
 
 
 def compare(node, acknowledged, reads, seed, kill=False, seconds=600):
-    """Runs the load until so many chunks were compared, and then may kill the node. The figures, and what was wrong."""
+    """Runs the load until so many chunks were compared, and then may kill the node. The figures,
+    and what was wrong.
+    """
     seen = {}
 
     def enough():
@@ -135,25 +146,42 @@ def campaign(reads, rounds, version=VERSION, compress=False, say=lambda line: No
     settings = {**KEEPS_WHAT_IT_ACKNOWLEDGED, "disk_access_mode": "standard"}
     wrong, compared = [], 0
     patience = {"boot_seconds": CAMPAIGN_BOOT_SECONDS}
-    with ChunkCacheNode("64MiB", version=version, properties=properties, settings=settings, **patience) as node:
+    with ChunkCacheNode(
+        "64MiB", version=version, properties=properties, settings=settings, **patience
+    ) as node:
         with connect(node, timeout=60) as session:
             acknowledged = prepare(session)
         for number in range(rounds):
             if number:
                 node.start()
             node.await_chunks()
-            figures, bad = compare(node, acknowledged, reads // rounds, number, kill=number + 1 < rounds)
+            figures, bad = compare(
+                node, acknowledged, reads // rounds, number, kill=number + 1 < rounds
+            )
             wrong += bad
             compared += figures["Compared"]
-            kept = ("Compared", "Different", "Misses", "Fills", "Bypassed", "FilesDropped", "Errors")
-            say(f"round {number + 1} of {rounds}: " + ", ".join(f"{name} {figures[name]}" for name in kept))
+            kept = (
+                "Compared",
+                "Different",
+                "Misses",
+                "Fills",
+                "Bypassed",
+                "FilesDropped",
+                "Errors",
+            )
+            say(
+                f"round {number + 1} of {rounds}: "
+                + ", ".join(f"{name} {figures[name]}" for name in kept)
+            )
             if wrong:
                 break
     return wrong, compared
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="afterglow_e2e.chunkverify", description="Compares chunks with SSTables.")
+    parser = argparse.ArgumentParser(
+        prog="afterglow_e2e.chunkverify", description="Compares chunks with SSTables."
+    )
     parser.add_argument("--reads", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=4, help="the node is killed between them")
     parser.add_argument("--cassandra", default=VERSION)
@@ -161,7 +189,9 @@ def main():
     options = parser.parse_args()
     say = lambda line: print(line, flush=True)  # noqa: E731
     try:
-        wrong, compared = campaign(options.reads, options.rounds, options.cassandra, options.compress, say)
+        wrong, compared = campaign(
+            options.reads, options.rounds, options.cassandra, options.compress, say
+        )
     except Failure as failure:
         print(f"error: {failure}")
         return 1

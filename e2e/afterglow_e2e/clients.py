@@ -11,20 +11,28 @@ from .process import ROOT, Failure, tail
 SOURCES = ROOT / "e2e" / "cql-clients"
 BUILT = ROOT / "target" / "cql-clients"
 GO = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
-TOOLS = {"java": shutil.which("mvn"), "go": GO, "node": shutil.which("npm") and shutil.which("node")}
+TOOLS = {
+    "java": shutil.which("mvn"),
+    "go": GO,
+    "node": shutil.which("npm") and shutil.which("node"),
+}
 
 
 def run(*command, **more):
     """A tool that is to succeed; what it said is shown if it does not."""
     command = [str(part) for part in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, **more)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, **more
+    )
     if done.returncode != 0:
         raise Failure(f"{' '.join(command)}:\n{done.stdout[-3000:]}")
     return done.stdout
 
 
 def build(language):
-    """The command line of the client in this language; None where the tools to build it are missing."""
+    """The command line of the client in this language; None where the tools to build it are
+    missing.
+    """
     if not TOOLS[language]:
         return None
     source, target = SOURCES / language, BUILT / language
@@ -34,7 +42,13 @@ def build(language):
 
 def build_java(source, target):
     fetched(
-        target, source / "pom.xml", "mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={target}"
+        target,
+        source / "pom.xml",
+        "mvn",
+        "-q",
+        "-B",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={target}",
     )
     return ["java", "-Xmx256M", "-cp", f"{target}/*", source / "Client.java"]
 
@@ -53,7 +67,9 @@ def build_node(source, target):
 
 
 def fetched(target, manifest, *command):
-    """Run a command in `target` with a copy of a manifest, unless that was done with the same one before."""
+    """Run a command in `target` with a copy of a manifest, unless that was done with the same one
+    before.
+    """
     stamp = target / "complete"
     if not stamp.exists() or stamp.read_text() != manifest.read_text():
         shutil.copy(manifest, target)
@@ -66,7 +82,9 @@ class Refused(RuntimeError):
 
 
 class Client:
-    """One such program, connected; `client("read", 1, 2)` does what that says and gives what it answered."""
+    """One such program, connected; `client("read", 1, 2)` does what that says and gives what it
+    answered.
+    """
 
     def __init__(self, command, server, keyspace, log):
         self.log = log

@@ -1,4 +1,6 @@
-"""The DataStax Python driver, set up for tests: one contact point, quick reconnects, no retries behind our back."""
+"""The DataStax Python driver, set up for tests: one contact point, quick reconnects, no retries
+behind our back.
+"""
 
 from contextlib import contextmanager
 
@@ -13,7 +15,9 @@ from cassandra.policies import (
 from .process import poll
 
 
-def cluster(server, version=5, auth=None, timeout=20, consistency=ConsistencyLevel.LOCAL_ONE, **options):
+def cluster(
+    server, version=5, auth=None, timeout=20, consistency=ConsistencyLevel.LOCAL_ONE, **options
+):
     profile = ExecutionProfile(
         load_balancing_policy=RoundRobinPolicy(),
         retry_policy=FallthroughRetryPolicy(),
@@ -49,7 +53,11 @@ def answer(session, statement, values=None, **options):
         result = session.execute(statement, values, **options)
     except Exception as error:  # whatever the driver makes of it is what is compared
         return type(error).__name__, str(error)
-    return result.column_names, [str(kind) for kind in result.column_types or []], [tuple(row) for row in result]
+    return (
+        result.column_names,
+        [str(kind) for kind in result.column_types or []],
+        [tuple(row) for row in result],
+    )
 
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -66,4 +74,6 @@ def await_caching(instance, seconds=60, version=5):
             session.execute("SELECT k FROM probe.probe WHERE k = 1")
             return instance.metrics().hits() > before
 
-        poll("a row read again and again to become a hit", hits, seconds, check=instance.child.check)
+        poll(
+            "a row read again and again to become a hit", hits, seconds, check=instance.child.check
+        )

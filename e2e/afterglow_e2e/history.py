@@ -1,8 +1,9 @@
-"""Concurrent writers and readers, and a record of what was acknowledged that tells an old answer from a right one.
+"""Concurrent writers and readers, and a record of what was acknowledged that tells an old answer
+from a right one.
 
-One writer per key writes 1, 2, 3, ... and never the same number twice. A read that began after number n was
-acknowledged, or after somebody had read n, must give n or a later one, and none that was never sent. A write without an
-answer may or may not have happened.
+One writer per key writes 1, 2, 3, ... and never the same number twice. A read that began after
+number n was acknowledged, or after somebody had read n, must give n or a later one, and none that
+was never sent. A write without an answer may or may not have happened.
 """
 
 import threading
@@ -33,7 +34,9 @@ class History:
 
     def judge(self, key, floor, number):
         if not floor <= number <= self.sent[key]:
-            self.stale.append(f"key {key}: read {number}, but {floor} was known before and {self.sent[key]} sent last")
+            self.stale.append(
+                f"key {key}: read {number}, but {floor} was known before and {self.sent[key]} sent last"
+            )
         self.learn(key, number)
 
     def write_forever(self, session, index):
@@ -60,7 +63,9 @@ class History:
         turn = index
         while not self.stopping.is_set():
             turn += 7
-            key = turn * turn % (self.writers * self.keys_per_writer)  # some keys more often than others
+            key = (
+                turn * turn % (self.writers * self.keys_per_writer)
+            )  # some keys more often than others
             floor = self.known[key]
             try:
                 row = session.execute(select, (key,)).one()
@@ -83,7 +88,9 @@ class History:
     def __enter__(self):
         bodies = [(self.write_forever, index) for index in range(self.writers)]
         bodies += [(self.read_forever, index) for index in range(self.readers)]
-        self.threads = [threading.Thread(target=self._run, args=body, daemon=True) for body in bodies]
+        self.threads = [
+            threading.Thread(target=self._run, args=body, daemon=True) for body in bodies
+        ]
         for thread in self.threads:
             thread.start()
         return self

@@ -1,4 +1,6 @@
-"""Afterglow's memcached front end, a real memcached to compare it with, and libmemcached's programs."""
+"""Afterglow's memcached front end, a real memcached to compare it with, and libmemcached's
+programs.
+"""
 
 import os
 import shutil
@@ -84,7 +86,8 @@ class Raw:
 
 
 def peer(program):
-    """A program of Debian's packages: the one that is installed, or unpacked from the package without installing it.
+    """A program of Debian's packages: the one that is installed, or unpacked from the package
+    without installing it.
 
     None where there is neither.
     """
@@ -111,7 +114,20 @@ class Memcached:
     def __init__(self, extra=()):
         self.port = free_port()
         self.folder = Path(scratch("memcached-"))
-        command = [peer("memcached"), "-u", "root", "-l", "127.0.0.1", "-p", self.port, "-U", 0, "-t", 1, *extra]
+        command = [
+            peer("memcached"),
+            "-u",
+            "root",
+            "-l",
+            "127.0.0.1",
+            "-p",
+            self.port,
+            "-U",
+            0,
+            "-t",
+            1,
+            *extra,
+        ]
         self.child = Child("memcached", command, self.folder / "log", env=peer_environment())
 
     def connect(self):
@@ -134,7 +150,9 @@ class Memcached:
 
 
 def say(connection, data):
-    """What is answered to some bytes, known to be whole because a command that always answers comes after them."""
+    """What is answered to some bytes, known to be whole because a command that always answers comes
+    after them.
+    """
     connection.send(data + b"mn\r\n")
     return connection.until(b"MN\r\n")
 
@@ -143,7 +161,9 @@ def fill(raw, count, size, tag=b"x"):
     """So many objects, each of its own content."""
     for first in range(0, count, 100):
         keys = range(first, min(first + 100, count))
-        raw.send(b"".join(b"set o%d 5 0 %d\r\n%s\r\n" % (i, size, content(i, size, tag)) for i in keys))
+        raw.send(
+            b"".join(b"set o%d 5 0 %d\r\n%s\r\n" % (i, size, content(i, size, tag)) for i in keys)
+        )
         for _ in keys:
             assert raw.until(b"\r\n") == b"STORED\r\n"
 
@@ -154,4 +174,8 @@ def content(i, size, tag=b"x"):
 
 def on_flash(front_end):
     """Waits until nothing is in memory only."""
-    poll("everything to be on flash", lambda: front_end.metrics().value("afterglow_engine_unsaved_bytes") == 0, 30)
+    poll(
+        "everything to be on flash",
+        lambda: front_end.metrics().value("afterglow_engine_unsaved_bytes") == 0,
+        30,
+    )

@@ -1,4 +1,6 @@
-"""The jar for stock Cassandra, and nodes that run with it. As a program it makes all of that ready."""
+"""The jar for stock Cassandra, and nodes that run with it. As a program it makes all of that
+ready.
+"""
 
 import os
 import re
@@ -21,18 +23,26 @@ CAMPAIGN_BOOT_SECONDS = 900
 
 
 def build():
-    """The jar, made from this source with the native library of `make build`. AFTERGLOW_JAR names another one."""
+    """The jar, made from this source with the native library of `make build`. AFTERGLOW_JAR names
+    another one.
+    """
     if named := os.environ.get("AFTERGLOW_JAR"):
         return Path(named)
     native = ROOT / "target" / "debug"
-    sources = [FOLDER / "pom.xml", native / "libafterglow_ffi.so", *(FOLDER / "src").rglob("*.java")]
+    sources = [
+        FOLDER / "pom.xml",
+        native / "libafterglow_ffi.so",
+        *(FOLDER / "src").rglob("*.java"),
+    ]
     if not sources[1].exists():
         raise Failure(f"{sources[1]} is missing: make build")
     newest = max(path.stat().st_mtime for path in sources)
     if JAR.exists() and JAR.stat().st_mtime > newest:
         return JAR
     command = ["mvn", "-q", "-B", "-f", FOLDER / "pom.xml", f"-Dnative={native}", "package"]
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode != 0:
         raise Failure(f"the jar cannot be built:\n{done.stdout[-4000:]}")
     # Maven leaves it as it is when only tests have changed.
@@ -42,11 +52,15 @@ def build():
 
 def generation(folder):
     """The number of the newest SSTable in a folder."""
-    return max(int(re.search(r"-(\d+)-big-Data", file.name)[1]) for file in folder.glob("*-Data.db"))
+    return max(
+        int(re.search(r"-(\d+)-big-Data", file.name)[1]) for file in folder.glob("*-Data.db")
+    )
 
 
 def place(files, folder, number):
-    """Copies the files of one SSTable under another number, over what is there: as who restores a snapshot does."""
+    """Copies the files of one SSTable under another number, over what is there: as who restores a
+    snapshot does.
+    """
     for file in files:
         shutil.copy(file, folder / re.sub(r"-\d+-big-", f"-{number}-big-", file.name))
 
@@ -80,7 +94,9 @@ class PluginNode(Cassandra):
             self.jmx = None
 
     def ask(self, *words):
-        """The lines that our JMX program answers: attributes NAME, flush or compact KEYSPACE TABLE."""
+        """The lines that our JMX program answers: attributes NAME, flush or compact KEYSPACE
+        TABLE.
+        """
         with self.asking:
             if not self.jmx:
                 program, _ = java()
@@ -126,10 +142,14 @@ class PluginNode(Cassandra):
         return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
 
     def verify(self):
-        """What `verify` prints: status, and the attributes of each cache by name, under the line that says it works."""
+        """What `verify` prints: status, and the attributes of each cache by name, under the line
+        that says it works.
+        """
         program, _ = java()
         command = [program, "-jar", build(), "verify", f"127.0.0.1:{self.jmx_port}"]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=180)
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=180
+        )
         if done.returncode != 0:
             raise Failure(done.stdout + done.stderr)
         caches, figures = {}, {}
@@ -143,11 +163,18 @@ class PluginNode(Cassandra):
 
 
 class RowCacheNode(PluginNode):
-    """A stock Cassandra with the row cache on flash, and with the chunk cache where `chunks` is its size."""
+    """A stock Cassandra with the row cache on flash, and with the chunk cache where `chunks` is its
+    size.
+    """
 
-    def __init__(self, flash="256MiB", memory="32MiB", chunks=None, properties=None, settings=None, **options):
+    def __init__(
+        self, flash="256MiB", memory="32MiB", chunks=None, properties=None, settings=None, **options
+    ):
         folder = scratch("row-cache-")
-        own = {"afterglow.rowcache.flash": f"{folder}/flash:{flash}", "afterglow.rowcache.memory": memory}
+        own = {
+            "afterglow.rowcache.flash": f"{folder}/flash:{flash}",
+            "afterglow.rowcache.memory": memory,
+        }
         if chunks:
             own["afterglow.chunkcache.flash"] = f"{folder}/chunks:{chunks}"
             options["agents"] = [build()]
@@ -155,17 +182,27 @@ class RowCacheNode(PluginNode):
             folder=folder,
             jars=[build()],
             properties={**own, **(properties or {})},
-            settings={"row_cache_class_name": PROVIDER, "row_cache_size": "64MiB", **PATIENT, **(settings or {})},
+            settings={
+                "row_cache_class_name": PROVIDER,
+                "row_cache_size": "64MiB",
+                **PATIENT,
+                **(settings or {}),
+            },
             **options,
         )
 
 
 class ChunkCacheNode(PluginNode):
-    """A stock Cassandra with the chunk cache on flash. `properties` add to and replace its options."""
+    """A stock Cassandra with the chunk cache on flash. `properties` add to and replace its
+    options.
+    """
 
     def __init__(self, flash="256MiB", memory="32MiB", properties=None, settings=None, **options):
         folder = scratch("chunk-cache-")
-        own = {"afterglow.chunkcache.flash": f"{folder}/flash:{flash}", "afterglow.chunkcache.memory": memory}
+        own = {
+            "afterglow.chunkcache.flash": f"{folder}/flash:{flash}",
+            "afterglow.chunkcache.memory": memory,
+        }
         super().__init__(
             folder=folder,
             agents=[build()],

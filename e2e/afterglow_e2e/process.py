@@ -1,4 +1,6 @@
-"""Child processes that never outlive us, and conditions polled with a deadline. Standard library only."""
+"""Child processes that never outlive us, and conditions polled with a deadline. Standard library
+only.
+"""
 
 import contextlib
 import errno
@@ -18,11 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Failure(RuntimeError):
-    """Something did not come up or did not behave; the message says what, and shows the end of its log."""
+    """Something did not come up or did not behave; the message says what, and shows the end of its
+    log.
+    """
 
 
 def poll(what, condition, seconds, every=0.05, check=lambda: None):
-    """Ask `condition` until it gives something true and return that; `check` may raise to give up early."""
+    """Ask `condition` until it gives something true and return that; `check` may raise to give up
+    early.
+    """
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -61,7 +67,11 @@ def connections_to(address, port, pid="self"):
     packed = struct.unpack("=I", socket.inet_aton(address))[0]
     # Clients in Java and Go use sockets of IPv6 for addresses of IPv4.
     wanted = {f"{packed:08X}:{port:04X}", f"0000000000000000FFFF0000{packed:08X}:{port:04X}"}
-    rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    rows = [
+        row.split()
+        for table in ("tcp", "tcp6")
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
     inodes = {row[9] for row in rows if row[2] in wanted}
     found = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
@@ -96,10 +106,11 @@ def alive(pid):
 
 
 class Child:
-    """One program writing to one log file, in a session of its own: Ctrl-C reaches only us, who then stop it in order.
+    """One program writing to one log file, in a session of its own: Ctrl-C reaches only us, who
+    then stop it in order.
 
-    Unless `detached`, the kernel kills it when the thread that started it ends, so that not even `kill -9` of a test
-    run leaves servers behind.
+    Unless `detached`, the kernel kills it when the thread that started it ends, so that not even
+    `kill -9` of a test run leaves servers behind.
     """
 
     def __init__(self, name, command, log, env=None, detached=False, cwd=None):
@@ -128,7 +139,11 @@ class Child:
         """Raise if it has ended, with the end of its log."""
         code = self.process.poll()
         if code is not None:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            how = (
+                f"was killed by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with status {code}"
+            )
             raise Failure(f"{self.name} {how}; the end of {self.log}:\n{tail(self.log)}")
 
     def wait_for(self, what, condition, seconds):
@@ -137,7 +152,9 @@ class Child:
             return poll(what, condition, seconds, check=self.check)
         except Failure as failure:
             if self.running():
-                raise Failure(f"{self.name}: {failure}; the end of {self.log}:\n{tail(self.log)}") from None
+                raise Failure(
+                    f"{self.name}: {failure}; the end of {self.log}:\n{tail(self.log)}"
+                ) from None
             raise
 
     def signal(self, number):

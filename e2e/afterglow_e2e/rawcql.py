@@ -1,10 +1,23 @@
-"""A small CQL client (v3, v4, v5) that hands back the bytes of each answer, to compare two servers byte for byte."""
+"""A small CQL client (v3, v4, v5) that hands back the bytes of each answer, to compare two servers
+byte for byte.
+"""
 
 import socket
 import struct
 import zlib
 
-ERROR, STARTUP, READY, OPTIONS, SUPPORTED, QUERY, RESULT, PREPARE, EXECUTE, REGISTER = 0, 1, 2, 5, 6, 7, 8, 9, 10, 11
+ERROR, STARTUP, READY, OPTIONS, SUPPORTED, QUERY, RESULT, PREPARE, EXECUTE, REGISTER = (
+    0,
+    1,
+    2,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+)
 EVENT, BATCH = 12, 13
 ONE, LOCAL_QUORUM = 1, 6
 UNSET = object()
@@ -35,7 +48,12 @@ def segments(envelope):
     for at in range(0, len(envelope), MAX_SEGMENT):
         payload = envelope[at : at + MAX_SEGMENT]
         header = struct.pack("<I", len(payload) | contained << 17)[:3]
-        out += header + struct.pack("<I", crc24(header))[:3] + payload + struct.pack("<I", crc32(payload))
+        out += (
+            header
+            + struct.pack("<I", crc24(header))[:3]
+            + payload
+            + struct.pack("<I", crc32(payload))
+        )
     return bytes(out)
 
 
@@ -73,7 +91,13 @@ class Answer:
     """Header fields and body of one response."""
 
     def __init__(self, version, flags, stream, opcode, body):
-        self.version, self.flags, self.stream, self.opcode, self.body = version, flags, stream, opcode, body
+        self.version, self.flags, self.stream, self.opcode, self.body = (
+            version,
+            flags,
+            stream,
+            opcode,
+            body,
+        )
 
     @property
     def message(self):
@@ -119,7 +143,9 @@ class RawClient:
         self.socket = socket.create_connection((address, port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if startup:
-            answer = self.request(STARTUP, struct.pack(">H", 1) + string("CQL_VERSION") + string("3.0.0"))
+            answer = self.request(
+                STARTUP, struct.pack(">H", 1) + string("CQL_VERSION") + string("3.0.0")
+            )
             if answer.opcode != READY:
                 self.close()
                 raise ConnectionRefusedError(f"STARTUP was answered {answer}")
@@ -139,11 +165,15 @@ class RawClient:
         version = self._exactly(1)[0]
         # Versions 1 and 2 had a stream id of one byte.
         layout = ">BbBI" if version & 127 < 3 else ">BhBI"
-        flags, stream, opcode, length = struct.unpack(layout, self._exactly(struct.calcsize(layout)))
+        flags, stream, opcode, length = struct.unpack(
+            layout, self._exactly(struct.calcsize(layout))
+        )
         return Answer(version, flags, stream, opcode, self._exactly(length))
 
     def query(self, text, *values, **options):
-        return self.request(QUERY, long_string(text) + parameters(values, version=self.version, **options))
+        return self.request(
+            QUERY, long_string(text) + parameters(values, version=self.version, **options)
+        )
 
     def prepare(self, text):
         return self.request(PREPARE, long_string(text))
@@ -157,9 +187,13 @@ class RawClient:
         while len(self.unwrapped) < length:
             head = self._raw(6)
             (size,) = struct.unpack("<I", head[:3] + b"\0")
-            assert struct.unpack("<I", head[3:] + b"\0") == (crc24(head[:3]),), "a segment's header is damaged"
+            assert struct.unpack("<I", head[3:] + b"\0") == (crc24(head[:3]),), (
+                "a segment's header is damaged"
+            )
             payload = self._raw(size & MAX_SEGMENT)
-            assert struct.unpack("<I", self._raw(4)) == (crc32(payload),), "a segment's payload is damaged"
+            assert struct.unpack("<I", self._raw(4)) == (crc32(payload),), (
+                "a segment's payload is damaged"
+            )
             self.unwrapped += payload
         data = bytes(self.unwrapped[:length])
         del self.unwrapped[:length]

@@ -1,8 +1,10 @@
-"""Rows that come from another node: it streams them to a node that has both caches and missed the writes.
+"""Rows that come from another node: it streams them to a node that has both caches and missed the
+writes.
 
-Two nodes with all rows each; one is stock, the other has our caches, filled. That one hangs while everything is written
-again, comes back with rows that are old for it rightly, and is repaired, or rebuilt from the other. From then on none
-of them may be served. A repair streams the parts of SSTables that differ; a rebuild copies whole ones, file by file.
+Two nodes with all rows each; one is stock, the other has our caches, filled. That one hangs while
+everything is written again, comes back with rows that are old for it rightly, and is repaired, or
+rebuilt from the other. From then on none of them may be served. A repair streams the parts of
+SSTables that differ; a rebuild copies whole ones, file by file.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.repaircheck [--rebuild]
 """
@@ -38,7 +40,9 @@ def wrong(session, version):
     for table in TABLES:
         select = session.prepare(f"SELECT v FROM repaired.{table} WHERE p = ?")
         answers = [(p, session.execute_async(select, (p,))) for p in KEYS]
-        found += [(table, p) for p, answer in answers if answer.result().one().v != value(p, version)]
+        found += [
+            (table, p) for p, answer in answers if answer.result().one().v != value(p, version)
+        ]
     return found
 
 
@@ -57,7 +61,9 @@ def rows_cached(node):
 
 
 def copied_whole(node, table):
-    """SSTables that came file by file: unlike those that a node writes, they have no table of contents."""
+    """SSTables that came file by file: unlike those that a node writes, they have no table of
+    contents.
+    """
     folder = node.files_of("repaired", table)
     stems = {file.name.removesuffix("Data.db") for file in folder.glob("*-Data.db")}
     return sorted(stem for stem in stems if not (folder / f"{stem}TOC.txt").exists())
@@ -79,7 +85,9 @@ def check(say=lambda line: None, rebuild=False):
     verified = {"afterglow.chunkcache.verify": "true", "afterglow.chunkcache.admit": "1"}
     each = {"heap": "512M", "settings": SETTINGS, "boot_seconds": CAMPAIGN_BOOT_SECONDS}
     with Cassandra(address="127.0.0.31", **each) as stock:
-        ours = RowCacheNode(address="127.0.0.32", seed=stock, chunks="64MiB", properties=verified, **each)
+        ours = RowCacheNode(
+            address="127.0.0.32", seed=stock, chunks="64MiB", properties=verified, **each
+        )
         with ours:
             await_state(stock, ours, "UN")
             with connect(stock, timeout=60, consistency=ConsistencyLevel.ALL) as session:
@@ -87,8 +95,12 @@ def check(say=lambda line: None, rebuild=False):
                     "CREATE KEYSPACE repaired WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}"
                 )
                 for table, strategy in TABLES.items():
-                    options = f"{CACHED} AND compaction = {{'class': '{strategy}', 'enabled': 'false'}}"
-                    session.execute(f"CREATE TABLE repaired.{table} (p int PRIMARY KEY, v text) WITH {options}")
+                    options = (
+                        f"{CACHED} AND compaction = {{'class': '{strategy}', 'enabled': 'false'}}"
+                    )
+                    session.execute(
+                        f"CREATE TABLE repaired.{table} (p int PRIMARY KEY, v text) WITH {options}"
+                    )
                 write(session, 0)
                 ours.ask("flush", "repaired")
                 for _ in range(2):
@@ -107,13 +119,16 @@ def check(say=lambda line: None, rebuild=False):
             if not kept:
                 raise Failure("nothing is cached any more: the repair would show nothing")
             stream(ours, rebuild)
-            say(f"{kept} rows were cached before they were streamed, {rows_cached(ours)} are after it")
+            say(
+                f"{kept} rows were cached before they were streamed, {rows_cached(ours)} are after it"
+            )
             stock.kill()
             await_state(ours, stock, "DN")
             with connect(ours, timeout=60, consistency=ConsistencyLevel.ONE) as session:
                 stale = [key for _ in range(3) for key in wrong(session, 1)]
                 ours.nodetool("invalidaterowcache")
-                # Now from the chunks of what was streamed: the second time those that the first one kept.
+                # Now from the chunks of what was streamed: the second time those that the first one
+                # kept.
                 before = ours.figures()["Hits"]
                 stale += [key for _ in range(2) for key in wrong(session, 1)]
             hits = ours.figures()["Hits"] - before
@@ -128,7 +143,9 @@ def check(say=lambda line: None, rebuild=False):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rebuild", action="store_true", help="copy whole SSTables instead of what differs")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="copy whole SSTables instead of what differs"
+    )
     rebuild = parser.parse_args().rebuild
     try:
         stale = check(lambda line: print(line, flush=True), rebuild)

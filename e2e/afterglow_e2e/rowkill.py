@@ -1,7 +1,9 @@
-"""A node with the row cache ended in every way under load, and every row compared with the database after each start.
+"""A node with the row cache ended in every way under load, and every row compared with the database
+after each start.
 
-While it runs no read may be older than a write that was acknowledged before the read was sent. After a start each row
-is read twice (the second time from the cache) and once more when the cache has been emptied: that is the truth.
+While it runs no read may be older than a write that was acknowledged before the read was sent.
+After a start each row is read twice (the second time from the cache) and once more when the cache
+has been emptied: that is the truth.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.rowkill --rounds 50
 """
@@ -69,7 +71,10 @@ class Load:
 
 
 def everything(session):
-    return {p: sorted(map(tuple, session.execute(f"SELECT c, v FROM rk.t WHERE p = {p}"))) for p in range(PARTITIONS)}
+    return {
+        p: sorted(map(tuple, session.execute(f"SELECT c, v FROM rk.t WHERE p = {p}")))
+        for p in range(PARTITIONS)
+    }
 
 
 def campaign(rounds, seed=1, ends=ENDS, say=lambda line: None):
@@ -78,7 +83,9 @@ def campaign(rounds, seed=1, ends=ENDS, say=lambda line: None):
     with RowCacheNode(boot_seconds=CAMPAIGN_BOOT_SECONDS) as node:
         with connect(node, timeout=60) as session:
             session.execute(f"CREATE KEYSPACE rk WITH replication = {REPLICATION}")
-            session.execute(f"CREATE TABLE rk.t (p int, c int, v bigint, PRIMARY KEY (p, c)) WITH {CACHED}")
+            session.execute(
+                f"CREATE TABLE rk.t (p int, c int, v bigint, PRIMARY KEY (p, c)) WITH {CACHED}"
+            )
         for number in range(rounds):
             how = ends[number % len(ends)]
             with connect(node, timeout=60) as session:
@@ -89,7 +96,8 @@ def campaign(rounds, seed=1, ends=ENDS, say=lambda line: None):
                 _end(node, how, draw)
                 load.end()
             wrong += [
-                f"round {number} ({how}): partition {p} was {v}, older than {least}" for p, v, least in load.stale
+                f"round {number} ({how}): partition {p} was {v}, older than {least}"
+                for p, v, least in load.stale
             ]
             node.start()
             with connect(node, timeout=60) as session:
@@ -97,9 +105,15 @@ def campaign(rounds, seed=1, ends=ENDS, say=lambda line: None):
                 node.nodetool("invalidaterowcache")
                 truth = everything(session)
             for seen in (first, second):
-                wrong += [f"after round {number} ({how}): partition {p}" for p in truth if seen[p] != truth[p]]
+                wrong += [
+                    f"after round {number} ({how}): partition {p}"
+                    for p in truth
+                    if seen[p] != truth[p]
+                ]
                 compared += PARTITIONS
-            say(f"round {number + 1} of {rounds}, {how}: {load.reads} reads under load, {len(wrong)} wrong so far")
+            say(
+                f"round {number + 1} of {rounds}, {how}: {load.reads} reads under load, {len(wrong)} wrong so far"
+            )
     return wrong, compared
 
 
@@ -121,10 +135,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    wrong, compared = campaign(options.rounds, options.seed, say=lambda line: print(line, flush=True))
+    wrong, compared = campaign(
+        options.rounds, options.seed, say=lambda line: print(line, flush=True)
+    )
     for line in wrong:
         print(line)
-    print(f"{options.rounds} rounds, {compared} partitions compared after starts, {len(wrong)} stale or wrong")
+    print(
+        f"{options.rounds} rounds, {compared} partitions compared after starts, {len(wrong)} stale or wrong"
+    )
     return 1 if wrong else 0
 
 

@@ -1,7 +1,9 @@
-"""The race that a row cache must win: a read that fills it, and a write to the same partition, under way together.
+"""The race that a row cache must win: a read that fills it, and a write to the same partition,
+under way together.
 
-When both are answered, a read through the cache must give what was written. As a program it runs many rounds against a
-node with our cache, with --stock also against one with Cassandra's default row cache, and prints what each left stale:
+When both are answered, a read through the cache must give what was written. As a program it runs
+many rounds against a node with our cache, with --stock also against one with Cassandra's default
+row cache, and prints what each left stale:
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.rowrace --rounds 10000 --stock
 """
@@ -23,7 +25,9 @@ ROWS = 300
 def prepare(session, keyspace="race"):
     """A table whose partitions take a while to read."""
     session.execute(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {REPLICATION}")
-    session.execute(f"CREATE TABLE {keyspace}.t (p int, c int, v int, pad text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    session.execute(
+        f"CREATE TABLE {keyspace}.t (p int, c int, v int, pad text, PRIMARY KEY (p, c)) WITH {CACHED}"
+    )
     insert = session.prepare(f"INSERT INTO {keyspace}.t (p, c, v, pad) VALUES (?, ?, 0, ?)")
     for p in range(PARTITIONS):
         waiting = [session.execute_async(insert, (p, c, "x" * 50)) for c in range(ROWS)]
@@ -61,12 +65,16 @@ def main():
         prog="afterglow_e2e.rowrace", description="Races of reads and writes on a row cache."
     )
     parser.add_argument("--rounds", type=int, default=10_000)
-    parser.add_argument("--stock", action="store_true", help="the same with Cassandra's default row cache beside")
+    parser.add_argument(
+        "--stock", action="store_true", help="the same with Cassandra's default row cache beside"
+    )
     options = parser.parse_args()
     nodes = {"Afterglow": RowCacheNode(boot_seconds=CAMPAIGN_BOOT_SECONDS)}
     if options.stock:
         settings = {"row_cache_size": "64MiB", **PATIENT}
-        nodes["Cassandra's default"] = Cassandra(settings=settings, boot_seconds=CAMPAIGN_BOOT_SECONDS)
+        nodes["Cassandra's default"] = Cassandra(
+            settings=settings, boot_seconds=CAMPAIGN_BOOT_SECONDS
+        )
     left = {}
     for name, node in nodes.items():
         with node, connect(node, timeout=60) as session:

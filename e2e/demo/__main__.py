@@ -25,7 +25,14 @@ def measure_pair(stage, pair, half):
         for side in sides:
             rate = ("--rate", f"{half(results):.0f}") if scenario == plan.HALF else ()
             name = f"pair{pair + 1}-{'half' if rate else 'flat'}-{'direct' if side == plan.DIRECT else 'through'}"
-            timing = ("--warmup", "500ms", "--duration", f"{plan.MEASURE_SECONDS}s", "--seed", pair + 1)
+            timing = (
+                "--warmup",
+                "500ms",
+                "--duration",
+                f"{plan.MEASURE_SECONDS}s",
+                "--seed",
+                pair + 1,
+            )
             result = stage.run(side, scenario, name, *timing, *rate)()
             results.append(result)
             stage.say(
@@ -46,7 +53,9 @@ def check_dram(stage):
 
 
 def settings(stage, dram):
-    servers, client = (",".join(map(str, sorted(cpus))) for cpus in (stage.server_cpus, stage.client_cpus))
+    servers, client = (
+        ",".join(map(str, sorted(cpus))) for cpus in (stage.server_cpus, stage.client_cpus)
+    )
     return [
         f"{plan.RECORDS:,} rows of {plan.FIELDS} columns of {plan.FIELD_BYTES} B ({plan.DATA_BYTES / 1e6:.0f} MB), "
         f"zipfian reads by key, LOCAL_QUORUM, {plan.CONNECTIONS * plan.IN_FLIGHT} in flight; "
@@ -61,11 +70,15 @@ def settings(stage, dram):
 def run(stage):
     stage.say("booting a stock Cassandra 5.0")
     stage.boot_cassandra()
-    stage.say(f"Cassandra answers at {stage.cassandra.contact}; loading {plan.DATA_BYTES / 1e6:.0f} MB")
+    stage.say(
+        f"Cassandra answers at {stage.cassandra.contact}; loading {plan.DATA_BYTES / 1e6:.0f} MB"
+    )
     stage.load()
     stage.boot_afterglow()
     dram = check_dram(stage)
-    stage.say(f"Afterglow answers at {stage.afterglow.contact}, policy {plan.POLICY}; warming both sides until flat")
+    stage.say(
+        f"Afterglow answers at {stage.afterglow.contact}, policy {plan.POLICY}; warming both sides until flat"
+    )
     stage.warm(plan.DIRECT)
     stage.pin_servers()
     stage.warm(plan.THROUGH)
@@ -73,8 +86,14 @@ def run(stage):
     results = []
 
     def half(fresh):
-        """Half of what Cassandra did flat out and directly in the first pair: one rate for all runs."""
-        flat_out = (r for r in results + fresh if (r["scenario"], r["label"]) == (plan.FLAT_OUT, plan.DIRECT))
+        """Half of what Cassandra did flat out and directly in the first pair: one rate for all
+        runs.
+        """
+        flat_out = (
+            r
+            for r in results + fresh
+            if (r["scenario"], r["label"]) == (plan.FLAT_OUT, plan.DIRECT)
+        )
         return round(next(flat_out)["per_second"] / 2)
 
     died = None
@@ -87,7 +106,9 @@ def run(stage):
             for line in report.crash_lines(died):
                 stage.say("  " + line)
     rows_checked = verify(stage.cassandra, stage.afterglow)
-    stage.say(f"the Python driver read, wrote and read again {rows_checked} rows through Afterglow: all right")
+    stage.say(
+        f"the Python driver read, wrote and read again {rows_checked} rows through Afterglow: all right"
+    )
 
     rows, setting = report.summarise(results), settings(stage, dram)
     report.write(OUT, rows, died, setting)
@@ -95,7 +116,9 @@ def run(stage):
     for line in (*report.ratios(rows), *report.crash_lines(died)):
         print("  " + line)
     stage.plots()
-    print(f"\nreports: {OUT}/report.md, report.json and, with plots, report.html; each run: {OUT}/pair*.json")
+    print(
+        f"\nreports: {OUT}/report.md, report.json and, with plots, report.html; each run: {OUT}/pair*.json"
+    )
     if died["wrong"]:
         raise Failure(f"{died['wrong']} reads around the kill were answered wrongly")
 
@@ -129,7 +152,9 @@ Left running (make demo-stop ends it):
 
 def main():
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave Cassandra and Afterglow running at the end")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave Cassandra and Afterglow running at the end"
+    )
     parser.add_argument("--stop", action="store_true", help="end what --keep left running")
     options = parser.parse_args()
     if options.stop:

@@ -6,14 +6,17 @@ from afterglow_e2e.process import poll
 
 from . import plan
 
-# Reads that the cache was never asked about; what else passes through says that we are not (yet) warm.
+# Reads that the cache was never asked about; what else passes through says that we are not (yet)
+# warm.
 NOT_OURS = ("uncacheable_table",)
 
 
 def reads(metrics):
     """(answered from the cache, all) so far."""
     passes = metrics.by("afterglow_passes_total", "reason")
-    missed = metrics.misses() + sum(count for reason, count in passes.items() if reason not in NOT_OURS)
+    missed = metrics.misses() + sum(
+        count for reason, count in passes.items() if reason not in NOT_OURS
+    )
     return metrics.hits(), metrics.hits() + missed
 
 
@@ -33,11 +36,22 @@ def crash(stage, rate):
         plan.THROUGH,
         "killed with -9 in the middle",
         "crash-through",
-        *("--rate", rate, "--warmup", "500ms", "--duration", f"{plan.CRASH_SECONDS}s", "--reconnect"),
+        *(
+            "--rate",
+            rate,
+            "--warmup",
+            "500ms",
+            "--duration",
+            f"{plan.CRASH_SECONDS}s",
+            "--reconnect",
+        ),
         watch=False,
         allowed=(0, 1),  # requests that were on their way when it died are lost
     )
-    settled = poll("reads to flow", lambda: reads(afterglow.metrics())[1] > 0, 10) and time.monotonic() + 1.5
+    settled = (
+        poll("reads to flow", lambda: reads(afterglow.metrics())[1] > 0, 10)
+        and time.monotonic() + 1.5
+    )
     wait_until(settled)
     before = reads(afterglow.metrics())
     wait_until(settled + 1)

@@ -31,13 +31,17 @@ def summarise(results):
                 "side": side,
                 "reads_per_second": median(run["per_second"] for run in runs),
                 **{key: of(key) for key in ("mean_us", "p50_us", "p95_us", "p99_us", "p999_us")},
-                "cpu_us_per_read": median(sum(s["us_per_operation"] for s in run["servers"]) for run in runs),
+                "cpu_us_per_read": median(
+                    sum(s["us_per_operation"] for s in run["servers"]) for run in runs
+                ),
                 "void": any(run["client"]["void"] for run in runs),
                 "unsent": sum(run["errors"]["unsent"] for run in runs),
             }
             if side == plan.THROUGH:
                 row |= {
-                    f"{tier}_ratio": median(run["cache"][f"{tier}_hits"] / max(1, total(run["cache"])) for run in runs)
+                    f"{tier}_ratio": median(
+                        run["cache"][f"{tier}_hits"] / max(1, total(run["cache"])) for run in runs
+                    )
                     for tier in ("dram", "flash")
                 }
             rows.append(row)
@@ -74,7 +78,9 @@ def table(rows):
 def ratios(rows):
     """Afterglow against Cassandra directly, a line for each scenario."""
     for scenario in (plan.HALF, plan.FLAT_OUT):
-        direct, through = (next(r for r in rows if (r["scenario"], r["side"]) == (scenario, s)) for s in SIDES)
+        direct, through = (
+            next(r for r in rows if (r["scenario"], r["side"]) == (scenario, s)) for s in SIDES
+        )
         yield (
             f"{scenario}: {through['reads_per_second'] / direct['reads_per_second']:.2f} times the reads/s, "
             f"p99 {direct['p99_us'] / max(through['p99_us'], 1):.2f} times lower, "
@@ -103,7 +109,16 @@ def crash_lines(crash):
 
 def write(folder, rows, crash, setting):
     """report.md and report.json."""
-    lines = ["# Demo", "", *setting, "", table(rows), "", *(f"- {line}" for line in ratios(rows)), ""]
+    lines = [
+        "# Demo",
+        "",
+        *setting,
+        "",
+        table(rows),
+        "",
+        *(f"- {line}" for line in ratios(rows)),
+        "",
+    ]
     lines += [f"- {line}" for line in crash_lines(crash)]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
     document = {"setting": setting, "rows": rows, "crash": crash}

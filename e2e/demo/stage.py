@@ -17,7 +17,9 @@ OUT = ROOT / "target" / "demo"
 
 
 def cpus():
-    """CPUs for the servers and for the load client: a half each, or all for both where there is only one."""
+    """CPUs for the servers and for the load client: a half each, or all for both where there is
+    only one.
+    """
     mine = sorted(os.sched_getaffinity(0))
     half = len(mine) // 2
     return (set(mine[:half]), set(mine[half:])) if half else (set(mine), set(mine))
@@ -79,7 +81,14 @@ class Stage:
 
     def workload(self, command, *arguments, cpus=None, quiet=True):
         """Start the load client."""
-        table = ("--records", plan.RECORDS, "--fields", plan.FIELDS, "--field-size", plan.FIELD_BYTES)
+        table = (
+            "--records",
+            plan.RECORDS,
+            "--fields",
+            plan.FIELDS,
+            "--field-size",
+            plan.FIELD_BYTES,
+        )
         taskset = ("taskset", "--cpu-list", ",".join(map(str, sorted(cpus)))) if cpus else ()
         full = [*taskset, binary("afterglow-bench", "release"), command, *table, *arguments]
         with (OUT / "client.log").open("ab") as log:
@@ -101,10 +110,14 @@ class Stage:
                 client.wait()
         if status not in allowed:
             end = (OUT / "client.log").read_text(errors="replace")[-2000:]
-            raise Failure(f"the load client ended with status {status}; the end of {OUT}/client.log:\n{end}")
+            raise Failure(
+                f"the load client ended with status {status}; the end of {OUT}/client.log:\n{end}"
+            )
 
     def load(self):
-        client = self.workload("load-cql", "--hosts", self.cassandra.contact, "--create", quiet=False)
+        client = self.workload(
+            "load-cql", "--hosts", self.cassandra.contact, "--create", quiet=False
+        )
         self.finish(client)
 
     def run(self, side, scenario, name, *arguments, watch=True, allowed=(0,), quiet=True):
@@ -114,11 +127,23 @@ class Stage:
         if watch:
             extra += ["--pid", f"cassandra={self.cassandra.pid}"]
         if watch and side == plan.THROUGH:
-            extra += ["--pid", f"afterglow={self.afterglow.pid}", "--metrics", f"127.0.0.1:{self.afterglow.admin}"]
+            extra += [
+                "--pid",
+                f"afterglow={self.afterglow.pid}",
+                "--metrics",
+                f"127.0.0.1:{self.afterglow.admin}",
+            ]
         client = self.workload(
             "run-cql",
             *("--hosts", server.contact, "--label", side, "--scenario", scenario, "--json", file),
-            *("--distribution", "zipfian", "--connections", plan.CONNECTIONS, "--in-flight", plan.IN_FLIGHT),
+            *(
+                "--distribution",
+                "zipfian",
+                "--connections",
+                plan.CONNECTIONS,
+                "--in-flight",
+                plan.IN_FLIGHT,
+            ),
             *extra,
             *arguments,
             cpus=self.client_cpus,
@@ -138,7 +163,9 @@ class Stage:
         if side == plan.DIRECT:
             phases.insert(0, ("--warmup", f"{plan.JVM_SECONDS}s"))
         for phase in phases:
-            self.run(side, "warming up", name, *phase, "--duration", "1s", watch=False, quiet=False)()
+            self.run(
+                side, "warming up", name, *phase, "--duration", "1s", watch=False, quiet=False
+            )()
 
     def plots(self):
         """The load client's own report over all runs."""

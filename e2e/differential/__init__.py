@@ -1,1 +1,3 @@
-"""Random CQL, the same to Cassandra and to Afterglow in front of it, and both answers compared byte for byte."""
+"""Random CQL, the same to Cassandra and to Afterglow in front of it, and both answers compared byte
+for byte.
+"""

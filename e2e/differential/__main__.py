@@ -1,4 +1,6 @@
-"""The long form: `make differential`, or `python3 -m differential --statements 100000 --release 5.0`."""
+"""The long form: `make differential`, or `python3 -m differential --statements 100000 --release
+5.0`.
+"""
 
 import argparse
 import contextlib
@@ -17,8 +19,9 @@ from .compare import ALLOWED
 from .work import work
 
 RELEASES = {"5.0": "5.0.5", "4.1": "4.1.9", "3.11": "3.11.19"}
-# Random statements are mostly new ones; with the default a server forgets them as they come.
-# A timeout is a difference that says nothing, and comes with the defaults where the machine does much else.
+# Random statements are mostly new ones; with the default a server forgets them as they come. A
+# timeout is a difference that says nothing, and comes with the defaults where the machine does much
+# else.
 SETTINGS = {
     "prepared_statements_cache_size": "200MiB",
     "read_request_timeout": "30000ms",
@@ -48,7 +51,8 @@ def campaign(direct, instance, options):
         results = pool.starmap(work, jobs)
     seconds = time.monotonic() - began
     done, requests, errors, kinds, allowed, differences = (
-        sum((result[at] for result in results), start) for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
+        sum((result[at] for result in results), start)
+        for at, start in enumerate((0, 0, 0, Counter(), Counter(), []))
     )
     after = instance.metrics()
     for kind, count in sorted(kinds.items()):
@@ -97,7 +101,9 @@ def main():
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     try:
         with contextlib.ExitStack() as stack:
-            direct = stack.enter_context(Cassandra(version=RELEASES[options.release], heap="1200M", settings=SETTINGS))
+            direct = stack.enter_context(
+                Cassandra(version=RELEASES[options.release], heap="1200M", settings=SETTINGS)
+            )
             instance = stack.enter_context(Afterglow(direct.contact, profile=options.profile))
             await_caching(instance, seconds=120, version=4)
             return 0 if campaign(direct, instance, options) else 1

@@ -1,7 +1,7 @@
 """Whether two answers are the same. Everything that may differ is here, and counted by name.
 
-Never looked at, because each side has its own: the keyspace's name, ids of prepared statements and of their metadata
-(both are hashes over that name), the session id of a traced request.
+Never looked at, because each side has its own: the keyspace's name, ids of prepared statements and
+of their metadata (both are hashes over that name), the session id of a traced request.
 """
 
 import re
@@ -47,7 +47,9 @@ class Parts:
                 warning, at = string(body, at)
                 self.warnings.append(warning)
         self.message = body[at:]
-        self.kind = struct.unpack_from(">i", self.message)[0] if answer.opcode == rawcql.RESULT else None
+        self.kind = (
+            struct.unpack_from(">i", self.message)[0] if answer.opcode == rawcql.RESULT else None
+        )
         # Ranges of the message that are ids, and the page's state.
         self.ids, self.paging_state, self.new_metadata_id = [], None, None
         if self.kind == PREPARED:
@@ -131,7 +133,9 @@ def skip_type(body, at):
 
 
 def same(direct, through, keyspaces):
-    """Whether two answers are equal but for what is never looked at. `keyspaces`: the direct side's, the other's."""
+    """Whether two answers are equal but for what is never looked at. `keyspaces`: the direct
+    side's, the other's.
+    """
     if (direct.version, direct.flags, direct.opcode) != (
         through.version,
         through.flags,
@@ -143,13 +147,15 @@ def same(direct, through, keyspaces):
         if warnings(left, keyspaces[0]) != warnings(right, keyspaces[1]):
             return False
         return same_words(left.masked(keyspaces[0]), right.masked(keyspaces[1]))
-    return left.masked(keyspaces[0]) == right.masked(keyspaces[1]) and warnings(left, keyspaces[0]) == warnings(
-        right, keyspaces[1]
-    )
+    return left.masked(keyspaces[0]) == right.masked(keyspaces[1]) and warnings(
+        left, keyspaces[0]
+    ) == warnings(right, keyspaces[1])
 
 
 def same_words(left, right):
-    """Whether two errors differ by the one letter alone in which the keyspaces do: servers quote in pieces."""
+    """Whether two errors differ by the one letter alone in which the keyspaces do: servers quote in
+    pieces.
+    """
     return len(left) == len(right) and all(
         pair[0] == pair[1] or pair == (97, 98) for pair in zip(left, right, strict=True)
     )
@@ -180,8 +186,12 @@ def allowed(statement, direct, through, keyspaces, skip_metadata):
     if direct.opcode != through.opcode or direct.version != through.version:
         return None
     left, right = Parts(direct), Parts(through)
-    bodies = [parts.masked(keyspace) for parts, keyspace in ((left, keyspaces[0]), (right, keyspaces[1]))]
-    if bodies[0] == bodies[1] and any(b"USE <keyspace>" in warning for warning in left.warnings + right.warnings):
+    bodies = [
+        parts.masked(keyspace) for parts, keyspace in ((left, keyspaces[0]), (right, keyspaces[1]))
+    ]
+    if bodies[0] == bodies[1] and any(
+        b"USE <keyspace>" in warning for warning in left.warnings + right.warnings
+    ):
         return "warnings of USE"
     if statement.kind == "system":
         if direct.opcode == rawcql.ERROR and bodies[0] == bodies[1]:

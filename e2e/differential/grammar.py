@@ -16,7 +16,8 @@ class Statement:
     def __init__(self, kind, table=None, read=False):
         self.kind, self.table, self.read = kind, table, read
         self.text, self.markers, self.named = "", [], False
-        # Conditional ones take no timestamp, and may be batched with others of their partition only.
+        # Conditional ones take no timestamp, and may be batched with others of their partition
+        # only.
         self.conditional = self.own_timestamp = False
 
     def values(self, random):
@@ -34,7 +35,9 @@ class Builder:
     def __init__(self, grammar, kind, table=None, read=False, style=None):
         self.random, self.parts = grammar.random, []
         self.statement = Statement(kind, table, read)
-        self.style = style or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
+        self.style = (
+            style or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
+        )
         self.statement.named = self.style == "named"
 
     def add(self, *parts):
@@ -45,7 +48,9 @@ class Builder:
         return self.add(table.name if unqualified else f"{KEYSPACE}.{table.name}")
 
     def term(self, make, key=False):
-        """A literal or a marker for one of `make`'s pairs. What is no key may be null, unset or of a wrong length."""
+        """A literal or a marker for one of `make`'s pairs. What is no key may be null, unset or of
+        a wrong length.
+        """
         random = self.random
         if self.style == "literal" or random.random() < 0.15:
             return self.add("null" if not key and random.random() < 0.02 else make(random)[0])
@@ -86,7 +91,20 @@ def small(random):
 
 
 # Literals that fit few types.
-MISTYPED = ("'x'", "1", "-1.5", "true", "0x00", "null", "99999999999999999999", "{1}", "[]", "(1, 2)", "NaN", "1h")
+MISTYPED = (
+    "'x'",
+    "1",
+    "-1.5",
+    "true",
+    "0x00",
+    "null",
+    "99999999999999999999",
+    "{1}",
+    "[]",
+    "(1, 2)",
+    "NaN",
+    "1h",
+)
 
 
 def random_order(random, things):
@@ -171,10 +189,15 @@ class Reads:
         elif kind == "alias":
             aliases = [f" AS {random.choice(('x', 'Alias', 'ttl'))}{i}" for i in range(len(some))]
             out.add(
-                ", ".join(name + random.choice((alias, alias, "")) for name, alias in zip(some, aliases, strict=True))
+                ", ".join(
+                    name + random.choice((alias, alias, ""))
+                    for name, alias in zip(some, aliases, strict=True)
+                )
             )
         elif kind == "count":
-            out.add(random.choice(("count(*)", "count(1)", "COUNT(*) AS n", f"count({value.name})")))
+            out.add(
+                random.choice(("count(*)", "count(1)", "COUNT(*) AS n", f"count({value.name})"))
+            )
         elif kind == "aggregate":
             function = random.choice(("min", "max", "sum", "avg", "count"))
             out.add(
@@ -184,7 +207,10 @@ class Reads:
         elif kind == "times":
             functions = ["writetime", "ttl"] + ["maxwritetime"] * (self.release == "5.0")
             out.add(
-                ", ".join(f"{random.choice(functions)}({c.name})" for c in [value] + [value] * (random.random() < 0.2))
+                ", ".join(
+                    f"{random.choice(functions)}({c.name})"
+                    for c in [value] + [value] * (random.random() < 0.2)
+                )
             )
             out.add(random.choice(("", f", {value.name}")))
         elif kind == "json":
@@ -279,14 +305,18 @@ class Reads:
         return filtering
 
     def row(self, out, table, equal):
-        """Relations that pin down a row, or seem to: a tuple of any key columns, a column twice, a mistyped literal."""
+        """Relations that pin down a row, or seem to: a tuple of any key columns, a column twice, a
+        mistyped literal.
+        """
         random, key = self.random, random_order(self.random, table.key)
         luck = random.random()
         if luck < 0.06:
             size = random.randrange(1, len(key) + 1)
             clustering = table.of("clustering")
             some = random.choice((key, clustering or key))[:size]
-            out.add("(", ", ".join(column.name for column in some), ") = (").listed(some, out.column).add(")")
+            out.add("(", ", ".join(column.name for column in some), ") = (").listed(
+                some, out.column
+            ).add(")")
             key = [column for column in key if column not in some]
             out.add(" AND " if key else "")
         elif luck < 0.08:
@@ -304,7 +334,9 @@ class Reads:
         elif shape == "range":
             out.add(clustering[0].name, f" {random.choice(operators[:2])} ").column(clustering[0])
             if random.random() < 0.5:
-                out.add(" AND ", clustering[0].name, f" {random.choice(operators[2:])} ").column(clustering[0])
+                out.add(" AND ", clustering[0].name, f" {random.choice(operators[2:])} ").column(
+                    clustering[0]
+                )
         else:
             some = clustering[: random.randrange(1, len(clustering) + 1)]
             out.add(
@@ -320,7 +352,9 @@ class Reads:
         if kind.name.startswith(("list", "set", "map")) and random.random() < 0.8:
             keyed = kind.name.startswith("map")
             if keyed and random.random() < 0.3:
-                out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
+                out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(
+                    kind.parts[1].make
+                )
             else:
                 by_key = keyed and random.random() < 0.5
                 out.add(column.name, " CONTAINS KEY " if by_key else " CONTAINS ")

@@ -1,4 +1,6 @@
-"""Statements that write: INSERT, UPDATE, DELETE, conditions, batches, and the rare change of a schema."""
+"""Statements that write: INSERT, UPDATE, DELETE, conditions, batches, and the rare change of a
+schema.
+"""
 
 import json
 
@@ -16,8 +18,14 @@ class Writes:
         random = self.random
         table = table or self.some_table()
         if conditional is None:
-            conditional = not table.expires and random.random() < (0.5 if table.name == "paxos" else 0.02)
-        kinds = ("update",) if table.counter and random.random() < 0.9 else ("insert", "insert", "update", "delete")
+            conditional = not table.expires and random.random() < (
+                0.5 if table.name == "paxos" else 0.02
+            )
+        kinds = (
+            ("update",)
+            if table.counter and random.random() < 0.9
+            else ("insert", "insert", "update", "delete")
+        )
         kind = random.choice(kinds)
         if out is None:
             label = "counter" if table.counter else f"{kind}, conditional" if conditional else kind
@@ -70,7 +78,9 @@ class Writes:
             columns = columns[1:] or columns
         if random.random() < 0.3:
             random.shuffle(columns)
-        out.add("INSERT INTO ").table(table).add(" (", ", ".join(column.name for column in columns), ") VALUES (")
+        out.add("INSERT INTO ").table(table).add(
+            " (", ", ".join(column.name for column in columns), ") VALUES ("
+        )
         out.listed(columns, out.column).add(")")
         if conditional:
             out.add(" IF NOT EXISTS")
@@ -145,7 +155,9 @@ class Writes:
             return out.add(f"{name} = {name} {random.choice('+-')} ").term(kind.make)
         if kind.name.startswith("map"):
             if random.random() < 0.5:
-                return out.add(name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
+                return (
+                    out.add(name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
+                )
             return out.add(f"{name} = {name} + ").term(kind.make)
         field, inner = random.choice(kind.parts)
         return out.add(f"{name}.{field} = ").term(inner.make)
@@ -158,7 +170,12 @@ class Writes:
         def one(column):
             kind = column.kind
             if kind.multicell and kind.name.startswith("map") and random.random() < 0.5:
-                return out.add(column.name, "[").term(kind.parts[0].make).add("] = ").term(kind.parts[1].make)
+                return (
+                    out.add(column.name, "[")
+                    .term(kind.parts[0].make)
+                    .add("] = ")
+                    .term(kind.parts[1].make)
+                )
             operator = random.choice(("=", "=", "=", "!=", "<", ">", "IN"))
             out.add(column.name, f" {operator} ")
             if operator == "IN":
@@ -183,8 +200,15 @@ class Writes:
             out.statement.kind = f"delete {shape}"
         out.add("DELETE ")
         if shape == "cells" and values:
-            out.add(", ".join(c.name for c in random.sample(values, random.randrange(1, min(3, len(values)) + 1))))
-        elif shape == "element" and (chosen := [column for column in values if column.kind.multicell]):
+            out.add(
+                ", ".join(
+                    c.name
+                    for c in random.sample(values, random.randrange(1, min(3, len(values)) + 1))
+                )
+            )
+        elif shape == "element" and (
+            chosen := [column for column in values if column.kind.multicell]
+        ):
             column = random.choice(chosen)
             if column.kind.name.startswith("list"):
                 out.add(f"{column.name}[{random.randrange(3)}]")
@@ -203,7 +227,9 @@ class Writes:
             self.where_key(out, table, partition)
             out.add(" AND ")
             if shape == "in":
-                out.add(clustering[0].name, " IN (").listed([clustering[0]] * 2, out.column).add(")")
+                out.add(clustering[0].name, " IN (").listed([clustering[0]] * 2, out.column).add(
+                    ")"
+                )
             else:
                 self.slice(out, clustering, random.choice(("range", "tuple")), None)
         else:
@@ -250,7 +276,8 @@ class Writes:
         table = next(table for table in self.tables if table.alters)
         out = Builder(self, "schema change", table, style="literal")
         if random.random() < 0.3:
-            # Of tables without conditional writes: what Paxos has agreed upon may come back after a TRUNCATE, or not.
+            # Of tables without conditional writes: what Paxos has agreed upon may come back after a
+            # TRUNCATE, or not.
             return (
                 Builder(self, "truncate", table, style="literal")
                 .add(f"TRUNCATE {KEYSPACE}.{self.some_table(counter=True).name}")
@@ -269,5 +296,7 @@ class Writes:
             table.columns = [column for column in table.columns if column.name != name]
             out.add(f"ALTER TABLE {KEYSPACE}.{table.name} DROP {name}")
         else:
-            out.add(f"ALTER TABLE {KEYSPACE}.{table.name} WITH comment = '{random.randrange(1000)}'")
+            out.add(
+                f"ALTER TABLE {KEYSPACE}.{table.name} WITH comment = '{random.randrange(1000)}'"
+            )
         return out.done()

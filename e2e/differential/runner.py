@@ -31,9 +31,9 @@ SYSTEM = (
 )
 CONSISTENCIES = (1, 6, 10, 4, 5, 7, 2, 3, 8, 9, 0, 11)
 WEIGHTS = (30, 30, 20, 10, 2, 1, 1, 1, 3, 1, 1, 0.3)
-# ANY, TWO, THREE and NODE_LOCAL: one replica agrees upon a transaction at these, and then nobody waits for it to be
-# written, or it is answered UNAVAILABLE. Reads show it sooner or later, or never: sooner where a serial read completes
-# it, as Afterglow does to know the outcome.
+# ANY, TWO, THREE and NODE_LOCAL: one replica agrees upon a transaction at these, and then nobody
+# waits for it to be written, or it is answered UNAVAILABLE. Reads show it sooner or later, or
+# never: sooner where a serial read completes it, as Afterglow does to know the outcome.
 UNCOMMITTED = (0, 2, 3, 11)
 # Prepared statements that are kept to be executed again.
 KEPT = 60
@@ -53,8 +53,10 @@ class Grammar(Reads, Writes):
         return self.random.choice(fitting)
 
     def moment(self, mortal=False):
-        """A write time: mostly the present, else a tie with the last one or the past. What is `mortal` ties with
-        nothing: of two such cells that which ends later wins, which depends on the second in which it was written."""
+        """A write time: mostly the present, else a tie with the last one or the past. What is
+        `mortal` ties with nothing: of two such cells that which ends later wins, which depends on
+        the second in which it was written.
+        """
         luck = self.random.random()
         if luck < 0.8 or not self.given or mortal:
             now = time.time_ns() // 1000
@@ -109,7 +111,9 @@ class Side:
     def __init__(self, contact, keyspace, versions):
         host, port = contact.rsplit(":", 1)
         self.keyspace = keyspace.encode()
-        self.clients = {version: RawClient(host, int(port), version, timeout=60) for version in versions}
+        self.clients = {
+            version: RawClient(host, int(port), version, timeout=60) for version in versions
+        }
         self.prepared = OrderedDict()
 
     def text(self, text):
@@ -127,7 +131,9 @@ class Options:
         if statement.conditional and self.consistency in UNCOMMITTED:
             self.consistency = 1
         self.skip_metadata = random.random() < 0.4
-        self.page_size = random.choices((5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1))[0]
+        self.page_size = random.choices(
+            (5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1)
+        )[0]
         self.paging_state = None
         self.serial = random.choice((None, None, None, 8, 9, 1)) if statement.conditional else None
         self.timestamp = None if statement.read and random.random() < 0.3 else moment
@@ -148,7 +154,9 @@ class Options:
             if names:
                 flags |= 0x40
                 order = self.names
-            body = b"".join((rawcql.string(names[i]) if names else b"") + rawcql.value(values[i]) for i in order)
+            body = b"".join(
+                (rawcql.string(names[i]) if names else b"") + rawcql.value(values[i]) for i in order
+            )
             parts += struct.pack(">H", len(values)) + body
         if self.skip_metadata:
             flags |= 2
@@ -185,7 +193,9 @@ class Options:
         """Flags of the header, and the body with what stands before it."""
         flags = 2 if self.tracing else 0
         if self.payload:
-            return flags | 4, struct.pack(">H", 1) + rawcql.string("key") + rawcql.value(b"payload") + body
+            return flags | 4, struct.pack(">H", 1) + rawcql.string("key") + rawcql.value(
+                b"payload"
+            ) + body
         return flags, body
 
 
@@ -199,7 +209,8 @@ class Runner:
         self.direct = Side(direct, f"difa{number}", self.versions)
         self.through = Side(through, f"difb{number}", self.versions)
         self.sides = (self.direct, self.through)
-        # What Afterglow's side of the database says when it is asked directly: whether a difference is the cache's.
+        # What Afterglow's side of the database says when it is asked directly: whether a difference
+        # is the cache's.
         self.past = Side(direct, f"difb{number}", self.versions)
         self.keyspaces = tuple(side.keyspace for side in self.sides)
         self.kinds, self.allowed, self.differences, self.errors = (
@@ -263,14 +274,18 @@ class Runner:
         names = statement.names if statement.named else None
 
         def request(side):
-            body = rawcql.long_string(self.text_of(side, statement, options)) + options.encode(side, values, names)
+            body = rawcql.long_string(self.text_of(side, statement, options)) + options.encode(
+                side, values, names
+            )
             return self.framed(rawcql.QUERY, options, body)
 
         self.kinds[statement.kind] += 1
         self.exchange(statement, version, options, request, f"QUERY {values}")
 
     def text_of(self, side, statement, options):
-        """The text; without the keyspace's name where the request has it, or now and then the connection."""
+        """The text; without the keyspace's name where the request has it, or now and then the
+        connection.
+        """
         text = statement.text
         if options.keyspace or options.unqualified:
             text = text.replace(f"{KEYSPACE}.", "")
@@ -374,13 +389,17 @@ class Runner:
         self.exchange(whole, version, options, request, f"BATCH {drawn}", used)
 
     def exchange(self, statement, version, options, request, what, used=()):
-        """Send, compare, and ask again: reads through Afterglow alone, and further pages. `used`: what is prepared."""
+        """Send, compare, and ask again: reads through Afterglow alone, and further pages. `used`:
+        what is prepared.
+        """
         if not statement.read and (options.timestamp is None or " IF " in statement.text):
             # The coordinator's clock has milliseconds: let that of the last write time be over.
             time.sleep(0.002)
         answers = self.unprepared(used, version, request, self.both(version, request))
         if not statement.read:
-            self.recent.append(f"v{version} {what} level {options.consistency} {options.timestamp} {statement.text}")
+            self.recent.append(
+                f"v{version} {what} level {options.consistency} {options.timestamp} {statement.text}"
+            )
         known = len(self.differences)
         self.judge(statement, version, options, answers, request, what)
         if not statement.read:
@@ -408,7 +427,9 @@ class Runner:
             self.judge(statement, version, options, answers, request, f"{what}, page {page}")
 
     def unprepared(self, used, version, request, answers):
-        """A server that forgot a statement is told it again, as drivers do, and asked again; the other side is not."""
+        """A server that forgot a statement is told it again, as drivers do, and asked again; the
+        other side is not.
+        """
         for at, side in enumerate(self.sides):
             for _ in range(10 if used else 0):
                 if not answers[at].error or answers[at].error[0] != 0x2500:
@@ -449,29 +470,50 @@ class Runner:
     @staticmethod
     def learn(statement, side, answer):
         """The columns' new id, for the next request, as drivers do."""
-        parts = compare.Parts(answer) if answer.version & 127 >= 5 and answer.opcode == rawcql.RESULT else None
-        if parts and parts.kind == compare.ROWS and parts.new_metadata_id and statement.text in side.prepared:
+        parts = (
+            compare.Parts(answer)
+            if answer.version & 127 >= 5 and answer.opcode == rawcql.RESULT
+            else None
+        )
+        if (
+            parts
+            and parts.kind == compare.ROWS
+            and parts.new_metadata_id
+            and statement.text in side.prepared
+        ):
             side.prepared[statement.text] = (
                 side.prepared[statement.text][0],
                 parts.new_metadata_id,
             )
 
     def hides(self, statement, options, answers):
-        """Whether the row that Afterglow alone found is in both copies, for who asks for all of its columns."""
-        if statement.table is None or not statement.table.expires or not compare.found_by_one(*answers):
+        """Whether the row that Afterglow alone found is in both copies, for who asks for all of its
+        columns.
+        """
+        if (
+            statement.table is None
+            or not statement.table.expires
+            or not compare.found_by_one(*answers)
+        ):
             return False
-        whole = re.sub(r"^SELECT .*? FROM ", "SELECT * FROM ", statement.text, count=1, flags=re.DOTALL)
+        whole = re.sub(
+            r"^SELECT .*? FROM ", "SELECT * FROM ", statement.text, count=1, flags=re.DOTALL
+        )
         for side in (self.direct, self.past):
             answer = side.clients[4].query(side.text(whole), *options.values)
             parts = compare.Parts(answer)
-            if parts.kind != compare.ROWS or compare.without_metadata(parts.message)[1][:4] == bytes(4):
+            if parts.kind != compare.ROWS or compare.without_metadata(parts.message)[1][
+                :4
+            ] == bytes(4):
                 return False
         return True
 
     def settles(self, statement, version, options, request):
         """Whether a read that tells or depends on seconds is answered alike when asked again."""
         table = statement.table
-        fleeting = "ttl(" in statement.text.lower() or (table is not None and (table.expires or table.view))
+        fleeting = "ttl(" in statement.text.lower() or (
+            table is not None and (table.expires or table.view)
+        )
         if not fleeting or not statement.text.lstrip().upper().startswith("SELECT"):
             return False
         for _ in range(10):
@@ -481,20 +523,29 @@ class Runner:
         return False
 
     def report(self, statement, version, options, answers, what, request):
-        state = {name: value for name, value in vars(options).items() if value and name != "paging_state"}
+        state = {
+            name: value for name, value in vars(options).items() if value and name != "paging_state"
+        }
         lines = [
             f"{statement.kind}, v{version}, {what}",
             f"  {statement.text}",
             f"  {state}",
         ]
-        lines += [f"  {name:8}{answer!r}"[:1200] for name, answer in zip(("direct", "through"), answers, strict=True)]
+        lines += [
+            f"  {name:8}{answer!r}"[:1200]
+            for name, answer in zip(("direct", "through"), answers, strict=True)
+        ]
         if statement.read and options.paging_state is None:
             opcode, body, flags = self.prepare_request(statement, version, self.past)
             part = compare.Parts(self.past.clients[version].request(opcode, body, flags))
             if part.kind == compare.PREPARED:
                 self.past.prepared[statement.text] = part.prepared_id, part.metadata_id
             opcode, body, flags = request(self.past)
-            lines.append(f"  past Afterglow: {self.past.clients[version].request(opcode, body, flags)!r}"[:1200])
+            lines.append(
+                f"  past Afterglow: {self.past.clients[version].request(opcode, body, flags)!r}"[
+                    :1200
+                ]
+            )
         if statement.table is not None:
             here = [write for write in self.recent if f".{statement.table.name}" in write]
             lines += [f"  before: {write}" for write in here[-12:]]
@@ -504,19 +555,35 @@ class Runner:
         self.differences.append("\n".join(lines))
 
     def evidence(self, table):
-        """What the database has in both copies, with write times: is it they that differ, or what Afterglow says?"""
-        values = [column for column in table.values if not column.kind.multicell and not column.counter]
-        asked = ", ".join([column.name for column in table.key] + [f"writetime({column.name})" for column in values])
+        """What the database has in both copies, with write times: is it they that differ, or what
+        Afterglow says?
+        """
+        values = [
+            column for column in table.values if not column.kind.multicell and not column.counter
+        ]
+        asked = ", ".join(
+            [column.name for column in table.key]
+            + [f"writetime({column.name})" for column in values]
+        )
         for side in (self.direct, self.past):
-            answer = side.clients[4].query(side.text(f"SELECT JSON {asked} FROM {KEYSPACE}.{table.name} LIMIT 20"))
+            answer = side.clients[4].query(
+                side.text(f"SELECT JSON {asked} FROM {KEYSPACE}.{table.name} LIMIT 20")
+            )
             yield f"  {side.keyspace.decode()} has {bytes(answer.body)!r}"[:3000]
 
     def empty(self, table):
-        """What differs now would differ again and again. What Paxos has agreed upon may come back after a TRUNCATE."""
+        """What differs now would differ again and again. What Paxos has agreed upon may come back
+        after a TRUNCATE.
+        """
         texts = [f"TRUNCATE {KEYSPACE}.{table.name}"]
         keys = table.of("partition")
-        for pairs in itertools.product(*(column.domain for column in keys)) if not table.counter else ():
-            equal = [f"{column.name} = {literal}" for column, (literal, _) in zip(keys, pairs, strict=True)]
+        for pairs in (
+            itertools.product(*(column.domain for column in keys)) if not table.counter else ()
+        ):
+            equal = [
+                f"{column.name} = {literal}"
+                for column, (literal, _) in zip(keys, pairs, strict=True)
+            ]
             texts.append(f"DELETE FROM {KEYSPACE}.{table.name} WHERE {' AND '.join(equal)}")
         for side in self.sides:
             for text in texts:

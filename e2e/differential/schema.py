@@ -18,7 +18,9 @@ KEYSPACE = "KSNAME"
 
 
 class Column:
-    """A column; `role` is partition, clustering, static or regular. Keys have few values, so that statements meet."""
+    """A column; `role` is partition, clustering, static or regular. Keys have few values, so that
+    statements meet.
+    """
 
     def __init__(self, name, kind, role="regular", counter=False):
         self.name, self.kind, self.role, self.counter = name, kind, role, counter
@@ -99,7 +101,9 @@ def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), *
 
 
 def tables(random, release, short):
-    """All tables, with the values of their keys chosen; `short` leaves most of the key types to chance."""
+    """All tables, with the values of their keys chosen; `short` leaves most of the key types to
+    chance.
+    """
     fields = [("street", TEXT), ("number", INT), ("tags", set_of(TEXT, frozen=True))]
     found = [
         *of_values(fields),

@@ -60,7 +60,9 @@ def varint_bytes(number):
 
 
 def make_varint(random):
-    number = random.choice((0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9)))
+    number = random.choice(
+        (0, 1, -1, 127, -128, 128, 10**20, -(10**30), random.randrange(-(10**9), 10**9))
+    )
     return str(number), varint_bytes(number)
 
 
@@ -226,7 +228,9 @@ def sized(data):
 
 def collection(name, make, frozen, parts):
     """Frozen it is one cell, and may be part of a key."""
-    return Type(f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=parts)
+    return Type(
+        f"frozen<{name}>" if frozen else name, make, key=frozen, multicell=not frozen, parts=parts
+    )
 
 
 def listed(kind, brackets, element, size=3, frozen=False):
@@ -266,7 +270,9 @@ def map_of(key, value, frozen=False):
 
 def tuple_of(*elements):
     def make(random):
-        pairs = [("null", None) if random.random() < 0.2 else kind.make(random) for kind in elements]
+        pairs = [
+            ("null", None) if random.random() < 0.2 else kind.make(random) for kind in elements
+        ]
         return "(" + ", ".join(p[0] for p in pairs) + ")", b"".join(sized(p[1]) for p in pairs)
 
     return Type(f"frozen<tuple<{', '.join(map(str, elements))}>>", make, parts=elements)
@@ -276,7 +282,10 @@ def user_type(name, fields, frozen):
     """Fields are pairs of name and type."""
 
     def make(random):
-        pairs = [(field, *(("null", None) if random.random() < 0.2 else kind.make(random))) for field, kind in fields]
+        pairs = [
+            (field, *(("null", None) if random.random() < 0.2 else kind.make(random)))
+            for field, kind in fields
+        ]
         literal = ", ".join(f"{field}: {literal}" for field, literal, _ in pairs)
         return "{" + literal + "}", b"".join(sized(data) for _, _, data in pairs)
 

@@ -1,1 +1,3 @@
-"""Clients that read and write the same few rows while things break, and a judgement over all that they saw."""
+"""Clients that read and write the same few rows while things break, and a judgement over all that
+they saw.
+"""

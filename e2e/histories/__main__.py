@@ -1,6 +1,8 @@
-"""The campaign: `make history RUNS=200`. Each run is a minute of clients and faults, on fresh tables.
+"""The campaign: `make history RUNS=200`. Each run is a minute of clients and faults, on fresh
+tables.
 
-With three nodes, the third run of every four changes the holder of the lease instead, while writes are in doubt.
+With three nodes, the third run of every four changes the holder of the lease instead, while writes
+are in doubt.
 """
 
 import argparse
@@ -28,7 +30,9 @@ def cluster(stack, count):
     nodes = []
     for number in range(count):
         # The node tells the relay's address for its own, so that nobody goes round it.
-        settings = KEEPS_WHAT_IT_ACKNOWLEDGED | ({"broadcast_rpc_address": near} if number == 0 else {})
+        settings = KEEPS_WHAT_IT_ACKNOWLEDGED | (
+            {"broadcast_rpc_address": near} if number == 0 else {}
+        )
         node = Cassandra(
             heap="1G" if count == 1 else "384M",
             port=port,
@@ -42,7 +46,11 @@ def cluster(stack, count):
     if count > 1:
         with connect(nodes[0]) as direct:
             peers = "SELECT tokens FROM system.peers"
-            poll("the nodes to know each other", lambda: len(list(direct.execute(peers))) == count - 1, BOOT_SECONDS)
+            poll(
+                "the nodes to know each other",
+                lambda: len(list(direct.execute(peers))) == count - 1,
+                BOOT_SECONDS,
+            )
     return nodes, relay, f"{near}:{port}"
 
 
@@ -60,10 +68,18 @@ def main():
     parser = argparse.ArgumentParser(prog="histories", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how many (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="of each (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of Cassandra (default: %(default)s)")
-    parser.add_argument("--seed", default=secrets.token_hex(3), help="of all choices (default: a new one)")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="begin no run after so many seconds")
-    parser.add_argument("--profile", default="release", help="which build of Afterglow (default: %(default)s)")
+    parser.add_argument(
+        "--nodes", type=int, choices=(1, 3), default=1, help="of Cassandra (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", default=secrets.token_hex(3), help="of all choices (default: a new one)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=float("inf"), help="begin no run after so many seconds"
+    )
+    parser.add_argument(
+        "--profile", default="release", help="which build of Afterglow (default: %(default)s)"
+    )
     options = parser.parse_args()
     folder = Path(scratch("histories-"))
     fine = runs = 0
@@ -97,7 +113,9 @@ def main():
     except Failure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 2
-    print(f"{runs} runs, {fine} without a stale or wrong read, {options.nodes} nodes, {time.monotonic() - began:.0f} s")
+    print(
+        f"{runs} runs, {fine} without a stale or wrong read, {options.nodes} nodes, {time.monotonic() - began:.0f} s"
+    )
     return 0 if fine == runs else 1
 
 

@@ -35,15 +35,25 @@ def schema(keyspace, factor):
 
 
 class Clients:
-    """`with Clients(...)`: they work until the end of the block, through whatever happens to the server."""
+    """`with Clients(...)`: they work until the end of the block, through whatever happens to the
+    server.
+    """
 
     def __init__(self, record, address, port, keyspace, seed, count=8, levels=(ONE, LOCAL_QUORUM)):
-        self.record, self.address, self.port, self.keyspace, self.levels = record, address, port, keyspace, levels
+        self.record, self.address, self.port, self.keyspace, self.levels = (
+            record,
+            address,
+            port,
+            keyspace,
+            levels,
+        )
         self.reads = self.writes = self.failures = 0
         self.stopping = threading.Event()
         self.errors = []
         self.threads = [
-            threading.Thread(target=self._run, args=(randomness.Random(f"{seed}-{n}"), 3 + n % 3), daemon=True)
+            threading.Thread(
+                target=self._run, args=(randomness.Random(f"{seed}-{n}"), 3 + n % 3), daemon=True
+            )
             for n in range(count)
         ]
 
@@ -130,7 +140,9 @@ class Client:
         """An answer to a prepared statement; prepared when this connection sees it first."""
         if text not in self.prepared:
             body = rawcql.long_string(text.replace("KS", self.shared.keyspace))
-            answer = self.socket.request(rawcql.PREPARE, body + (bytes(4) if self.version >= 5 else b""))
+            answer = self.socket.request(
+                rawcql.PREPARE, body + (bytes(4) if self.version >= 5 else b"")
+            )
             if answer.error:
                 raise Lost(answer.error)
             ids = [answer.prepared_id]
@@ -140,7 +152,9 @@ class Client:
                 ids.append(answer.message[at + 2 : at + 2 + length])
             self.prepared[text] = b"".join(map(rawcql.short_bytes, ids))
         flags = 1 | (0x20 if timestamp is not None else 0)
-        body = self.prepared[text] + struct.pack(">HI" if self.version >= 5 else ">HB", level, flags)
+        body = self.prepared[text] + struct.pack(
+            ">HI" if self.version >= 5 else ">HB", level, flags
+        )
         body += struct.pack(">H", len(values)) + b"".join(map(rawcql.value, values))
         if timestamp is not None:
             body += struct.pack(">q", timestamp)
@@ -199,7 +213,18 @@ class Client:
             text = f"INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?) USING TTL {life}"
             return both, self.bound(text, [partition, row, value, value], timestamp)
         kind = random.choices(
-            ("insert", "update", "cell", "row", "cells", "range", "partition", "static", "batch", "two"),
+            (
+                "insert",
+                "update",
+                "cell",
+                "row",
+                "cells",
+                "range",
+                "partition",
+                "static",
+                "batch",
+                "two",
+            ),
             (25, 15, 15, 8, 5, 4, 2, 4, 6, 3),
         )[0]
         if kind == "insert":
@@ -211,7 +236,9 @@ class Client:
         if kind == "cell":
             column = random.choice(COLUMNS)
             text = f"UPDATE KS.plain SET {column} = ? WHERE k = ? AND c = ?"
-            return {register(partition, row, column): value}, self.bound(text, [value, partition, row], timestamp)
+            return {register(partition, row, column): value}, self.bound(
+                text, [value, partition, row], timestamp
+            )
         if kind == "row":
             text = "DELETE FROM KS.plain WHERE k = ? AND c = ?"
             return dict.fromkeys(both), self.bound(text, [partition, row], timestamp)
@@ -234,7 +261,11 @@ class Client:
 
     def batch(self, kind, partition, row, value, using):
         """Rows of one partition, or of two, in one batch."""
-        others = [(partition, (row + 1) % ROWS) if kind == "batch" else ((partition + 1) % PARTITIONS, row)]
+        others = [
+            (partition, (row + 1) % ROWS)
+            if kind == "batch"
+            else ((partition + 1) % PARTITIONS, row)
+        ]
         cells, parts = {}, []
         for k, c in [(partition, row), *others]:
             cells |= {register(k, c, column): value for column in COLUMNS}
@@ -249,7 +280,10 @@ class Client:
     def bound(self, text, values, timestamp):
         wide = {"v": 8, "w": 8, "s": 8}
         names = names_of(text)
-        data = [value.to_bytes(wide.get(name, 4), "big") for name, value in zip(names, values, strict=True)]
+        data = [
+            value.to_bytes(wide.get(name, 4), "big")
+            for name, value in zip(names, values, strict=True)
+        ]
         return lambda: self.execute(text, data, self.level(), timestamp)
 
     def texted(self, text):
@@ -260,7 +294,9 @@ class Client:
         return self.random.choice(self.shared.levels)
 
     def write_conditional(self, key):
-        """A lightweight transaction: applied, it is a write, else a read of what stood against it."""
+        """A lightweight transaction: applied, it is a write, else a read of what stood against
+        it.
+        """
         random, value = self.random, self.record.value()
         kind = random.choice(("insert", "update", "update", "delete"))
         text = {
@@ -272,13 +308,17 @@ class Client:
         start = self.record.now()
         applied = None
         try:
-            answer = self.socket.query(text.replace("KS", self.shared.keyspace), consistency=LOCAL_QUORUM)
+            answer = self.socket.query(
+                text.replace("KS", self.shared.keyspace), consistency=LOCAL_QUORUM
+            )
             if self.settle(answer):
                 row = numbers(answer)[0]
                 applied = bool(row[0])
                 if not applied:
                     # k and v for an INSERT; the others find no row.
-                    self.record.read({conditional(key): row[2] if kind == "insert" else None}, start)
+                    self.record.read(
+                        {conditional(key): row[2] if kind == "insert" else None}, start
+                    )
             else:
                 applied = False
         finally:

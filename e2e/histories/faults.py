@@ -1,4 +1,6 @@
-"""What breaks during a run: one thing at a time, from a seed, and all of it whole again at the end."""
+"""What breaks during a run: one thing at a time, from a seed, and all of it whole again at the
+end.
+"""
 
 import contextlib
 import os
@@ -35,7 +37,9 @@ class Relay:
                 with self.lock:
                     self.pairs.add((near, far))
                 for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._copy, args=(*ends, (near, far)), daemon=True).start()
+                    threading.Thread(
+                        target=self._copy, args=(*ends, (near, far)), daemon=True
+                    ).start()
 
     def _copy(self, source, sink, pair):
         with contextlib.suppress(OSError):
@@ -73,7 +77,9 @@ class Clock:
         if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
             library.parent.mkdir(parents=True, exist_ok=True)
             done = subprocess.run(
-                ["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], capture_output=True, text=True
+                ["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"],
+                capture_output=True,
+                text=True,
             )
             if done.returncode:
                 raise Failure(f"{source} does not compile:\n{done.stderr}")
@@ -94,7 +100,13 @@ class Faults:
     """Breaks things until told to stop; `counts` says how often what."""
 
     def __init__(self, random, instance, nodes, relay, clock, wanted):
-        self.random, self.instance, self.nodes, self.relay, self.clock = random, instance, nodes, relay, clock
+        self.random, self.instance, self.nodes, self.relay, self.clock = (
+            random,
+            instance,
+            nodes,
+            relay,
+            clock,
+        )
         self.wanted, self.counts = wanted, {}
         self.stopping = threading.Event()
 

@@ -1,8 +1,9 @@
 """The lease changes hands while an acknowledged write is missing on a quorum of three nodes.
 
-Writes at ONE go to a single node while the others hang. Then that one hangs, the others answer, and another instance
-takes the lease and caches what a quorum finds. That may be old, but not for good: once every node has the write and
-the short life of such rows is over, each read must show it. From then on a write at ONE counts as acknowledged here.
+Writes at ONE go to a single node while the others hang. Then that one hangs, the others answer, and
+another instance takes the lease and caches what a quorum finds. That may be old, but not for good:
+once every node has the write and the short life of such rows is over, each read must show it. From
+then on a write at ONE counts as acknowledged here.
 """
 
 import random as randomness
@@ -20,9 +21,11 @@ from .record import Record
 
 ALL = 5
 PARTITIONS, ROWS = 4, 3
-# How the holder ends, and who comes next: another instance, or the same without its files or with them.
+# How the holder ends, and who comes next: another instance, or the same without its files or with
+# them.
 ENDS = ("terminate", "kill", "replace", "restart", "crash")
-# `kill -9` leaves the lease held for a minute; a node that hung is taken for dead for some seconds more.
+# `kill -9` leaves the lease held for a minute; a node that hung is taken for dead for some seconds
+# more.
 BACK = 300
 # Longest life of a row that was filled while writes were in doubt.
 SHORT_LIFE = 61
@@ -47,12 +50,15 @@ class Holders:
         self.seed, self.nodes, self.ends = seed, nodes, ends
         self.random = randomness.Random(f"holders-{seed}")
         backends = [part for node in nodes[1:] for part in ("--backend", node.contact)]
-        self.instances = [Afterglow(nodes[0].contact, profile=profile, extra=(*HOLD, *backends)) for _ in range(2)]
+        self.instances = [
+            Afterglow(nodes[0].contact, profile=profile, extra=(*HOLD, *backends)) for _ in range(2)
+        ]
         self.holder = 0
         self.record = Record()
         self.shared = Shared(self.record, f"holders_{secrets.token_hex(4)}")
         self.counts = {}
-        # Rows that the next holder found older than what was acknowledged, and hits that it served meanwhile.
+        # Rows that the next holder found older than what was acknowledged, and hits that it served
+        # meanwhile.
         self.behind = self.hits = 0
 
     @property
@@ -62,7 +68,9 @@ class Holders:
     # Clients
 
     def persist(self, what, attempt):
-        """Until it is answered. Nodes hang: a request may go to one of them first, and a connection with it."""
+        """Until it is answered. Nodes hang: a request may go to one of them first, and a connection
+        with it.
+        """
 
         def answered():
             try:
@@ -74,15 +82,25 @@ class Holders:
 
     def with_client(self, server, work, version=4):
         client = Client.__new__(Client)
-        client.shared, client.record, client.random, client.version = self.shared, self.record, self.random, version
-        client.socket, client.prepared = RawClient(server.address, server.port, version, timeout=5), {}
+        client.shared, client.record, client.random, client.version = (
+            self.shared,
+            self.record,
+            self.random,
+            version,
+        )
+        client.socket, client.prepared = (
+            RawClient(server.address, server.port, version, timeout=5),
+            {},
+        )
         try:
             return work(client)
         finally:
             client.close()
 
     def write_all(self, level):
-        """A new value in every row; [(register, value, start, timestamp)] of what was acknowledged."""
+        """A new value in every row; [(register, value, start, timestamp)] of what was
+        acknowledged.
+        """
         written = []
         for partition in range(PARTITIONS):
             for row in range(ROWS):
@@ -130,7 +148,9 @@ class Holders:
             for row in range(ROWS):
                 self.persist(
                     f"a read at {level} to be answered",
-                    lambda at=(partition, row): self.with_client(server, lambda client: read(client, *at)),
+                    lambda at=(partition, row): self.with_client(
+                        server, lambda client: read(client, *at)
+                    ),
                 )
         return found
 
@@ -186,7 +206,9 @@ class Holders:
         everywhere = self.read_all(self.nodes[0], ALL)
         for register, value, _, _ in doubtful:
             if everywhere[register] != value:
-                raise Failure(f"register {register} is {everywhere[register]} at ALL, not {value} as acknowledged")
+                raise Failure(
+                    f"register {register} is {everywhere[register]} at ALL, not {value} as acknowledged"
+                )
         time.sleep(SHORT_LIFE)
         for register, value, start, timestamp in doubtful:
             self.record.wrote({register: value}, start, True, timestamp)

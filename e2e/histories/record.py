@@ -1,9 +1,9 @@
 """What clients did and saw, as events of registers, for `afterglow-testkit check-history` to judge.
 
-A register is one cell: column v or w of a row, the static column s of a partition, or v of a row that only conditional
-statements write. Every write but those has a timestamp of the client's, so that the writes of a register have an order
-whatever the order in which they were sent: by timestamp; of equal ones a deletion after a value, a larger value after a
-smaller one.
+A register is one cell: column v or w of a row, the static column s of a partition, or v of a row
+that only conditional statements write. Every write but those has a timestamp of the client's, so
+that the writes of a register have an order whatever the order in which they were sent: by
+timestamp; of equal ones a deletion after a value, a larger value after a smaller one.
 """
 
 import json
@@ -14,8 +14,8 @@ import time
 from afterglow_e2e.afterglow import binary, describe
 
 SECOND = 10**9
-# No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the one that events go
-# by may run apart by this much in the life of a cell.
+# No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the
+# one that events go by may run apart by this much in the life of a cell.
 APART = SECOND // 10
 
 
@@ -40,7 +40,9 @@ class Record:
             return self.number
 
     def timestamp(self, random, mortal):
-        """A write time: later than all before, tied with one of them, or in the past. What is `mortal` never ties."""
+        """A write time: later than all before, tied with one of them, or in the past. What is
+        `mortal` never ties.
+        """
         with self.lock:
             luck = random.random()
             if luck < 0.1 and self.tie and not mortal:
@@ -61,16 +63,28 @@ class Record:
                 order = None if timestamp is None else (timestamp, deletes, value or 0, 0)
                 self.events.append(("write", register, value, start, end, order))
                 if life is not None and not deletes:
-                    # Seconds are counted whole, rounded down from when the coordinator took the write.
+                    # Seconds are counted whole, rounded down from when the coordinator took the
+                    # write.
                     gone = None if end is None else end + life * SECOND + APART
                     begins = start + (life - 1) * SECOND - APART
-                    self.events.append(("write", register, None, max(start, begins), gone, (timestamp, 0, value, 1)))
+                    self.events.append(
+                        (
+                            "write",
+                            register,
+                            None,
+                            max(start, begins),
+                            gone,
+                            (timestamp, 0, value, 1),
+                        )
+                    )
 
     def read(self, cells, start):
         """A read that was answered with {register: value or None}."""
         end = self.now()
         with self.lock:
-            self.events += [("read", register, value, start, end, None) for register, value in cells.items()]
+            self.events += [
+                ("read", register, value, start, end, None) for register, value in cells.items()
+            ]
 
     def save(self, path):
         """One JSON object a line; orders become numbers."""
@@ -78,7 +92,10 @@ class Record:
         for kind, register, _, _, _, order in self.events:
             if kind == "write" and order is not None:
                 ranks.setdefault(register, set()).add(order)
-        ranks = {of: {order: rank for rank, order in enumerate(sorted(all_of), 1)} for of, all_of in ranks.items()}
+        ranks = {
+            of: {order: rank for rank, order in enumerate(sorted(all_of), 1)}
+            for of, all_of in ranks.items()
+        }
         with path.open("w") as out:
             for kind, register, value, start, end, order in self.events:
                 event = {"op": kind, "key": register, "value": value, "start": start, "end": end}
@@ -87,7 +104,9 @@ class Record:
                 out.write(json.dumps(event) + "\n")
 
     def close(self, path, profile, metrics, words):
-        """(fine, words) of a run: whether no read is stale or wrong. The events stay in `path` only where one is."""
+        """(fine, words) of a run: whether no read is stale or wrong. The events stay in `path` only
+        where one is.
+        """
         fine, said = self.judge(path, profile)
         words = f"{words}: {said.strip()}"
         if fine:

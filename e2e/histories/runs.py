@@ -15,14 +15,25 @@ from .record import Record
 EVERYTHING = ("kill", "kill", "terminate", "hold", "cut", "slow", "step")
 # A node of Cassandra takes long to come back, so this is for the campaign only.
 FELL = ("fell",)
-# A killed node replays its log before it answers; on a machine that does much else besides that takes minutes.
+# A killed node replays its log before it answers; on a machine that does much else besides that
+# takes minutes.
 BACK = 300
 
 
 class Run:
     """What a run needs and what came of it."""
 
-    def __init__(self, seed, instance, nodes, relay=None, clock=None, wanted=EVERYTHING, levels=None, factor=1):
+    def __init__(
+        self,
+        seed,
+        instance,
+        nodes,
+        relay=None,
+        clock=None,
+        wanted=EVERYTHING,
+        levels=None,
+        factor=1,
+    ):
         self.seed, self.instance, self.nodes, self.factor = seed, instance, nodes, factor
         random = randomness.Random(f"faults-{seed}")
         self.faults = Faults(random, instance, nodes, relay, clock, wanted)
@@ -31,14 +42,17 @@ class Run:
         self.record = Record()
 
     def create(self):
-        """The tables, made through Afterglow in a keyspace of their own: what an earlier run left is of no concern."""
+        """The tables, made through Afterglow in a keyspace of their own: what an earlier run left
+        is of no concern.
+        """
         poll("the tables to be made", self.made, BACK, every=0.5)
 
     def made(self):
         """Whether all of them were; asked again, in another keyspace.
 
-        None is dropped: a node of several that hears of a drop and of what comes after it at once, as one does that was
-        away, can end up with tables whose every read and PREPARE fails (Cassandra 5.0.5: "Unknown CF").
+        None is dropped: a node of several that hears of a drop and of what comes after it at once,
+        as one does that was away, can end up with tables whose every read and PREPARE fails
+        (Cassandra 5.0.5: "Unknown CF").
         """
         self.keyspace = f"histories_{secrets.token_hex(4)}"
         try:
@@ -60,7 +74,12 @@ class Run:
         before = time.monotonic()
         hits = passed = 0
         with Clients(
-            self.record, self.instance.address, self.instance.port, self.keyspace, self.seed, **options
+            self.record,
+            self.instance.address,
+            self.instance.port,
+            self.keyspace,
+            self.seed,
+            **options,
         ) as clients:
             try:
                 self.faults.run(seconds)
@@ -69,13 +88,20 @@ class Run:
                     node.resume()
         after = self.instance.metrics()
         hits, passed = after.hits(), after.total("afterglow_passes_total")
-        poll("the database to answer a sweep of all rows", lambda: self.swept(clients), BACK, every=0.5)
+        poll(
+            "the database to answer a sweep of all rows",
+            lambda: self.swept(clients),
+            BACK,
+            every=0.5,
+        )
         words = (
             f"seed {self.seed}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
             f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits and "
             f"{passed:.0f} passed"
         )
-        fine, words = self.record.close(folder / f"history-{self.seed}.jsonl", profile, after, words)
+        fine, words = self.record.close(
+            folder / f"history-{self.seed}.jsonl", profile, after, words
+        )
         if clients.errors:
             fine, words = False, f"{words}\nclients died: {clients.errors}"
         return fine, words

@@ -1,1 +1,3 @@
-"""What the caches inside Cassandra are worth: a stock node against the same one with them. `make bench-cassandra`."""
+"""What the caches inside Cassandra are worth: a stock node against the same one with them. `make
+bench-cassandra`.
+"""

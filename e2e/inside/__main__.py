@@ -1,12 +1,15 @@
-"""Stock Cassandra against Cassandra with a cache on flash, with data several times larger than memory.
+"""Stock Cassandra against Cassandra with a cache on flash, with data several times larger than
+memory.
 
     make bench-cassandra                                    everything: some hours
-    make bench-cassandra BENCH_FLAGS="--short"              every part on little data, to see that it runs: no figures
+    make bench-cassandra BENCH_FLAGS="--short"              every part on little data, to see that
+                                                            it runs: no figures
     make bench-cassandra BENCH_FLAGS="--parts network --shapes 1k --mixes reads"
 
-Parts: `network`: the disk of the data is held to the speed of a network volume, that of the cache is not. `equal`:
-neither is. `memory`: a cache on flash against twice the memory. `sizes`: three sizes of flash. `rates`: latency at
-target rates. `plain`: a table that is not compressed. All but `equal` are on the slow disk.
+Parts: `network`: the disk of the data is held to the speed of a network volume, that of the cache
+is not. `equal`: neither is. `memory`: a cache on flash against twice the memory. `sizes`: three
+sizes of flash. `rates`: latency at target rates. `plain`: a table that is not compressed. All but
+`equal` are on the slow disk.
 """
 
 import argparse
@@ -44,21 +47,50 @@ def options():
     parser.add_argument("--shapes", type=words(plan.SHAPES), help=f"of {','.join(plan.SHAPES)}")
     parser.add_argument("--mixes", type=words(plan.MIXES), help=f"of {','.join(plan.MIXES)}")
     parser.add_argument("--caches", type=words(caches), help=f"of {','.join(caches)}")
-    parser.add_argument("--scale", type=float, default=1.0, help="of 3 GiB of data (default: %(default)s)")
-    parser.add_argument("--warm", type=int, default=90, help="seconds of load before measuring (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=30, help="seconds measured (default: %(default)s)")
-    parser.add_argument("--disk-bytes", type=int, default=plan.NETWORK.bytes, help="of the slow disk (%(default)s/s)")
     parser.add_argument(
-        "--disk-operations", type=int, default=plan.NETWORK.operations, help="its reads (%(default)s/s)"
+        "--scale", type=float, default=1.0, help="of 3 GiB of data (default: %(default)s)"
     )
-    parser.add_argument("--dir", type=Path, help="where the disks' images are, kept for the next time")
+    parser.add_argument(
+        "--warm",
+        type=int,
+        default=90,
+        help="seconds of load before measuring (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=30, help="seconds measured (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--disk-bytes",
+        type=int,
+        default=plan.NETWORK.bytes,
+        help="of the slow disk (%(default)s/s)",
+    )
+    parser.add_argument(
+        "--disk-operations",
+        type=int,
+        default=plan.NETWORK.operations,
+        help="its reads (%(default)s/s)",
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="where the disks' images are, kept for the next time"
+    )
     parser.add_argument(
         "--prepare",
         action="store_true",
         help="load the data into --dir and fill the caches for one run, or more that only read; measure nothing",
     )
-    parser.add_argument("--short", action="store_true", help="little data, seconds instead of minutes: not for figures")
-    parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="tables of earlier results, nothing run")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="little data, seconds instead of minutes: not for figures",
+    )
+    parser.add_argument(
+        "--report",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="tables of earlier results, nothing run",
+    )
     given = parser.parse_args()
     if given.short:
         given.scale, given.warm, given.seconds = 0.06, 5, 5
@@ -69,7 +101,9 @@ def options():
 
 def run(given):
     if lacks := missing():
-        raise Failure("the benchmark cannot run here, it needs:\n" + "\n".join(f"  {lack}" for lack in lacks))
+        raise Failure(
+            "the benchmark cannot run here, it needs:\n" + "\n".join(f"  {lack}" for lack in lacks)
+        )
     with Undo() as undo:
         folder = given.dir
         if folder is None:
@@ -88,7 +122,9 @@ def run(given):
 def main():
     given = options()
     try:
-        results = [json.loads(path.read_text()) for path in given.report] if given.report else run(given)
+        results = (
+            [json.loads(path.read_text()) for path in given.report] if given.report else run(given)
+        )
     except Failure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1

@@ -1,4 +1,6 @@
-"""Runs the cases: loads the data once for each shape, boots each node once, warms it, measures all its loads."""
+"""Runs the cases: loads the data once for each shape, boots each node once, warms it, measures all
+its loads.
+"""
 
 import contextlib
 import json
@@ -21,7 +23,9 @@ ROOM = 2.3
 
 
 def seed(case):
-    """All nodes are asked for the same records, none for those that it was asked for just before."""
+    """All nodes are asked for the same records, none for those that it was asked for just
+    before.
+    """
     return zlib.crc32(case.scenario.encode())
 
 
@@ -40,7 +44,9 @@ class Bench:
 
     def disk(self, name, size):
         if name not in self.disks:
-            self.disks[name] = Disk(self.undo, self.folder / f"{name}.img", self.folder / name, int(size))
+            self.disks[name] = Disk(
+                self.undo, self.folder / f"{name}.img", self.folder / name, int(size)
+            )
         return self.disks[name]
 
     def data(self):
@@ -58,7 +64,9 @@ class Bench:
         # Alone it may have more memory.
         with Node(template.used, heap=2 * plan.GIB) as node:
             create(node, shape)
-            self.workload("load-cql", shape, "--hosts", node.contact, "--connections", CONNECTIONS, "--quiet")
+            self.workload(
+                "load-cql", shape, "--hosts", node.contact, "--connections", CONNECTIONS, "--quiet"
+            )
             node.ask("flush", KEYSPACE)
             self.say("compacting")
             node.ask("compact", KEYSPACE, shape.table)
@@ -72,13 +80,24 @@ class Bench:
         """The load client, to its end, with all records or the first ones."""
         records = records or shape.records(self.options.scale)
         table = ("--keyspace", KEYSPACE, "--table", shape.table, "--records", records)
-        table += ("--fields", shape.fields, "--field-size", shape.field_bytes, "--zeros", plan.ZEROS)
+        table += (
+            "--fields",
+            shape.fields,
+            "--field-size",
+            shape.field_bytes,
+            "--zeros",
+            plan.ZEROS,
+        )
         full = [binary("afterglow-bench", "release"), command, *table, *arguments]
         with self.log.open("ab") as log:
-            done = subprocess.run([str(part) for part in full], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            done = subprocess.run(
+                [str(part) for part in full], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         if done.returncode != 0:
             end = self.log.read_text(errors="replace")[-2000:]
-            raise Failure(f"the load client ended with status {done.returncode}; the end of {self.log}:\n{end}")
+            raise Failure(
+                f"the load client ended with status {done.returncode}; the end of {self.log}:\n{end}"
+            )
 
     def run(self, cases):
         """The results of the cases, each of which is also written to its file."""
@@ -109,7 +128,9 @@ class Bench:
         disk, template = self.prepare(shape)
         kept = disk.path / case.node / "kept"
         filled = kept.exists()
-        flash = self.disk(f"flash-{case.node}" if keep or filled else "flash", 1.3 * self.data() + plan.GIB)
+        flash = self.disk(
+            f"flash-{case.node}" if keep or filled else "flash", 1.3 * self.data() + plan.GIB
+        )
         if filled:
             # What it is after this run nobody knows, unless the run says so.
             kept.unlink()
@@ -133,22 +154,41 @@ class Bench:
         options, file = self.options, self.out / "run.json"
         self.say(f"{case.scenario}: {case.label}")
         started.group.throttle(
-            started.disk, plan.Speed(options.disk_bytes, options.disk_operations) if case.throttled else None
+            started.disk,
+            plan.Speed(options.disk_bytes, options.disk_operations) if case.throttled else None,
         )
         rate = self.rate(case)
         before = started.counters()
         started.workload(
             case,
             *(["--rate", rate] if rate else []),
-            *("--seed", seed(case), "--warmup", "0s", "--duration", f"{options.seconds}s", "--json", file),
+            *(
+                "--seed",
+                seed(case),
+                "--warmup",
+                "0s",
+                "--duration",
+                f"{options.seconds}s",
+                "--json",
+                file,
+            ),
         )
         after = started.counters()
         result = json.loads(file.read_text())
         result["inside"] = {name: after[name] - before.get(name, 0) for name in after}
-        result["case"] = {"throttled": case.throttled, "memory": case.memory * plan.MEMORY, "part": case.part}
+        result["case"] = {
+            "throttled": case.throttled,
+            "memory": case.memory * plan.MEMORY,
+            "part": case.part,
+        }
         if case.cache == "none" and case.rate is None:
             self.most[case.part, case.shape, case.mix] = result["per_second"]
-        name = "-".join(f"{case.scenario} {case.label}".replace("%", "").replace(",", "").replace(":", "").split())
+        name = "-".join(
+            f"{case.scenario} {case.label}".replace("%", "")
+            .replace(",", "")
+            .replace(":", "")
+            .split()
+        )
         (self.out / f"{name}.json").write_text(json.dumps(result, indent=1))
         return result
 
@@ -157,7 +197,9 @@ class Bench:
             return None
         most = self.most.get((case.part, case.shape, case.mix))
         if most is None:
-            raise Failure(f"{case.scenario}: needs stock's most, which the same run measures: choose its cache too")
+            raise Failure(
+                f"{case.scenario}: needs stock's most, which the same run measures: choose its cache too"
+            )
         return int(most * case.rate)
 
 
@@ -170,13 +212,32 @@ class Started:
         self.mix = None
 
     def read_hot_set(self, case):
-        """Once, one after the other: drawing them by chance would take many times as long to come to the last."""
+        """Once, one after the other: drawing them by chance would take many times as long to come
+        to the last.
+        """
         shape, scale = plan.SHAPES[case.shape], self.bench.options.scale
         hot = int(shape.records(scale) * plan.HOT_SET)
         self.bench.say(f"reading {hot:,} hot records")
         self.group.throttle(self.disk)
-        load = ["--hosts", self.node.contact, "--distribution", "sequential", "--connections", CONNECTIONS]
-        load += ["--in-flight", shape.in_flight, "--warmup", "0s", "--duration", "3600s", "--ops", hot, "--quiet"]
+        load = [
+            "--hosts",
+            self.node.contact,
+            "--distribution",
+            "sequential",
+            "--connections",
+            CONNECTIONS,
+        ]
+        load += [
+            "--in-flight",
+            shape.in_flight,
+            "--warmup",
+            "0s",
+            "--duration",
+            "3600s",
+            "--ops",
+            hot,
+            "--quiet",
+        ]
         self.bench.workload("run-cql", shape, *load, records=hot)
 
     def stop_warm(self):
@@ -185,11 +246,15 @@ class Started:
         self.kept.touch()
 
     def warm(self, case):
-        """The same load for all, at the disk's full speed: a cache has then what it would have after hours."""
+        """The same load for all, at the disk's full speed: a cache has then what it would have
+        after hours.
+        """
         if self.mix == case.mix:
             return
         # A cache that is full for one mix has little to learn for the other.
-        seconds = self.bench.options.warm if self.mix is None else max(self.bench.options.warm // 3, 1)
+        seconds = (
+            self.bench.options.warm if self.mix is None else max(self.bench.options.warm // 3, 1)
+        )
         self.mix = case.mix
         self.group.throttle(self.disk)
         self.workload(case, "--warmup", f"{seconds}s", "--duration", "1s")
@@ -197,9 +262,31 @@ class Started:
     def workload(self, case, *arguments):
         """The load client with the load of a case, to its end."""
         shape = plan.SHAPES[case.shape]
-        load = ["--hosts", self.node.contact, "--distribution", "hotspot", "--hot-set", plan.HOT_SET]
-        load += ["--connections", CONNECTIONS, "--in-flight", shape.in_flight, "--pid", f"cassandra={self.node.pid}"]
-        load += ["--read-ratio", plan.MIXES[case.mix], "--label", case.label, "--scenario", case.scenario, "--quiet"]
+        load = [
+            "--hosts",
+            self.node.contact,
+            "--distribution",
+            "hotspot",
+            "--hot-set",
+            plan.HOT_SET,
+        ]
+        load += [
+            "--connections",
+            CONNECTIONS,
+            "--in-flight",
+            shape.in_flight,
+            "--pid",
+            f"cassandra={self.node.pid}",
+        ]
+        load += [
+            "--read-ratio",
+            plan.MIXES[case.mix],
+            "--label",
+            case.label,
+            "--scenario",
+            case.scenario,
+            "--quiet",
+        ]
         self.bench.workload("run-cql", shape, *load, *arguments)
 
     def counters(self):

@@ -11,7 +11,12 @@ from .undo import cgroup as remove_cgroup
 
 CGROUPS = Path("/sys/fs/cgroup")
 SECTOR = 512
-TOOLS = (("losetup", "mount"), ("mount", "mount"), ("fstrim", "util-linux"), ("mkfs.ext4", "e2fsprogs"))
+TOOLS = (
+    ("losetup", "mount"),
+    ("mount", "mount"),
+    ("fstrim", "util-linux"),
+    ("mkfs.ext4", "e2fsprogs"),
+)
 
 
 def missing():
@@ -33,7 +38,9 @@ def missing():
 
 def _forbidden():
     """What root of a container may not do."""
-    probe = (CGROUPS / "memory" if controllers() == 1 else CGROUPS) / f"afterglow-probe-{os.getpid()}"
+    probe = (
+        CGROUPS / "memory" if controllers() == 1 else CGROUPS
+    ) / f"afterglow-probe-{os.getpid()}"
     try:
         probe.mkdir()
         probe.rmdir()
@@ -52,7 +59,9 @@ def controllers(root=CGROUPS):
 
 
 class Group:
-    """A control group: so much memory, page cache included, and, when told, so many reads of one disk."""
+    """A control group: so much memory, page cache included, and, when told, so many reads of one
+    disk.
+    """
 
     def __init__(self, undo, name, memory, root=CGROUPS):
         self.version = controllers(root)
@@ -91,7 +100,9 @@ class Group:
 
 
 class Disk:
-    """A file system of its own on a loop device, which reads and writes its image without the page cache."""
+    """A file system of its own on a loop device, which reads and writes its image without the page
+    cache.
+    """
 
     def __init__(self, undo, image, at, size):
         new = not image.exists()

@@ -1,4 +1,6 @@
-"""Nodes that are measured: all alike but for their cache, in a control group, on a disk of their own."""
+"""Nodes that are measured: all alike but for their cache, in a control group, on a disk of their
+own.
+"""
 
 import os
 import shutil
@@ -21,11 +23,16 @@ class Node(PluginNode):
         if cache in ("chunks", "rows"):
             kind = "chunkcache" if cache == "chunks" else "rowcache"
             path, size = flash
-            properties = {f"afterglow.{kind}.flash": f"{path}:{size}", f"afterglow.{kind}.memory": "64MiB"}
+            properties = {
+                f"afterglow.{kind}.flash": f"{path}:{size}",
+                f"afterglow.{kind}.memory": "64MiB",
+            }
         if cache == "chunks":
             agents = [build()]
         elif cache != "none":
-            settings = {"row_cache_size": "64MiB"} | ({"row_cache_class_name": PROVIDER} if cache == "rows" else {})
+            settings = {"row_cache_size": "64MiB"} | (
+                {"row_cache_class_name": PROVIDER} if cache == "rows" else {}
+            )
         super().__init__(
             folder=folder,
             address="127.0.0.77",
@@ -33,11 +40,17 @@ class Node(PluginNode):
             jars=[build()] if cache == "rows" else [],
             agents=agents,
             properties=properties,
-            settings={"memtable_heap_space": "64MiB", "memtable_offheap_space": "64MiB", **settings},
+            settings={
+                "memtable_heap_space": "64MiB",
+                "memtable_offheap_space": "64MiB",
+                **settings,
+            },
         )
 
     def command(self):
-        """Outside the heap there is as much as all caches and connections here need, and no more."""
+        """Outside the heap there is as much as all caches and connections here need, and no
+        more.
+        """
         program, *rest = super().command()
         command = [program, f"-XX:MaxDirectMemorySize={plan.DIRECT >> 20}M", *rest]
         return self.group.enter(command) if self.group else command
@@ -76,14 +89,18 @@ def create(node, shape):
     compression = length if shape.chunk else "{'enabled': 'false'}"
     columns = "".join(f", field{n} blob" for n in range(shape.fields))
     with connect(node, timeout=60) as session:
-        session.execute(f"CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {REPLICATION}")
+        session.execute(
+            f"CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {REPLICATION}"
+        )
         session.execute(
             f"CREATE TABLE {KEYSPACE}.{shape.table} (y_id text PRIMARY KEY{columns}) WITH compression = {compression}"
         )
 
 
 class Template:
-    """The files of a node that was loaded and stopped. Files of tables never change, so that copies are links."""
+    """The files of a node that was loaded and stopped. Files of tables never change, so that copies
+    are links.
+    """
 
     def __init__(self, disk):
         self.loaded, self.used = disk.path / "loaded", disk.path / "node"

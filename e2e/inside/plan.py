@@ -5,7 +5,8 @@ from dataclasses import dataclass
 GIB = 1 << 30
 MIB = 1 << 20
 
-# The data are as much larger than memory as in the published measurements of caches like these: 200 GB to 64 GB.
+# The data are as much larger than memory as in the published measurements of caches like these: 200
+# GB to 64 GB.
 DATA = 3 * GIB
 # With this share of zeros LZ4 leaves some 6/10 of a record.
 ZEROS = 40
@@ -18,7 +19,9 @@ HOT_SET = 0.3
 
 @dataclass(frozen=True)
 class Shape:
-    """A table: its records, and kilobytes of a chunk before compression, 0 where nothing is compressed."""
+    """A table: its records, and kilobytes of a chunk before compression, 0 where nothing is
+    compressed.
+    """
 
     name: str
     fields: int
@@ -83,9 +86,13 @@ class Case:
 
     @property
     def label(self):
-        name = {"none": "stock", "default rows": "stock, its row cache"}.get(self.cache, f"flash {self.cache}")
+        name = {"none": "stock", "default rows": "stock, its row cache"}.get(
+            self.cache, f"flash {self.cache}"
+        )
         notes = [f"memory x {self.memory:g}"] if self.memory != 1 else []
-        notes += [f"flash {self.flash:.0%}"] if self.part == "sizes" and self.cache != "none" else []
+        notes += (
+            [f"flash {self.flash:.0%}"] if self.part == "sizes" and self.cache != "none" else []
+        )
         return ", ".join([name, *notes])
 
 
@@ -119,7 +126,9 @@ def chosen(parts, shapes=None, mixes=None, caches=None):
     return [
         case
         for case in picked
-        if case.shape in (shapes or SHAPES) and case.mix in (mixes or MIXES) and case.cache in (caches or (case.cache,))
+        if case.shape in (shapes or SHAPES)
+        and case.mix in (mixes or MIXES)
+        and case.cache in (caches or (case.cache,))
     ]
 
 

@@ -1,4 +1,6 @@
-"""Results as tables: within a scenario each row beside the stock node's, and beside what was aimed at."""
+"""Results as tables: within a scenario each row beside the stock node's, and beside what was aimed
+at.
+"""
 
 HEAD = (
     "node",
@@ -13,7 +15,8 @@ HEAD = (
     "flash KB/op",
     "hits",
 )
-# What published systems of this kind gained, and so what is aimed at: least throughput and most CPU, of stock's.
+# What published systems of this kind gained, and so what is aimed at: least throughput and most
+# CPU, of stock's.
 AIMS = {
     ("network", "flash chunks", "reads"): (3.0, None),
     ("network", "flash rows", "reads"): (3.0, None),
@@ -63,15 +66,22 @@ def aims(results):
     stock = baseline(results)
     lines = []
     for result in results:
-        part, mix = result["case"]["part"], "reads" if result["load"]["read_ratio"] == 1 else "mixed"
+        part, mix = (
+            result["case"]["part"],
+            "reads" if result["load"]["read_ratio"] == 1 else "mixed",
+        )
         least, most = AIMS.get((part, result["label"], mix), (None, None))
         if stock is None or least is None:
             continue
         speed, cost = result["per_second"] / stock["per_second"], cpu(result) / cpu(stock)
         reached = speed >= least and (most is None or cost <= most)
-        wanted = f"{least:g} times stock's throughput" + (f" at {most:g} of its CPU" if most else "")
+        wanted = f"{least:g} times stock's throughput" + (
+            f" at {most:g} of its CPU" if most else ""
+        )
         word = "reached" if reached else "MISSED"
-        lines.append(f"{word}: {result['label']}: aimed at {wanted}; measured {speed:.2f} at {cost:.2f}")
+        lines.append(
+            f"{word}: {result['label']}: aimed at {wanted}; measured {speed:.2f} at {cost:.2f}"
+        )
     return lines
 
 
@@ -79,7 +89,9 @@ def wrongs(results):
     """What must not be: reads that were wrong, missing, refused or unanswered."""
     lines = []
     for result in results:
-        errors = {name: count for name, count in result["errors"].items() if count and name != "unsent"}
+        errors = {
+            name: count for name, count in result["errors"].items() if count and name != "unsent"
+        }
         if errors:
             lines.append(f"FAULT: {result['scenario']}, {result['label']}: {errors}")
         if result["errors"].get("unsent"):
@@ -101,7 +113,11 @@ def table(rows):
         ]
         return "| " + " | ".join(padded) + " |"
 
-    rule = "|" + "|".join("-" * (width + 1) + (":" if n else "-") for n, width in enumerate(widths)) + "|"
+    rule = (
+        "|"
+        + "|".join("-" * (width + 1) + (":" if n else "-") for n, width in enumerate(widths))
+        + "|"
+    )
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
@@ -113,6 +129,8 @@ def report(results):
     parts = []
     for scenario, members in scenarios.items():
         stock = baseline(members)
-        parts.append("\n".join([f"### {scenario}", "", table([row(member, stock) for member in members])]))
+        parts.append(
+            "\n".join([f"### {scenario}", "", table([row(member, stock) for member in members])])
+        )
         parts += ["\n".join(lines) for lines in (aims(members), wrongs(members)) if lines]
     return "\n\n".join(parts) + "\n"

@@ -1,6 +1,7 @@
 """Takes back what a benchmark does to the machine, even when it is killed. Standard library only.
 
-A process of its own is told what there will be to undo, and does it, the latest first, when its input ends.
+A process of its own is told what there will be to undo, and does it, the latest first, when its
+input ends.
 """
 
 import contextlib
@@ -21,7 +22,10 @@ class Undo:
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, Path(__file__)], stdin=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, Path(__file__)],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def note(self, kind, what):
@@ -40,7 +44,9 @@ class Undo:
 
 
 def _patiently(step):
-    """Try until it is true: what the kernel still holds for a process that has just died takes a moment."""
+    """Try until it is true: what the kernel still holds for a process that has just died takes a
+    moment.
+    """
     deadline = time.monotonic() + PATIENCE
     while not step() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -72,7 +78,9 @@ def mount(path):
 
 
 def loop(image):
-    """Detaches the loop devices over a file: found by that, so that there is no moment without a note."""
+    """Detaches the loop devices over a file: found by that, so that there is no moment without a
+    note.
+    """
     listed = subprocess.run(["losetup", "-j", image], capture_output=True, text=True).stdout
     for line in listed.splitlines():
         _quietly("losetup", "--detach", line.split(":", 1)[0])

@@ -1,4 +1,6 @@
-"""Fixtures: one stock Cassandra for the run, one Afterglow for each module, and drivers in front of both."""
+"""Fixtures: one stock Cassandra for the run, one Afterglow for each module, and drivers in front of
+both.
+"""
 
 import itertools
 from contextlib import contextmanager
@@ -22,7 +24,9 @@ def cassandra():
 
 @pytest.fixture(scope="module")
 def afterglow(cassandra):
-    """Shared by a module's tests. It ends with them: only one instance at a time may cache `exclusive` tables."""
+    """Shared by a module's tests. It ends with them: only one instance at a time may cache
+    `exclusive` tables.
+    """
     with Afterglow(cassandra.contact) as instance:
         await_caching(instance)
         yield instance
@@ -44,9 +48,12 @@ def cached(request, afterglow):
 @pytest.fixture(scope="module")
 def keyspace(cassandra, direct):
     name = f"e2e_{next(NAMES)}"
-    direct.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    direct.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    )
     yield name
-    # Over a connection of its own: after a test that restarts the node `direct` may not have found back to it yet.
+    # Over a connection of its own: after a test that restarts the node `direct` may not have found
+    # back to it yet.
     with connect(cassandra) as session:
         session.execute(f"DROP KEYSPACE IF EXISTS {name}")
 
@@ -59,7 +66,9 @@ def table(keyspace):
 
 @pytest.fixture
 def expect(afterglow):
-    """`with expect(hits=2): ...` fails unless exactly so many reads in the block were answered from the cache."""
+    """`with expect(hits=2): ...` fails unless exactly so many reads in the block were answered from
+    the cache.
+    """
 
     @contextmanager
     def block(hits):
@@ -74,13 +83,18 @@ def expect(afterglow):
 
 @pytest.fixture
 def settle(afterglow):
-    """`settle(session, select)` after a CREATE TABLE: until Afterglow knows the table, its reads pass through."""
+    """`settle(session, select)` after a CREATE TABLE: until Afterglow knows the table, its reads
+    pass through.
+    """
 
     def wait(session, statement, values=None):
         def known():
             before = afterglow.metrics().total("afterglow_passes_total", reason="schema_unknown")
             session.execute(statement, values)
-            return afterglow.metrics().total("afterglow_passes_total", reason="schema_unknown") == before
+            return (
+                afterglow.metrics().total("afterglow_passes_total", reason="schema_unknown")
+                == before
+            )
 
         poll("Afterglow to know the table", known, 20)
 

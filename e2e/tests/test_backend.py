@@ -48,12 +48,16 @@ def test_hits_are_served_while_the_database_is_away_and_all_is_well_when_it_is_b
         for statement, values in ((select, (15,)), (insert, (3, "lost"))):
             asked = time.monotonic()
             kind, text = answer(session, statement, values)
-            assert kind != "OperationTimedOut" and kind != "NoHostAvailable" or "errors={}" not in text, (kind, text)
+            assert (
+                kind != "OperationTimedOut" and kind != "NoHostAvailable" or "errors={}" not in text
+            ), (kind, text)
             assert time.monotonic() - asked < 25
         assert instance.running() and instance.ready() in (True, False)
         node.start()
         poll(
-            "a read that needs the database to work again", lambda: answer(session, select, (15,))[-1] == [("old",)], 60
+            "a read that needs the database to work again",
+            lambda: answer(session, select, (15,))[-1] == [("old",)],
+            60,
         )
         session.execute(insert, (3, "new"))
         for _ in range(3):
@@ -71,7 +75,11 @@ def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
         update = session.prepare("UPDATE ks.t SET v = 'maybe' WHERE k = 1")
         node.pause()
         pending = session.execute_async(update)
-        poll("the write to arrive", lambda: instance.metrics().total("afterglow_writes_total") >= 1, 10)
+        poll(
+            "the write to arrive",
+            lambda: instance.metrics().total("afterglow_writes_total") >= 1,
+            10,
+        )
         instance.kill()  # in the middle of it
         node.resume()
         with contextlib.suppress(Exception):  # whether it is reported lost depends on the moment
@@ -79,7 +87,8 @@ def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
         instance.start()
         query = "SELECT v FROM ks.t WHERE k = 1"
         poll("the driver to connect again", lambda: answer(session, query)[0] == ["v"], 20)
-        # It may still be on its way in the database, so only that Afterglow is not behind can be asked for.
+        # It may still be on its way in the database, so only that Afterglow is not behind can be
+        # asked for.
         for _ in range(20):
             known = answer(direct, query)[-1]
             assert answer(session, query)[-1] in (known, answer(direct, query)[-1])
@@ -127,7 +136,11 @@ def trusted(guarded_node, tmp_path_factory):
     credentials.touch(mode=0o600)
     credentials.write_text('username = "afterglow"\npassword = "of-its-own"\n')
     with Afterglow(node.contact, extra=("--backend-credentials", credentials)) as instance:
-        poll("the lease", lambda: instance.metrics().total("afterglow_lease_state", state="held") == 1, 30)
+        poll(
+            "the lease",
+            lambda: instance.metrics().total("afterglow_lease_state", state="held") == 1,
+            30,
+        )
         yield node, instance, root
 
 
@@ -144,7 +157,10 @@ def test_a_role_that_may_read_is_answered_from_the_cache_and_no_other(trusted):
             connect(instance, auth=login("carol"), version=version) as carol,
             connect(node, auth=login("carol"), version=version) as direct,
         ):
-            insert, select = alice.prepare("INSERT INTO ks.ours (k, v) VALUES (?, ?)"), alice.prepare(query)
+            insert, select = (
+                alice.prepare("INSERT INTO ks.ours (k, v) VALUES (?, ?)"),
+                alice.prepare(query),
+            )
             alice.execute(insert, (1, f"v{version}"))
 
             def hit(session, statement, right=f"v{version}"):
@@ -177,11 +193,16 @@ def test_what_is_revoked_is_refused_within_the_ages_of_both_caches(trusted):
 def test_many_clients_of_a_role_have_few_connections_to_the_database(trusted):
     node, instance, root = trusted
     with contextlib.ExitStack() as stack:
-        sessions = [stack.enter_context(connect(instance, auth=login("alice"), version=3 + n % 3)) for n in range(12)]
+        sessions = [
+            stack.enter_context(connect(instance, auth=login("alice"), version=3 + n % 3))
+            for n in range(12)
+        ]
         for session in sessions:
             assert session.execute("SELECT v FROM ks.ours WHERE k = 77").one() is None
         direct = stack.enter_context(connect(node, auth=root))
-        users = [row.username for row in direct.execute("SELECT username FROM system_views.clients")]
+        users = [
+            row.username for row in direct.execute("SELECT username FROM system_views.clients")
+        ]
         assert 1 <= users.count("alice") <= 8, users
         assert users.count("afterglow") <= 2, users
 
@@ -190,7 +211,10 @@ def test_a_wrong_password_is_refused_in_the_databases_words_also_before_a_cache(
     node, instance, _ = trusted
     words = []
     for server in (node, instance):
-        with pytest.raises(NoHostAvailable) as refusal, connect(server, auth=PlainTextAuthProvider("alice", "no")):
+        with (
+            pytest.raises(NoHostAvailable) as refusal,
+            connect(server, auth=PlainTextAuthProvider("alice", "no")),
+        ):
             pass
         words.append([str(error).split("code=", 1)[-1] for error in refusal.value.errors.values()])
     assert words[0] == words[1]
@@ -224,14 +248,20 @@ def test_a_role_sees_only_what_the_database_lets_it_see(guarded):
     with connect(instance, auth=bob) as through, connect(node, auth=bob) as direct:
         for text in ("SELECT v FROM ks.secret WHERE k = 1", "TRUNCATE ks.secret", "LIST ROLES"):
             assert answer(through, text) == answer(direct, text)
-            assert answer(through, text)[0] in ("Unauthorized", ["role", "super", "login", "options", "datacenters"])
+            assert answer(through, text)[0] in (
+                "Unauthorized",
+                ["role", "super", "login", "options", "datacenters"],
+            )
 
 
 def test_a_wrong_password_is_refused_in_the_databases_words(guarded):
     node, instance, _ = guarded
     words = []
     for server in (node, instance):
-        with pytest.raises(NoHostAvailable) as refusal, connect(server, auth=PlainTextAuthProvider("cassandra", "no")):
+        with (
+            pytest.raises(NoHostAvailable) as refusal,
+            connect(server, auth=PlainTextAuthProvider("cassandra", "no")),
+        ):
             pass
         words.append([str(error).split("code=", 1)[-1] for error in refusal.value.errors.values()])
     assert words[0] == words[1]

@@ -1,4 +1,6 @@
-"""The chunk cache inside a stock Cassandra: chunks of SSTables are served from flash, and never a wrong one."""
+"""The chunk cache inside a stock Cassandra: chunks of SSTables are served from flash, and never a
+wrong one.
+"""
 
 import shutil
 
@@ -81,7 +83,9 @@ def test_chunks_are_served_after_kill_9_and_equal_the_tables(node):
 
 
 def test_a_restored_snapshot_is_read_as_it_is(node):
-    """Its files come back under the names of those that are cached: while the node is down, and by `refresh`."""
+    """Its files come back under the names of those that are cached: while the node is down, and by
+    `refresh`.
+    """
     before = fill(node, "restored", 64)
     assert before["Different"] == 0
     folder = node.files_of("chunks", "restored")

@@ -1,4 +1,6 @@
-"""A cluster of three nodes: statements go to the nodes that have the rows; a node may hang, or die and come back."""
+"""A cluster of three nodes: statements go to the nodes that have the rows; a node may hang, or die
+and come back.
+"""
 
 import contextlib
 import threading
@@ -19,8 +21,8 @@ pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 KEYS = range(12)
 # Rows that are read while a node hangs, by so many clients.
 COLD, READERS = 240, 8
-# Nodes take some 18 s to convict one that hangs; until then reads wait for it directly too. A connection that owes
-# answers is given up after 30 s.
+# Nodes take some 18 s to convict one that hangs; until then reads wait for it directly too. A
+# connection that owes answers is given up after 30 s.
 LONGEST = 25
 SESSIONS, KEYSPACES = 24, 6
 
@@ -33,7 +35,10 @@ def cluster():
         for number in range(3):
             seed = nodes[0] if nodes else None
             node = Cassandra(
-                heap="384M", address=f"127.0.0.{21 + number}", seed=seed, settings=KEEPS_WHAT_IT_ACKNOWLEDGED
+                heap="384M",
+                address=f"127.0.0.{21 + number}",
+                seed=seed,
+                settings=KEEPS_WHAT_IT_ACKNOWLEDGED,
             )
             nodes.append(stack.enter_context(node))
         with connect(nodes[0]) as direct:
@@ -67,14 +72,20 @@ def test_statements_go_to_the_node_that_has_the_row(cluster):
         select = session.prepare("SELECT v FROM one.t WHERE k = ?")
 
         def alone():
-            seen = [touched(session, insert, (k, "v")) for k in KEYS] + [touched(session, select, (k,)) for k in KEYS]
+            seen = [touched(session, insert, (k, "v")) for k in KEYS] + [
+                touched(session, select, (k,)) for k in KEYS
+            ]
             return all(len(nodes) == 1 for nodes in seen) and {nodes[0] for nodes in seen}
 
-        assert poll("each statement to stay on one node", alone, BOOT_SECONDS) == {node.address for node in nodes}
+        assert poll("each statement to stay on one node", alone, BOOT_SECONDS) == {
+            node.address for node in nodes
+        }
 
 
 def in_threads(work, count):
-    """Has `work(number)` run so many times at once; what each returned. What one raises ends the test."""
+    """Has `work(number)` run so many times at once; what each returned. What one raises ends the
+    test.
+    """
     results, failures = [None] * count, []
 
     def run(number):
@@ -94,7 +105,9 @@ def in_threads(work, count):
 
 
 def persistently(server, keys):
-    """Reads each key until it is answered, with a time-out of 2 s; the longest time that a key took."""
+    """Reads each key until it is answered, with a time-out of 2 s; the longest time that a key
+    took.
+    """
     client, longest = None, 0
     for key in keys:
         began, value = time.monotonic(), None
@@ -102,7 +115,9 @@ def persistently(server, keys):
             assert time.monotonic() - began < 60, f"key {key} is never answered"
             try:
                 client = client or RawClient(server.address, server.port, timeout=2)
-                answer = client.query(f"SELECT v FROM three.cold WHERE k = {key}", consistency=LOCAL_QUORUM)
+                answer = client.query(
+                    f"SELECT v FROM three.cold WHERE k = {key}", consistency=LOCAL_QUORUM
+                )
                 value = None if answer.error else answer
             except OSError:
                 if client:
@@ -125,7 +140,9 @@ def test_no_key_fails_for_long_while_a_node_hangs(cluster):
         before = instance.metrics()
         victim.pause()
         try:
-            spans = in_threads(lambda number: persistently(instance, range(number, COLD, READERS)), READERS)
+            spans = in_threads(
+                lambda number: persistently(instance, range(number, COLD, READERS)), READERS
+            )
         finally:
             victim.resume()
         print(f"the longest of each reader: {spans}")
@@ -167,7 +184,9 @@ def test_sessions_in_many_keyspaces_share_connections_that_stay(cluster):
     connections = instance.metrics().value(made) - before
     print(f"{connections} connections for {reads} reads")
     # One for each keyspace, node and reactor; 64 a node is what there may be at once.
-    assert KEYSPACES <= connections <= 64 * len(nodes), f"{connections} connections for {reads} reads"
+    assert KEYSPACES <= connections <= 64 * len(nodes), (
+        f"{connections} connections for {reads} reads"
+    )
 
 
 def test_a_node_may_die_and_come_back(cluster):
@@ -185,7 +204,11 @@ def test_a_node_may_die_and_come_back(cluster):
             with contextlib.suppress(Exception):
                 # What was just being sent there is lost; nothing after it is.
                 session.execute(insert, (99, after))
-            poll("a write without the dead node", lambda text=after: written(session, insert, 98, text), BOOT_SECONDS)
+            poll(
+                "a write without the dead node",
+                lambda text=after: written(session, insert, 98, text),
+                BOOT_SECONDS,
+            )
             for k in KEYS:
                 session.execute(insert, (k, after))
                 assert session.execute(select, (k,)).one() == (after,)
@@ -194,18 +217,27 @@ def test_a_node_may_die_and_come_back(cluster):
             victim.start()
             poll(
                 "the node to be used again",
-                lambda address=victim.address: any(touched(session, select, (k,))[0] == address for k in KEYS),
+                lambda address=victim.address: any(
+                    touched(session, select, (k,))[0] == address for k in KEYS
+                ),
                 BOOT_SECONDS,
             )
 
 
 def change_the_schema_through_one_that_comes_now(node):
-    """Events tell it of no node that is down already, and the change waits for none all the same."""
-    with Afterglow(node.contact, policies=("*.*=off",)) as instance, connect(instance, timeout=60) as session:
+    """Events tell it of no node that is down already, and the change waits for none all the
+    same.
+    """
+    with (
+        Afterglow(node.contact, policies=("*.*=off",)) as instance,
+        connect(instance, timeout=60) as session,
+    ):
         for name in ("first", "second"):
             session.execute(f"CREATE TABLE three.{name} (k int PRIMARY KEY)")
         said = instance.log_text()
-    assert "a node that cannot be reached is not waited for" in said, "it lacks the change, and was asked"
+    assert "a node that cannot be reached is not waited for" in said, (
+        "it lacks the change, and was asked"
+    )
     assert "do not agree on the schema" not in said, "the whole time-out was waited for"
 
 

@@ -39,7 +39,9 @@ def resident(instance):
 
 def wide(instance, client):
     """A table and a row to read."""
-    client.query("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    client.query(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
     client.query("CREATE TABLE ks.t (k text PRIMARY KEY, v text)")
     client.query(f"INSERT INTO ks.t (k, v) VALUES ('a', '{'x' * 100}')")
 
@@ -63,7 +65,8 @@ def test_idle_and_busy_connections_are_cheap(instance, many_files):
             each = (resident(instance) - before) / idle
             print(f"{idle} idle connections: {each / KIB:.1f} KiB each")
             assert each < 40 * KIB
-            # Then some of them ask all at once, and again and again, and never wait for one answer alone.
+            # Then some of them ask all at once, and again and again, and never wait for one answer
+            # alone.
             before = resident(instance)
             body = rawcql.long_string("SELECT v FROM ks.t WHERE k = 'a'") + rawcql.parameters()
             workers = clients[:busy]
@@ -71,7 +74,8 @@ def test_idle_and_busy_connections_are_cheap(instance, many_files):
                 for client in workers:
                     version = client.version
                     request = [
-                        struct.pack(">BBhBI", version, 0, n, rawcql.QUERY, len(body)) + body for n in range(pipelined)
+                        struct.pack(">BBhBI", version, 0, n, rawcql.QUERY, len(body)) + body
+                        for n in range(pipelined)
                     ]
                     client.socket.sendall(b"".join(request))
                 for client in workers:

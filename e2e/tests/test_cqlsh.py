@@ -28,7 +28,9 @@ def shop(direct, keyspace):
         f"CREATE TABLE {keyspace}.copied (k int PRIMARY KEY, v text)",
     ):
         direct.execute(text)
-    add = direct.prepare(f"INSERT INTO {keyspace}.items (k, c, v, m, p) VALUES (1, ?, ?, {{'a': 1}}, {{x: 2}})")
+    add = direct.prepare(
+        f"INSERT INTO {keyspace}.items (k, c, v, m, p) VALUES (1, ?, ?, {{'a': 1}}, {{x: 2}})"
+    )
     for c in range(30):
         direct.execute(add, (c, f"v{c}"))
     insert = direct.prepare(f"INSERT INTO {keyspace}.wide (k, {names}) VALUES (1, {marks})")
@@ -39,14 +41,28 @@ def shop(direct, keyspace):
 @pytest.fixture
 def environment(tmp_path):
     """No settings, history or colours of whoever runs this."""
-    return {**os.environ, "HOME": str(tmp_path), "CQL_HISTORY": str(tmp_path / "history"), "COLUMNS": "200"}
+    return {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "CQL_HISTORY": str(tmp_path / "history"),
+        "COLUMNS": "200",
+    }
 
 
 @pytest.fixture
 def cqlsh(environment):
     def run(server, script, *options):
-        command = [CQLSH, server.address, str(server.port), "--request-timeout=30", "--connect-timeout=30", *options]
-        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=100, env=environment)
+        command = [
+            CQLSH,
+            server.address,
+            str(server.port),
+            "--request-timeout=30",
+            "--connect-timeout=30",
+            *options,
+        ]
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, timeout=100, env=environment
+        )
         return done.stdout, done.stderr
 
     return run
@@ -82,7 +98,9 @@ SELECT keyspace_name FROM system_schema.tables WHERE keyspace_name = 'system_tra
 """
 
 
-def test_describe_select_and_paging_print_what_they_print_directly(cqlsh, afterglow, cassandra, shop):
+def test_describe_select_and_paging_print_what_they_print_directly(
+    cqlsh, afterglow, cassandra, shop
+):
     straight = cqlsh(cassandra, SCRIPT, "-k", shop)
     assert "all we sell" in straight[0] and "Grüße" in straight[0] and "v29" in straight[0]
     for _ in range(2):
@@ -93,7 +111,11 @@ def test_tracing_tells_of_a_real_session(cqlsh, afterglow, shop):
     script = "TRACING ON\n" + "SELECT v FROM items WHERE k = 1 AND c = 5;\n" * 3
     said, errors = cqlsh(afterglow, script, "-k", shop)
     assert not errors
-    assert said.count("Tracing session:") == 3 and said.count("Request complete") == 3 and said.count("v5") >= 3
+    assert (
+        said.count("Tracing session:") == 3
+        and said.count("Request complete") == 3
+        and said.count("v5") >= 3
+    )
 
 
 def test_copy_out_and_in(cqlsh, afterglow, direct, shop, expect, tmp_path):
@@ -103,18 +125,26 @@ def test_copy_out_and_in(cqlsh, afterglow, direct, shop, expect, tmp_path):
     with expect(hits=1):
         assert "old 7" in cqlsh(afterglow, read * 2, "-k", shop)[0]
     out, back = tmp_path / "out.csv", tmp_path / "in.csv"
-    said, errors = cqlsh(afterglow, f"COPY copied (k, v) TO '{out}' WITH NUMPROCESSES = 2;", "-k", shop)
+    said, errors = cqlsh(
+        afterglow, f"COPY copied (k, v) TO '{out}' WITH NUMPROCESSES = 2;", "-k", shop
+    )
     assert "200 rows exported" in said, said + errors
     rows = sorted(out.read_text().splitlines())
     assert len(rows) == 200 and "7,old 7" in rows
     back.write_text("\n".join(row.replace("old", "new") for row in rows) + "\n")
-    said, errors = cqlsh(afterglow, f"COPY copied (k, v) FROM '{back}' WITH NUMPROCESSES = 2;", "-k", shop)
+    said, errors = cqlsh(
+        afterglow, f"COPY copied (k, v) FROM '{back}' WITH NUMPROCESSES = 2;", "-k", shop
+    )
     assert "200 rows imported" in said, said + errors
-    assert {row.v for row in direct.execute(f"SELECT v FROM {shop}.copied")} == {f"new {k}" for k in range(200)}
+    assert {row.v for row in direct.execute(f"SELECT v FROM {shop}.copied")} == {
+        f"new {k}" for k in range(200)
+    }
     assert "new 7" in cqlsh(afterglow, read, "-k", shop)[0]
 
 
-def test_it_dials_only_afterglow_and_outlives_a_restart_of_it(environment, afterglow, cassandra, shop, tmp_path):
+def test_it_dials_only_afterglow_and_outlives_a_restart_of_it(
+    environment, afterglow, cassandra, shop, tmp_path
+):
     said = tmp_path / "said"
     with said.open("wb") as out:
         shell = subprocess.Popen(

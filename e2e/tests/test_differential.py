@@ -1,4 +1,6 @@
-"""A few thousand random statements, answered alike by the database and by Afterglow; `make differential` has more."""
+"""A few thousand random statements, answered alike by the database and by Afterglow; `make
+differential` has more.
+"""
 
 import itertools
 import re
@@ -19,7 +21,9 @@ NUMBERS = itertools.count()
 def test_what_is_allowed_is_written_down():
     text = (ROOT / "docs" / "guide" / "cql.md").read_text()
     tables = re.findall(r"\| difference \| \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
-    assert {row.split(" | ")[0].removeprefix("| ") for table in tables for row in table.splitlines()} == set(ALLOWED)
+    assert {
+        row.split(" | ")[0].removeprefix("| ") for table in tables for row in table.splitlines()
+    } == set(ALLOWED)
 
 
 @pytest.fixture

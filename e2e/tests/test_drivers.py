@@ -1,4 +1,6 @@
-"""Drivers of other languages: the Java driver 4, gocql 2 and the Node driver 4, each in a program of its own."""
+"""Drivers of other languages: the Java driver 4, gocql 2 and the Node driver 4, each in a program
+of its own.
+"""
 
 import pytest
 from test_reads import PLAIN_TYPES, name_of
@@ -29,7 +31,9 @@ def clients(afterglow, rows, tmp_path_factory):
             command = build(language)
             if command is None:
                 pytest.skip(f"the tools for {language} are missing: make tools says which")
-            known[language] = Client(command, afterglow, rows, tmp_path_factory.mktemp(language) / "log")
+            known[language] = Client(
+                command, afterglow, rows, tmp_path_factory.mktemp(language) / "log"
+            )
         return known[language]
 
     yield client
@@ -95,7 +99,9 @@ def wide(direct, keyspace):
     return f"{keyspace}.wide"
 
 
-def test_every_plain_type_survives_the_way_through_driver_and_cache(client, language, key, wide, direct, afterglow):
+def test_every_plain_type_survives_the_way_through_driver_and_cache(
+    client, language, key, wide, direct, afterglow
+):
     kinds = [kind for kind in PLAIN_TYPES if not (language == "go" and kind.startswith("tuple"))]
     select = f"SELECT {', '.join(map(name_of, kinds))} FROM {wide} WHERE k = %s"
     right = answer(direct, select, (-1,))
@@ -106,7 +112,8 @@ def test_every_plain_type_survives_the_way_through_driver_and_cache(client, lang
         assert answer(direct, select, (key,)) == right
         return afterglow.metrics().hits() > before
 
-    # Not the first time: what the database answers has to survive as well, and Afterglow has to know the table.
+    # Not the first time: what the database answers has to survive as well, and Afterglow has to
+    # know the table.
     copied_from_the_cache()
     poll("the row to be copied from the cache", copied_from_the_cache, 20)
 
@@ -120,7 +127,9 @@ def test_a_schema_change_reaches_the_connected_driver(client, language, direct, 
 
 
 def alter_in_a_loop(client, key, name, rounds):
-    """Columns come while prepared statements are in use; how often the driver heard UNPREPARED meanwhile."""
+    """Columns come while prepared statements are in use; how often the driver heard UNPREPARED
+    meanwhile.
+    """
     client("write", key, 0, "before")
     client("read", key, 0)
     before = client("unprepared")
@@ -161,13 +170,20 @@ def test_a_restart_of_the_node_and_of_afterglow(clients, afterglow, cassandra, r
         heard = {language: client("unprepared") for language, client in connected.items()}
         for language, client in connected.items():
             key = LANGUAGES.index(language)
-            poll(f"{language} to write again", lambda c=client, k=key: works(c, "write", k, 0, value), 60)
+            poll(
+                f"{language} to write again",
+                lambda c=client, k=key: works(c, "write", k, 0, value),
+                60,
+            )
             for _ in range(3):
                 names, row = client("read", key, 0)
                 assert row[names.index("v")] == value, language
             assert connections_to(afterglow.address, afterglow.port, client.pid)
             assert not connections_to(cassandra.address, cassandra.port, client.pid)
-        return {language: client("unprepared") - heard[language] for language, client in connected.items()}
+        return {
+            language: client("unprepared") - heard[language]
+            for language, client in connected.items()
+        }
 
     with connect(afterglow) as session:
         cassandra.restart()

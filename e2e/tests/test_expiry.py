@@ -1,4 +1,6 @@
-"""Cells with a time to live are never served after their end: not when the database itself has ceased to."""
+"""Cells with a time to live are never served after their end: not when the database itself has
+ceased to.
+"""
 
 import time
 
@@ -26,7 +28,8 @@ def test_a_row_ends_with_its_ttl(cached, direct, table, options, write):
     cached.execute(write.format(t=table))
     row = ("brief",)
     while row is not None:
-        # The database is asked first: what it has ceased to show, Afterglow must not show afterwards.
+        # The database is asked first: what it has ceased to show, Afterglow must not show
+        # afterwards.
         gone = direct.execute(past, (1,)).one() is None
         row = cached.execute(select, (1,)).one()
         assert row in (None, ("brief",))

@@ -23,7 +23,9 @@ def pair(request, afterglow, cassandra):
 def rows(direct, keyspace, afterglow):
     name = f"{keyspace}.rows"
     direct.execute(f"CREATE TABLE {name} (k int, c int, v text, w blob, PRIMARY KEY (k, c))")
-    direct.execute(f"CREATE TABLE {name}_static (k int, c int, v text, s text static, PRIMARY KEY (k, c))")
+    direct.execute(
+        f"CREATE TABLE {name}_static (k int, c int, v text, s text static, PRIMARY KEY (k, c))"
+    )
     for c in range(5):
         direct.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, {c}, 'v{c}')")
         direct.execute(f"INSERT INTO {name}_static (k, c, v, s) VALUES (1, {c}, 'v{c}', 's')")
@@ -140,7 +142,9 @@ def test_prepared_answers_byte_for_byte(pair, rows, skip_metadata):
         values = struct.pack(">i", 1), struct.pack(">i", c)
         right = direct.execute(prepared.prepared_id, *values, skip_metadata=skip_metadata)
         for _ in range(3):
-            assert through.execute(prepared.prepared_id, *values, skip_metadata=skip_metadata) == right
+            assert (
+                through.execute(prepared.prepared_id, *values, skip_metadata=skip_metadata) == right
+            )
 
 
 def test_wrong_values_of_a_prepared_read(pair, rows):
@@ -148,7 +152,16 @@ def test_wrong_values_of_a_prepared_read(pair, rows):
     prepared = through.prepare(f"SELECT v FROM {rows} WHERE k = ? AND c = ?").prepared_id
     assert direct.prepare(f"SELECT v FROM {rows} WHERE k = ? AND c = ?").prepared_id == prepared
     one = struct.pack(">i", 1)
-    for values in ((), (one,), (one, one, one), (one, b"x"), (one, b""), (b"", one), (one, None), (None, one)):
+    for values in (
+        (),
+        (one,),
+        (one, one, one),
+        (one, b"x"),
+        (one, b""),
+        (b"", one),
+        (one, None),
+        (None, one),
+    ):
         right = direct.execute(prepared, *values)
         for _ in range(2):
             assert through.execute(prepared, *values) == right, values
@@ -166,15 +179,27 @@ def test_misuse_gets_the_protocol_error_a_server_gives(pair):
     through, direct = pair
     for opcode, body in (
         (rawcql.REGISTER, struct.pack(">H", 1) + rawcql.string("NONSENSE")),
-        (rawcql.STARTUP, struct.pack(">H", 1) + rawcql.string("CQL_VERSION") + rawcql.string("3.0.0")),
-        (rawcql.QUERY, rawcql.long_string("SELECT key FROM system.local") + rawcql.parameters(page_size=0)),
+        (
+            rawcql.STARTUP,
+            struct.pack(">H", 1) + rawcql.string("CQL_VERSION") + rawcql.string("3.0.0"),
+        ),
+        (
+            rawcql.QUERY,
+            rawcql.long_string("SELECT key FROM system.local") + rawcql.parameters(page_size=0),
+        ),
     ):
         right = direct.request(opcode, body)
         got = through.request(opcode, body)
         assert (got.opcode, got.error) == (right.opcode, right.error)
     if through.version == 3:
-        body = struct.pack(">H", 0) + rawcql.long_string("SELECT key FROM system.local") + rawcql.parameters()
-        assert through.request(rawcql.QUERY, body, flags=4) == direct.request(rawcql.QUERY, body, flags=4)
+        body = (
+            struct.pack(">H", 0)
+            + rawcql.long_string("SELECT key FROM system.local")
+            + rawcql.parameters()
+        )
+        assert through.request(rawcql.QUERY, body, flags=4) == direct.request(
+            rawcql.QUERY, body, flags=4
+        )
     assert through.request(rawcql.OPTIONS).opcode == rawcql.SUPPORTED
 
 
@@ -182,14 +207,20 @@ def test_misuse_gets_the_protocol_error_a_server_gives(pair):
 @pytest.mark.parametrize("compression", ["lz4", "LZ4", "snappy", "zstd", ""])
 def test_compression_is_agreed_upon_as_with_a_server(afterglow, cassandra, version, compression):
     options = {"CQL_VERSION": "3.0.0", "COMPRESSION": compression}
-    body = struct.pack(">H", 2) + b"".join(rawcql.string(part) for pair in options.items() for part in pair)
+    body = struct.pack(">H", 2) + b"".join(
+        rawcql.string(part) for pair in options.items() for part in pair
+    )
     answers = []
     for server in (afterglow, cassandra):
         with RawClient(server.address, server.port, version=version, startup=False) as client:
             answers.append(client.request(rawcql.STARTUP, body))
     through, direct = answers
     # A server compresses even READY, which we may leave as it is.
-    assert (through.opcode, through.error, through.version) == (direct.opcode, direct.error, direct.version)
+    assert (through.opcode, through.error, through.version) == (
+        direct.opcode,
+        direct.error,
+        direct.version,
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2, 6, 7, 0x41, 0x42])

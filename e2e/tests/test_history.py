@@ -1,4 +1,6 @@
-"""Some seconds of clients that do everything while Afterglow and the database fail; `make history` is the long form."""
+"""Some seconds of clients that do everything while Afterglow and the database fail; `make history`
+is the long form.
+"""
 
 import contextlib
 import random
@@ -29,7 +31,9 @@ def fragile(cassandra, tmp_path):
 
 def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
     instance, clock = fragile
-    run = Run("short", instance, [cassandra], clock=clock, wanted=("kill", "terminate", "hold", "step"))
+    run = Run(
+        "short", instance, [cassandra], clock=clock, wanted=("kill", "terminate", "hold", "step")
+    )
     fine, words = run.go(SECONDS, tmp_path, None)
     print(words)
     assert fine, words
@@ -38,7 +42,9 @@ def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
 
 
 def test_a_lie_is_found(afterglow, tmp_path):
-    """The judgement itself: a read of what was overwritten before it began, planted into an honest history."""
+    """The judgement itself: a read of what was overwritten before it began, planted into an honest
+    history.
+    """
     run = Run("lie", afterglow, [], wanted=())
     run.create()
     record = Record()

@@ -1,4 +1,6 @@
-"""The benchmark of the caches inside Cassandra: what it reports, and that it leaves nothing when it is killed."""
+"""The benchmark of the caches inside Cassandra: what it reports, and that it leaves nothing when it
+is killed.
+"""
 
 import json
 import os
@@ -52,14 +54,20 @@ def result(label, per_second, cpu, part="network", read_ratio=1.0, inside=None, 
 
 def test_each_row_is_compared_with_stock_and_with_what_was_aimed_at():
     stock = result("stock", 1000.0, 400.0)
-    chunks = result("flash chunks", 3100.0, 300.0, inside={"Hits": 90, "Misses": 10, "flash_read": 16_500_000})
+    chunks = result(
+        "flash chunks", 3100.0, 300.0, inside={"Hits": 90, "Misses": 10, "flash_read": 16_500_000}
+    )
     rows = result("flash rows", 2900.0, 200.0)
     lines = report([stock, chunks, rows]).splitlines()
     cells = {
-        cells[1]: cells[2:] for cells in ([c.strip() for c in line.split("|")] for line in lines) if len(cells) > 2
+        cells[1]: cells[2:]
+        for cells in ([c.strip() for c in line.split("|")] for line in lines)
+        if len(cells) > 2
     }
     assert cells["stock"][:-1] == "1,000 1.00 1.50 9.00 20.00 400 1.00 18.0 0.0 -".split()
-    assert cells["flash chunks"][:-1] == "3,100 3.10 1.50 9.00 20.00 300 0.75 18.0 16.5 90.0%".split()
+    assert (
+        cells["flash chunks"][:-1] == "3,100 3.10 1.50 9.00 20.00 300 0.75 18.0 16.5 90.0%".split()
+    )
     assert sum(line.startswith("reached: flash chunks") for line in lines) == 1
     assert sum(line.startswith("MISSED: flash rows") for line in lines) == 1
 
@@ -88,7 +96,9 @@ def test_a_node_is_started_once_for_all_its_loads():
         like = {(case.shape, case.cache, case.memory, case.flash) for case in loads}
         assert len(like) == 1, "what one node is must be the same for all its loads"
         mixes = [case.mix for case in loads]
-        assert mixes == sorted(mixes, key="mixed".__eq__), "updates come last: all others read the tables as loaded"
+        assert mixes == sorted(mixes, key="mixed".__eq__), (
+            "updates come last: all others read the tables as loaded"
+        )
 
 
 def test_limits_in_control_groups_of_version_2(tmp_path):
@@ -104,8 +114,12 @@ def test_limits_in_control_groups_of_version_2(tmp_path):
     assert (tmp_path / "bench" / "io.max").read_text() == "7:3 rbps=1000 riops=10"
     group.throttle(disk)
     assert (tmp_path / "bench" / "io.max").read_text() == "7:3 rbps=max riops=max"
-    told = subprocess.run(group.enter(["sh", "-c", "echo $$"]), capture_output=True, text=True, check=True).stdout
-    assert (tmp_path / "bench" / "cgroup.procs").read_text() == told, "it is in the group before it begins"
+    told = subprocess.run(
+        group.enter(["sh", "-c", "echo $$"]), capture_output=True, text=True, check=True
+    ).stdout
+    assert (tmp_path / "bench" / "cgroup.procs").read_text() == told, (
+        "it is in the group before it begins"
+    )
 
 
 @pytest.mark.skipif(bool(machine.missing()), reason="; ".join(machine.missing()))
@@ -114,7 +128,10 @@ def test_nothing_is_left_when_it_is_killed(tmp_path):
     folder.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "e2e")}
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, folder, name], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", WORKER, folder, name],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     try:
         inside = int(worker.stdout.readline())
@@ -127,5 +144,12 @@ def test_nothing_is_left_when_it_is_killed(tmp_path):
     poll("everything to be undone", lambda: not folder.exists(), 60)
     assert not any(path.exists() for path in groups)
     assert not alive(inside)
-    listed = subprocess.run(["losetup", "--json"], capture_output=True, text=True, check=True).stdout or "{}"
-    assert not [each for each in json.loads(listed).get("loopdevices", []) if str(folder) in each["back-file"]]
+    listed = (
+        subprocess.run(["losetup", "--json"], capture_output=True, text=True, check=True).stdout
+        or "{}"
+    )
+    assert not [
+        each
+        for each in json.loads(listed).get("loopdevices", [])
+        if str(folder) in each["back-file"]
+    ]

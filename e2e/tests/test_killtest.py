@@ -1,5 +1,6 @@
-"""The kill -9 campaign of `afterglow-testkit`, short: no stale and no wrong value, warm after every kind of
-end, and planted lies are found."""
+"""The kill -9 campaign of `afterglow-testkit`, short: no stale and no wrong value, warm after every
+kind of end, and planted lies are found.
+"""
 
 import json
 import subprocess
@@ -20,15 +21,37 @@ def campaign(directory, *options, timeout=240):
         "--json",
         *options,
     ]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=timeout
+    )
 
 
 def test_every_kind_of_end_leaves_the_cache_right_and_warm(tmp_path):
     """All kinds there are, against a database in memory that tells what it was asked for."""
-    done = campaign(tmp_path / "killtest", "--rounds", 16, "--keys", 3000, "--sample", 400, "--life-max", "1500ms")
+    done = campaign(
+        tmp_path / "killtest",
+        "--rounds",
+        16,
+        "--keys",
+        3000,
+        "--sample",
+        400,
+        "--life-max",
+        "1500ms",
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     rounds = json.loads(done.stdout)["rounds"]
-    kinds = {"kill", "recovery", "stop", "clean", "checkpoint", "memory", "pause", "doubt", "io-errors"}
+    kinds = {
+        "kill",
+        "recovery",
+        "stop",
+        "clean",
+        "checkpoint",
+        "memory",
+        "pause",
+        "doubt",
+        "io-errors",
+    }
     assert kinds <= {done["kind"] for done in rounds}
     assert sum(done["kept"]["on_flash"] for done in rounds if done["kept"]) > 1000
 
@@ -49,6 +72,17 @@ def test_no_stale_read_across_kills_before_a_real_database(cassandra, tmp_path):
     ],
 )
 def test_a_planted_lie_is_found(lie, found, tmp_path):
-    options = ["--rounds", 4, "--place", "roomy", "--keys", 2000, "--sample", 400, "--life-max", "1500ms"]
+    options = [
+        "--rounds",
+        4,
+        "--place",
+        "roomy",
+        "--keys",
+        2000,
+        "--sample",
+        400,
+        "--life-max",
+        "1500ms",
+    ]
     done = campaign(tmp_path / "killtest", *options, *lie)
     assert done.returncode == 1 and found in done.stderr, done.stdout[-2000:] + done.stderr

@@ -1,4 +1,6 @@
-"""Connections of the memcached front end: pipelines, slow clients, sockets, users, TLS and limits."""
+"""Connections of the memcached front end: pipelines, slow clients, sockets, users, TLS and
+limits.
+"""
 
 import os
 import random
@@ -67,7 +69,8 @@ def test_users_and_tls(tmp_path):
         context = ssl.create_default_context(cafile=str(cert))
         raw = Raw(
             context.wrap_socket(
-                socket.create_connection((front_end.address, front_end.port)), server_hostname="127.0.0.1"
+                socket.create_connection((front_end.address, front_end.port)),
+                server_hostname="127.0.0.1",
             )
         )
         assert raw.line(b"get a") == b"CLIENT_ERROR unauthenticated"
@@ -93,7 +96,9 @@ def test_users_are_read_again_and_the_file_is_private(tmp_path):
     with pytest.raises(Failure, match="chmod 600"):
         front_end.start()
     users.chmod(0o600)
-    with MemcacheAfterglow(folder=tmp_path / "second", extra=["--memcache-auth-file", users]) as front_end:
+    with MemcacheAfterglow(
+        folder=tmp_path / "second", extra=["--memcache-auth-file", users]
+    ) as front_end:
         ada, bob = b"set auth 0 0 10\r\nada secret", b"set auth 0 0 10\r\nbob secret"
         assert front_end.connect().line(ada) == b"STORED"
         assert front_end.connect().line(bob) == b"CLIENT_ERROR authentication failure"
@@ -113,5 +118,9 @@ def test_limits_on_connections_and_idleness(tmp_path):
         # Nothing is said any more: they are closed.
         for connection in held:
             assert connection.connection.recv(1) == b""
-        poll("room again", lambda: front_end.metrics().value("memcached_current_connections") == 0, 10)
+        poll(
+            "room again",
+            lambda: front_end.metrics().value("memcached_current_connections") == 0,
+            10,
+        )
         assert front_end.connect().line(b"mn") == b"MN"

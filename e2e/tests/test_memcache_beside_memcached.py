@@ -1,4 +1,6 @@
-"""The same conversations, dumps and refusals with the memcached front end and with a real memcached."""
+"""The same conversations, dumps and refusals with the memcached front end and with a real
+memcached.
+"""
 
 import random
 import re
@@ -26,7 +28,13 @@ def conversations():
     name, lines = None, []
     for line in [*RECORDED.read_text().splitlines(), "# end"]:
         if line.startswith("# "):
-            if name and name != "dumps" and "binary" not in name and "users" not in name and "never ends" not in name:
+            if (
+                name
+                and name != "dumps"
+                and "binary" not in name
+                and "users" not in name
+                and "never ends" not in name
+            ):
                 yield name, lines
             name, lines = line[2:], []
         elif line:
@@ -45,7 +53,9 @@ def test_recorded_conversations_go_as_with_memcached(front_end, memcached):
     for name, sent in conversations():
         if name == "other commands" or name == "cas" or name.startswith("meta"):
             # These name cas tokens, or end the connection: the unit tests have them.
-            sent = [line for line in sent if not re.search(rb"quit| C\d|^cas|I C|mn\\r|refresh", line)]
+            sent = [
+                line for line in sent if not re.search(rb"quit| C\d|^cas|I C|mn\\r|refresh", line)
+            ]
         ours, theirs = front_end.connect(), memcached.connect()
         for connection in (ours, theirs):
             say(connection, b"flush_all\r\n")
@@ -117,7 +127,9 @@ def test_random_values_around_the_limit_go_as_with_memcached(front_end, memcache
             said = [say(connection, data) for connection in (ours, theirs)]
             assert said[0] == said[1], f"seed {seed}, step {step}: {command}"
             answers_seen.add(said[0])
-            values = [say(connection, b"mg %s v f\r\n" % key.encode()) for connection in (ours, theirs)]
+            values = [
+                say(connection, b"mg %s v f\r\n" % key.encode()) for connection in (ours, theirs)
+            ]
             assert values[0] == values[1], f"seed {seed}, step {step}: what {command} left"
         ours.close()
         theirs.close()
@@ -131,7 +143,9 @@ def dumped(server, command, end):
     def begun():
         # memcached's own crawler, or the dump before this one, may not have let go yet.
         raw.send(command + b"\r\n")
-        return (line := raw.until(b"\n")) != b"BUSY currently processing crawler request\r\n" and line
+        return (
+            line := raw.until(b"\n")
+        ) != b"BUSY currently processing crawler request\r\n" and line
 
     first = poll("the turn to dump", begun, 20)
     lines = (first if first == end else first + raw.until(end)).removesuffix(end).split(b"\n")[:-1]
@@ -149,15 +163,25 @@ def test_dumps_say_what_memcached_says():
             raw = server.connect()
             say(raw, b"flush_all\r\n")
             for i in range(300):
-                raw.send(b"set %d/%%a+~\xc3\xa9 %d %d 2\r\nhi\r\n" % (i, i % 3, 0 if i % 2 else 1_900_000_000))
+                raw.send(
+                    b"set %d/%%a+~\xc3\xa9 %d %d 2\r\nhi\r\n"
+                    % (i, i % 3, 0 if i % 2 else 1_900_000_000)
+                )
                 assert raw.until(b"\r\n") == b"STORED\r\n"
-            say(raw, b"ms AAH/ 1 b\r\n1\r\nget 7/%a+~\xc3\xa9\r\nset gone 0 -1 1\r\n1\r\nset gone2 0 0 1\r\n1\r\n")
+            say(
+                raw,
+                b"ms AAH/ 1 b\r\n1\r\nget 7/%a+~\xc3\xa9\r\nset gone 0 -1 1\r\n1\r\nset gone2 0 0 1\r\n1\r\n",
+            )
             say(raw, b"delete gone2\r\nget 7/%a+~\xc3\xa9\r\n")
             raw.close()
         for crawled in (b"all", b"hash", b"1,2"):
             command = b"lru_crawler metadump " + crawled
-            ours, theirs = (dumped(server, command, b"END\r\n") for server in (front_end, memcached))
-            assert [line.replace(b"cls=2", b"cls=1") for line in theirs] == ours and len(ours) == 301, crawled
+            ours, theirs = (
+                dumped(server, command, b"END\r\n") for server in (front_end, memcached)
+            )
+            assert [line.replace(b"cls=2", b"cls=1") for line in theirs] == ours and len(
+                ours
+            ) == 301, crawled
         on_flash(front_end)
         assert dumped(front_end, b"lru_crawler metadump all", b"END\r\n") == ours
         # Later versions than the one compared with have this one.

@@ -51,7 +51,18 @@ def pymemcache_tests():
     version, folder = metadata.version("pymemcache"), ROOT / "target" / "peers"
     source = folder / f"pymemcache-{version}"
     if not source.exists():
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "-d",
+            folder,
+        ]
         if subprocess.run([*command, f"pymemcache=={version}"]).returncode:
             pytest.skip("needs the source of pymemcache")
         with tarfile.open(folder / f"{source.name}.tar.gz") as archive:
@@ -72,7 +83,17 @@ def test_pymemcache_s_own_tests_pass():
             suite / "test_integration.py",
         ]
         # Neither our settings nor a cache beside its sources.
-        ours = ["-c", os.devnull, "-p", "no:cacheprovider", "-q", "-W", "ignore", "-m", "integration"]
+        ours = [
+            "-c",
+            os.devnull,
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "-W",
+            "ignore",
+            "-m",
+            "integration",
+        ]
         out = run(sys.executable, "-m", "pytest", *ours, *where)
         # One of them lowers the memory for objects to 50 MiB, each time anew.
         lowered = front_end.metrics().value("afterglow_engine_dram_capacity_bytes")
@@ -83,7 +104,9 @@ def test_pymemcache_s_own_tests_pass():
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 def test_pylibmc(front_end, binary):
     client = pylibmc.Client(
-        [f"{front_end.address}:{front_end.port}"], binary=binary, behaviors={"ketama": True, "cas": True}
+        [f"{front_end.address}:{front_end.port}"],
+        binary=binary,
+        behaviors={"ketama": True, "cas": True},
     )
     client.flush_all()
     assert client.get("a") is None
@@ -116,16 +139,28 @@ def test_spymemcached(front_end):
     jars = ROOT / "target" / "spymemcached"
     if not list(jars.glob("spymemcached-*.jar")):
         pom = CLIENTS / "java" / "pom.xml"
-        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
+        run(
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            pom,
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={jars}",
+        )
     # The folder of target/ that Maven leaves beside the POM holds nothing.
     classpath = f"{jars}/*"
     source = CLIENTS / "java" / "Session.java"
-    assert "all is well" in run("java", "-cp", classpath, source, f"{front_end.address}:{front_end.port}")
+    assert "all is well" in run(
+        "java", "-cp", classpath, source, f"{front_end.address}:{front_end.port}"
+    )
 
 
 def test_memccapable(front_end):
     program = peer("memccapable")
     if program is None:
         pytest.skip("needs libmemcached-tools")
-    out = run(program, "-h", front_end.address, "-p", front_end.port, "-t", 20, env=peer_environment())
+    out = run(
+        program, "-h", front_end.address, "-p", front_end.port, "-t", 20, env=peer_environment()
+    )
     assert "All tests passed" in out and out.count("[pass]") >= 54, out

@@ -14,10 +14,13 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
     count, size = 12_000, 4000
     with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as front_end:
         raw = front_end.connect()
-        # More than memory holds, as fast as it will go: a set waits while the disk is behind, so that none is lost.
+        # More than memory holds, as fast as it will go: a set waits while the disk is behind, so
+        # that none is lost.
         fill(raw, count, size)
         on_flash(front_end)
-        before = front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash")
+        before = front_end.metrics().total(
+            "afterglow_hits_total", frontend="memcache", tier="flash"
+        )
         keys = [(i * 37) % count for i in range(2000)]
         for first in range(0, len(keys), 50):
             some = keys[first : first + 50]
@@ -26,10 +29,18 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
                 assert raw.until(b"\r\n") == b"VALUE o%d 5 %d\r\n" % (i, size)
                 assert raw.until(b"\r\n") == content(i, size) + b"\r\n"
             assert raw.until(b"\r\n") == b"END\r\n"
-        assert front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash") - before > 500
-        # A read of flash and, behind it, changes of the same key: each sees what the one before it left.
+        assert (
+            front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash")
+            - before
+            > 500
+        )
+        # A read of flash and, behind it, changes of the same key: each sees what the one before it
+        # left.
         for i in range(200):
-            raw.send(b"get o%d\r\nappend o%d 0 0 1\r\n!\r\nmg o%d s\r\ndelete o%d\r\nget o%d\r\n" % (i, i, i, i, i))
+            raw.send(
+                b"get o%d\r\nappend o%d 0 0 1\r\n!\r\nmg o%d s\r\ndelete o%d\r\nget o%d\r\n"
+                % (i, i, i, i, i)
+            )
             assert raw.until(b"END\r\n").endswith(content(i, size) + b"\r\nEND\r\n")
             assert raw.until(b"\r\n") == b"STORED\r\n"
             assert raw.until(b"\r\n") == b"HD s%d\r\n" % (size + 1)
@@ -64,7 +75,11 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
         on_flash(front_end)
         getattr(front_end, how)()
         front_end.start()
-        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
+        poll(
+            "the index to be loaded",
+            lambda: front_end.metrics().value("afterglow_engine_loading") == 0,
+            20,
+        )
         raw = front_end.connect()
         found = [raw.get(b"o%d" % i) for i in range(3000)]
         missing = sum(value is None for value in found)
@@ -89,7 +104,9 @@ def test_values_as_large_as_a_quarter_of_a_segment(tmp_path):
     largest = (2 << 20) - 64 - len("largest")
     value = random.Random(5).randbytes(largest)
     extra = ["--memcache-item-size", "2MiB"]
-    with MemcacheAfterglow(folder=tmp_path, flash="2GiB", memory="128MiB", extra=extra) as front_end:
+    with MemcacheAfterglow(
+        folder=tmp_path, flash="2GiB", memory="128MiB", extra=extra
+    ) as front_end:
         raw = front_end.connect()
         assert raw.set(b"largest", value) == b"STORED" and raw.get(b"largest") == value
         assert raw.set(b"largest", value + b"!") == b"SERVER_ERROR object too large for cache"
@@ -97,9 +114,16 @@ def test_values_as_large_as_a_quarter_of_a_segment(tmp_path):
         assert raw.set(b"largest", value) == b"STORED"
         front_end.terminate()
         front_end.start()
-        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
+        poll(
+            "the index to be loaded",
+            lambda: front_end.metrics().value("afterglow_engine_loading") == 0,
+            20,
+        )
         assert front_end.connect().get(b"largest") == value
-        assert front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash") == 1
+        assert (
+            front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash")
+            == 1
+        )
 
 
 def test_a_scheduled_flush_comes_although_the_server_was_down(tmp_path):
@@ -139,7 +163,9 @@ def test_no_increment_is_lost_also_across_a_restart(tmp_path):
             connection.close()
 
         for _ in range(2):
-            workers = [threading.Thread(target=count, args=(thread, 1000)) for thread in range(threads)]
+            workers = [
+                threading.Thread(target=count, args=(thread, 1000)) for thread in range(threads)
+            ]
             for worker in workers:
                 worker.start()
             for worker in workers:
@@ -151,7 +177,15 @@ def test_no_increment_is_lost_also_across_a_restart(tmp_path):
             front_end.kill()
             front_end.start()
         raw = front_end.connect()
-        poll("the index to be loaded", lambda: front_end.metrics().value("afterglow_engine_loading") == 0, 20)
-        assert sum(int(raw.get(b"n%d" % counter)) for counter in range(4)) == sum(acknowledged) == 16_000
+        poll(
+            "the index to be loaded",
+            lambda: front_end.metrics().value("afterglow_engine_loading") == 0,
+            20,
+        )
+        assert (
+            sum(int(raw.get(b"n%d" % counter)) for counter in range(4))
+            == sum(acknowledged)
+            == 16_000
+        )
     finally:
         front_end.stop()

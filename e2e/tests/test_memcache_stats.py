@@ -1,4 +1,6 @@
-"""What the memcached front end says of itself: the figures that memcached has, and those of `/metrics`."""
+"""What the memcached front end says of itself: the figures that memcached has, and those of
+`/metrics`.
+"""
 
 import re
 
@@ -15,44 +17,53 @@ def test_figures_for_dashboards(front_end, raw):
     metrics = front_end.metrics()
     assert metrics.value("memcached_up") == 1
     for command, status in [("get", "hit"), ("get", "miss"), ("set", "hit"), ("incr", "hit")]:
-        assert metrics.total("memcached_commands_total", command=command, status=status) > 0, (command, status)
+        assert metrics.total("memcached_commands_total", command=command, status=status) > 0, (
+            command,
+            status,
+        )
     for name in "current_items current_bytes limit_bytes current_connections max_connections uptime_seconds".split():
         metrics.value(f"memcached_{name}")
     assert metrics.total("afterglow_hits_total", frontend="memcache", tier="dram") > 0
 
 
-# What the Prometheus exporter of memcached reads of each `stats`, as far as memcached 1.6.18 has it.
+# What the Prometheus exporter of memcached reads of each `stats`, as far as memcached 1.6.18 has
+# it.
 
 
 EXPORTER = {
-    "": """uptime time version rusage_user rusage_system bytes limit_maxbytes curr_items total_items bytes_read
+    "": """uptime time version rusage_user rusage_system bytes limit_maxbytes curr_items total_items
+        bytes_read
         bytes_written curr_connections total_connections rejected_connections conn_yields
         listen_disabled_num accepting_conns evictions reclaimed store_too_large store_no_memory
         lru_crawler_starts direct_reclaims crawler_items_checked crawler_reclaimed moves_to_cold
-        moves_to_warm moves_within_lru get_hits get_misses delete_hits delete_misses incr_hits incr_misses
-        decr_hits decr_misses cas_hits cas_misses cas_badval touch_hits touch_misses cmd_flush cmd_set
-        extstore_compact_lost extstore_compact_rescues extstore_compact_skipped extstore_page_allocs
-        extstore_page_evictions extstore_page_reclaims extstore_pages_free extstore_pages_used
-        extstore_objects_evicted extstore_objects_read extstore_objects_written extstore_objects_used
-        extstore_bytes_evicted extstore_bytes_written extstore_bytes_read extstore_bytes_used
+        moves_to_warm moves_within_lru get_hits get_misses delete_hits delete_misses incr_hits
+        incr_misses decr_hits decr_misses cas_hits cas_misses cas_badval touch_hits touch_misses
+        cmd_flush cmd_set extstore_compact_lost extstore_compact_rescues extstore_compact_skipped
+        extstore_page_allocs extstore_page_evictions extstore_page_reclaims extstore_pages_free
+        extstore_pages_used extstore_objects_evicted extstore_objects_read extstore_objects_written
+        extstore_objects_used extstore_bytes_evicted extstore_bytes_written extstore_bytes_read
+        extstore_bytes_used
         extstore_bytes_fragmented extstore_limit_maxbytes extstore_io_queue""",
     " settings": "maxconns lru_crawler",
     " slabs": """chunk_size chunks_per_page total_pages total_chunks used_chunks free_chunks free_chunks_end
-        total_malloced get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval touch_hits""",
+        total_malloced get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval
+        touch_hits""",
     " items": """number age crawler_reclaimed evicted evicted_nonzero evicted_time evicted_unfetched
-        expired_unfetched outofmemory reclaimed tailrepairs mem_requested moves_to_cold moves_to_warm
-        moves_within_lru number_hot number_warm number_cold age_hot age_warm hits_to_hot hits_to_warm
+        expired_unfetched outofmemory reclaimed tailrepairs mem_requested moves_to_cold
+        moves_to_warm moves_within_lru number_hot number_warm number_cold age_hot age_warm
+        hits_to_hot hits_to_warm
         hits_to_cold hits_to_temp""",
     " conns": "addr listen_addr state secs_since_last_cmd",
 }
 
-# What memcached 1.6.18 names and Afterglow does not, as docs/guide/memcached.md says: parts that it does not have,
-# and what it does not know.
+# What memcached 1.6.18 names and Afterglow does not, as docs/guide/memcached.md says: parts that it
+# does not have, and what it does not know.
 LEFT_OUT = {
     "": """libevent reserved_fds response_obj_.* read_buf_.* slab_.* slabs_moved lru_maintainer_juggles
         lru_bumps_dropped malloc_fails log_.* unexpected_napi_ids round_robin_fallback
-        recache_from_extstore expired_unfetched evicted_unfetched evicted_active extstore_compact_rescues
-        extstore_compact_skipped extstore_page_allocs extstore_objects_written extstore_bytes_evicted
+        recache_from_extstore expired_unfetched evicted_unfetched evicted_active
+        extstore_compact_rescues extstore_compact_skipped extstore_page_allocs
+        extstore_objects_written extstore_bytes_evicted
         extstore_bytes_fragmented""",
     " settings": """reqs_per_event tcp_backlog hashpower_init hash_algorithm slab_.* lru_crawler_.* tail_repair_time
         hot_.* warm_.* temporary_ttl .*_logbuf_size ext_.* ssl_.* num_napi_ids memory_file""",
@@ -92,7 +103,8 @@ def figures(raw, which=b""):
     return dict(line.split(" ", 2)[1:] for line in lines)
 
 
-# Counted by the store on flash or of the process: memcached, too, leaves these when it is told to reset.
+# Counted by the store on flash or of the process: memcached, too, leaves these when it is told to
+# reset.
 GAUGES = re.compile(
     "pid|uptime|time|version|pointer_size|rusage_.*|max_connections|curr_.*|connection_structures|limit_maxbytes|"
     "accepting_conns|threads|hash_.*|bytes|extstore_.*"
@@ -104,16 +116,24 @@ def test_a_reset_resets_what_memcached_resets(memcached):
         seen = []
         for server in (front_end, memcached):
             raw = server.connect()
-            say(raw, b"set r 0 0 1\r\n1\r\nget r none\r\nincr r 1\r\ntouch r 0\r\ndelete none\r\nflush_all invalid\r\n")
+            say(
+                raw,
+                b"set r 0 0 1\r\n1\r\nget r none\r\nincr r 1\r\ntouch r 0\r\ndelete none\r\nflush_all invalid\r\n",
+            )
             assert int(figures(raw)["cmd_get"]) > 0
             assert raw.line(b"stats reset") == b"RESET"
             after = figures(raw)
             seen.append({name for name, value in after.items() if re.fullmatch(r"[0.]+", value)})
             assert say(raw, b"get r\r\n").startswith(b"VALUE r 0 1")
-            assert figures(raw)["get_hits"] == "1" and figures(raw)["curr_connections"] == after["curr_connections"]
+            assert (
+                figures(raw)["get_hits"] == "1"
+                and figures(raw)["curr_connections"] == after["curr_connections"]
+            )
             raw.close()
         ours, theirs = seen
         both = set(figures(front_end.connect())) - ours
         left = {name for name in theirs & both if not GAUGES.fullmatch(name)}
         assert not left and len(theirs & ours) > 30, left
-        assert front_end.metrics().total("memcached_commands_total", command="incr", status="hit") == 1
+        assert (
+            front_end.metrics().total("memcached_commands_total", command="incr", status="hit") == 1
+        )

@@ -1,4 +1,6 @@
-"""What `/metrics` says: parsed as OpenMetrics by Prometheus' own parser, and held against what was done."""
+"""What `/metrics` says: parsed as OpenMetrics by Prometheus' own parser, and held against what was
+done.
+"""
 
 import urllib.request
 
@@ -15,13 +17,17 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 def page(instance, accept):
     """The content type and the text of /metrics."""
-    request = urllib.request.Request(f"http://127.0.0.1:{instance.admin}/metrics", headers={"Accept": accept})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{instance.admin}/metrics", headers={"Accept": accept}
+    )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
 def families(instance):
-    """All families by name. The parser refuses names that collide, samples out of place and a missing end."""
+    """All families by name. The parser refuses names that collide, samples out of place and a
+    missing end.
+    """
     kind, text = page(instance, OPEN_METRICS)
     assert kind.startswith(OPEN_METRICS)
     found = {}
@@ -35,14 +41,20 @@ def families(instance):
 def value(found, sample, **labels):
     """The sum of the samples of this name with these labels; one at least must be there."""
     family = found[sample.removesuffix("_total").removesuffix("_count")]
-    values = [s.value for s in family.samples if s.name == sample and labels.items() <= s.labels.items()]
+    values = [
+        s.value for s in family.samples if s.name == sample and labels.items() <= s.labels.items()
+    ]
     assert values, f"no sample {sample} {labels}"
     return sum(values)
 
 
 def test_a_metric_that_is_not_there_is_a_mistake_and_no_zero():
     read = Metrics('# TYPE hits counter\nhits{tier="dram"} 2\nhits{tier="flash"} 3\nmisses 0\n')
-    assert read.total("hits") == 5 and read.total("hits", tier="flash") == 3 and read.total("misses") == 0
+    assert (
+        read.total("hits") == 5
+        and read.total("hits", tier="flash") == 3
+        and read.total("misses") == 0
+    )
     for name, labels in [("hit", {}), ("hits", {"tier": "disk"}), ("hits", {"kind": "dram"})]:
         with pytest.raises(Failure, match=f"no sample {name} "):
             read.total(name, **labels)
@@ -95,13 +107,21 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
         ("incr", "hit"): 0,
     }
     for (command, status), count in commands.items():
-        assert value(done, "memcached_commands_total", command=command, status=status) == count, command
-    assert value(done, "afterglow_hits_total", frontend="memcache") == 31, "get, gat, mg with T and touch"
+        assert value(done, "memcached_commands_total", command=command, status=status) == count, (
+            command
+        )
+    assert value(done, "afterglow_hits_total", frontend="memcache") == 31, (
+        "get, gat, mg with T and touch"
+    )
     assert value(done, "afterglow_misses_total", frontend="memcache") == 12
-    assert value(done, "afterglow_engine_stored_puts_total") >= 20, "what gets another expiry is stored anew"
+    assert value(done, "afterglow_engine_stored_puts_total") >= 20, (
+        "what gets another expiry is stored anew"
+    )
     assert value(done, "afterglow_engine_removes_total") == 3
     assert value(done, "afterglow_engine_device_reads_total") == 0
-    assert value(done, "afterglow_client_received_bytes_total", frontend="memcache") > 10 * len("set k0 0 0 3")
+    assert value(done, "afterglow_client_received_bytes_total", frontend="memcache") > 10 * len(
+        "set k0 0 0 3"
+    )
     # There is no database, so nothing of one is said to be down.
     assert not [name for name in done if name.startswith("afterglow_backend")]
 

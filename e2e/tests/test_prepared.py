@@ -1,5 +1,7 @@
-"""Prepared statements outlive what they were prepared on: no client hears UNPREPARED of one that is still good, but for
-one whose columns have changed, and which a client of v5 goes on to execute as if they had not."""
+"""Prepared statements outlive what they were prepared on: no client hears UNPREPARED of one that is
+still good, but for one whose columns have changed, and which a client of v5 goes on to execute as
+if they had not.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ from afterglow_e2e.process import poll
 
 @pytest.fixture
 def strict(monkeypatch):
-    """The driver prepares again behind a test's back when it hears UNPREPARED; here that is a failure."""
+    """The driver prepares again behind a test's back when it hears UNPREPARED; here that is a
+    failure.
+    """
     from cassandra.cluster import ResponseFuture
 
     def refuse(self, *args, **kwargs):
@@ -21,7 +25,9 @@ def strict(monkeypatch):
 
 @pytest.fixture
 def heard(monkeypatch):
-    """The statements of which the driver heard UNPREPARED, in order. It prepares them again, as ever."""
+    """The statements of which the driver heard UNPREPARED, in order. It prepares them again, as
+    ever.
+    """
     from cassandra.cluster import ResponseFuture
 
     statements, prepare = [], ResponseFuture._execute_after_prepare
@@ -50,7 +56,8 @@ def test_after_a_change_a_statement_has_hits_again(heard, afterglow, cached, tab
             return afterglow.metrics().hits() > before
 
         poll("the statement to have hits", hit, 20)
-        # Python's driver does not take on the columns that an answer tells it; before v5 there is nothing to take on.
+        # Python's driver does not take on the columns that an answer tells it; before v5 there is
+        # nothing to take on.
         assert heard == [select.query_string] * (number + 1 if version == 5 else 0)
 
 

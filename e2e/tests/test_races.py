@@ -39,7 +39,9 @@ def test_concurrent_misses_make_one_fill(afterglow, cached, primed, cassandra):
 
     def counted():
         now = afterglow.metrics()
-        return now.total("afterglow_fills_total"), now.total("afterglow_passes_total", reason="schema_unknown")
+        return now.total("afterglow_fills_total"), now.total(
+            "afterglow_passes_total", reason="schema_unknown"
+        )
 
     for _ in range(10):
         cached.execute(update, (0, 1))
@@ -51,7 +53,8 @@ def test_concurrent_misses_make_one_fill(afterglow, cached, primed, cassandra):
             cassandra.resume()
         assert [future.result().one() for future in futures] == [(0,)] * 50
         after = counted()
-        # The schema may just be read once more after the CREATE TABLE: then they go past the cache, all of them.
+        # The schema may just be read once more after the CREATE TABLE: then they go past the cache,
+        # all of them.
         if after[1] == passes:
             break
     assert after == (fills + 1, passes)
@@ -69,7 +72,9 @@ def test_a_fill_that_a_write_overtakes_is_not_kept(afterglow, cached, primed, he
     assert {future.result().one() for future in reads + late} <= {(0,), (7,)}
 
 
-def test_reads_while_a_write_is_on_its_way_do_not_bring_the_old_value_back(afterglow, cached, primed, cassandra):
+def test_reads_while_a_write_is_on_its_way_do_not_bring_the_old_value_back(
+    afterglow, cached, primed, cassandra
+):
     select, update = primed
     for _ in range(2):
         assert cached.execute(select, (1,)).one() == (0,)

@@ -87,10 +87,14 @@ def test_unprepared_read_hits_the_second_time(cached, direct, table, expect, set
     with expect(hits=3):
         assert cached.execute(f"SELECT v FROM {table} WHERE k = 1 AND c = 2").one() == ("one",)
         assert cached.execute(f"select  v  from {table}  where c = 2 and k = 1").one() == ("one",)
-        assert cached.execute(f"SELECT v FROM {table} WHERE k = %s AND c = %s", (1, 2)).one() == ("one",)
+        assert cached.execute(f"SELECT v FROM {table} WHERE k = %s AND c = %s", (1, 2)).one() == (
+            "one",
+        )
 
 
-def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection(cached, direct, table, expect, settle):
+def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection(
+    cached, direct, table, expect, settle
+):
     direct.execute(f'CREATE TABLE {table} (k int PRIMARY KEY, a int, b text, "Odd Name" blob)')
     direct.execute(f"INSERT INTO {table} (k, a, b, \"Odd Name\") VALUES (7, 1, 'b', 0x0102)")
     first = cached.prepare(f"SELECT b FROM {table} WHERE k = ?")
@@ -103,7 +107,9 @@ def test_what_a_prepared_read_cached_serves_an_unprepared_one_and_any_projection
             assert answer(cached, text) == answer(direct, text)
         prepared = f"SELECT {projection} FROM {table} WHERE k = ?"
         with expect(hits=1):
-            assert answer(cached, cached.prepare(prepared), (7,)) == answer(direct, direct.prepare(prepared), (7,))
+            assert answer(cached, cached.prepare(prepared), (7,)) == answer(
+                direct, direct.prepare(prepared), (7,)
+            )
 
 
 @pytest.mark.parametrize("row", ["full", "bare"])
@@ -123,7 +129,8 @@ def test_every_plain_type_reads_the_same_missed_and_hit(cached, direct, wide, ex
         assert answer(cached, cached.prepare(statement), (key, row)) == right
 
 
-# Where two different encodings can be the same key (1.0 and 1.00), a row is not found by the bytes of its key.
+# Where two different encodings can be the same key (1.0 and 1.00), a row is not found by the bytes
+# of its key.
 NOT_CACHED_AS_KEY = ("decimal", "frozen", "tuple", "vector")
 
 
@@ -191,11 +198,15 @@ NOT_CACHED = (
 
 
 def test_everything_else_passes_through_and_answers_as_the_database(cached, direct, table):
-    direct.execute(f"CREATE TABLE {table} (k int, c int, v text, s text static, PRIMARY KEY (k, c))")
+    direct.execute(
+        f"CREATE TABLE {table} (k int, c int, v text, s text static, PRIMARY KEY (k, c))"
+    )
     direct.execute(f"INSERT INTO {table} (k, s) VALUES (1, 'static')")
     for c in range(1, 6):
         direct.execute(f"INSERT INTO {table} (k, c, v) VALUES (1, {c}, 'v{c}')")
-    cached.execute(f"SELECT * FROM {table} WHERE k = 1 AND c = 1")  # now something is cached that must not be used
+    cached.execute(
+        f"SELECT * FROM {table} WHERE k = 1 AND c = 1"
+    )  # now something is cached that must not be used
     for pattern in NOT_CACHED:
         text = pattern.format(t=table)
         for _ in range(2):
@@ -212,7 +223,8 @@ def test_paging(cached, direct, table):
         assert answer(cached, paged) == answer(direct, text)
         first = cached.execute(paged)
         assert len(first.current_rows) == 7 and first.has_more_pages
-    # A page size of one cannot hide a row, and the answer to a single row says that nothing follows.
+    # A page size of one cannot hide a row, and the answer to a single row says that nothing
+    # follows.
     single = SimpleStatement(f"SELECT v FROM {table} WHERE k = 1 AND c = 1", fetch_size=1)
     for _ in range(3):
         assert [tuple(row) for row in cached.execute(single)] == [("x",)]

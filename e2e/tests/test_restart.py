@@ -152,7 +152,11 @@ def test_history_has_no_stale_read_across_kill_9(own, direct, table):
         poll("readers to get on", lambda: history.reads >= goal or history.stale, 60)
     history.verify_all()
     assert not history.stale, history.stale[:10]
-    assert history.writes > 500 and own.metrics().hits() > 100, (history.reads, history.writes, history.failures)
+    assert history.writes > 500 and own.metrics().hits() > 100, (
+        history.reads,
+        history.writes,
+        history.failures,
+    )
 
 
 def test_sigterm_ends_cleanly_while_clients_are_connected(own, filled):
@@ -167,7 +171,9 @@ def refused(instance):
     """Start something that cannot start; the words it says."""
     with pytest.raises(Failure):
         instance.start(30)
-    assert instance.child.process.returncode not in (0, None, -signal.SIGKILL), "it should end by itself"
+    assert instance.child.process.returncode not in (0, None, -signal.SIGKILL), (
+        "it should end by itself"
+    )
     text = instance.log_text()
     assert "panicked" not in text, text
     return text
@@ -191,18 +197,25 @@ def test_a_folder_that_cannot_be_written(cassandra, tmp_path):
 
 
 def mounted(*mount):
-    """A command prefix that runs a program with a file system of its own mounted, or None where that is not allowed."""
+    """A command prefix that runs a program with a file system of its own mounted, or None where
+    that is not allowed.
+    """
     script = f'mount {" ".join(map(str, mount))} && exec "$0" "$@"'
     as_root = ["unshare", "--mount", "sh", "-ec", script]
     as_user = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script]
     for prefix in (as_root, as_user) if os.geteuid() == 0 else (as_user,):
-        if shutil.which("unshare") and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
+        if (
+            shutil.which("unshare")
+            and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+        ):
             return prefix
     return None
 
 
 @pytest.mark.parametrize(
-    ("options", "word"), [(("-o", "size=64m"), "space"), (("-o", "size=1g,ro"), "ead-only")], ids=["full", "read-only"]
+    ("options", "word"),
+    [(("-o", "size=64m"), "space"), (("-o", "size=1g,ro"), "ead-only")],
+    ids=["full", "read-only"],
 )
 def test_a_file_system_that_is_full_or_read_only(cassandra, tmp_path, options, word):
     data = tmp_path / "mount"
@@ -219,13 +232,17 @@ def test_a_file_system_that_is_full_or_read_only(cassandra, tmp_path, options, w
 def test_a_flash_file_of_another_format(cassandra, tmp_path):
     foreign = tmp_path / "precious"
     foreign.write_bytes(b"somebody else's data\n" * 10_000)
-    instance = Afterglow(cassandra.contact, folder=tmp_path / "own", extra=("--flash", f"{foreign}:256MiB"))
+    instance = Afterglow(
+        cassandra.contact, folder=tmp_path / "own", extra=("--flash", f"{foreign}:256MiB")
+    )
     text = refused(instance)
     assert str(foreign) in text, text
     assert foreign.read_bytes() == b"somebody else's data\n" * 10_000
 
 
-def test_a_schema_change_that_was_told_empties_nothing_when_the_connection_is_lost_later(cassandra, direct, table):
+def test_a_schema_change_that_was_told_empties_nothing_when_the_connection_is_lost_later(
+    cassandra, direct, table
+):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
     direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
     relay = Relay("127.0.1.251", free_port("127.0.1.251"), (cassandra.address, cassandra.port))
@@ -243,7 +260,9 @@ def test_a_schema_change_that_was_told_empties_nothing_when_the_connection_is_lo
 
 
 def survives(instance, session, relay, select):
-    """What is cached is still served when all connections to the database were cut and made again."""
+    """What is cached is still served when all connections to the database were cut and made
+    again.
+    """
 
     def hits():
         before = instance.metrics().hits()
@@ -254,5 +273,11 @@ def survives(instance, session, relay, select):
     poll("the row to be cached", hits, 30, check=instance.child.check)
     before = connects()
     relay.cut()
-    poll("the connection to be made again", lambda: connects() > before, 30, every=0.2, check=instance.child.check)
+    poll(
+        "the connection to be made again",
+        lambda: connects() > before,
+        30,
+        every=0.2,
+        check=instance.child.check,
+    )
     assert hits(), describe(instance.metrics())

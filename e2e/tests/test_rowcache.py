@@ -1,4 +1,6 @@
-"""The row cache inside a stock Cassandra: rows are served from flash, and never an older one than was written."""
+"""The row cache inside a stock Cassandra: rows are served from flash, and never an older one than
+was written.
+"""
 
 import itertools
 import re
@@ -97,7 +99,9 @@ def test_no_race_of_a_read_and_a_write_leaves_a_stale_row(node, session):
 
 def test_truncate_drop_and_alter_leave_nothing_behind(session, table):
     other = table + "b"
-    session.execute(f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    session.execute(
+        f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}"
+    )
     for name in (table, other):
         fill(session, name, range(5))
         hits_of(session, *[(name, p) for p in range(5)])
@@ -110,15 +114,25 @@ def test_truncate_drop_and_alter_leave_nothing_behind(session, table):
     assert session.execute(f"SELECT extra FROM {other} WHERE p = 1 AND c = 1").one().extra == 7
     assert session.execute(f"SELECT extra FROM {other} WHERE p = 2 AND c = 1").one().extra is None
     session.execute(f"ALTER TABLE {other} DROP v")
-    assert [row.extra for row in session.execute(f"SELECT * FROM {other} WHERE p = 1")] == [None, 7, None, None, None]
+    assert [row.extra for row in session.execute(f"SELECT * FROM {other} WHERE p = 1")] == [
+        None,
+        7,
+        None,
+        None,
+        None,
+    ]
 
     session.execute(f"DROP TABLE {other}")
-    session.execute(f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+    session.execute(
+        f"CREATE TABLE {other} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}"
+    )
     assert all(read(session, other, p) == [] for p in range(5))
 
 
 def caching(session, table, rows):
-    session.execute(f"ALTER TABLE {table} WITH caching = {{'keys': 'ALL', 'rows_per_partition': '{rows}'}}")
+    session.execute(
+        f"ALTER TABLE {table} WITH caching = {{'keys': 'ALL', 'rows_per_partition': '{rows}'}}"
+    )
 
 
 def test_a_table_whose_caching_is_altered_serves_nothing_from_before(session, table):
@@ -140,7 +154,9 @@ def test_nodetool_empties_it_and_switches_it_off_and_on(node, session, table):
     fill(session, table, range(5))
     everything = [(table, p) for p in range(5)]
     hits_of(session, *everything)
-    (info,) = re.findall(r"Row Cache *: entries (\d+), size (.+), capacity (.+), (\d+) hits", node.nodetool("info"))
+    (info,) = re.findall(
+        r"Row Cache *: entries (\d+), size (.+), capacity (.+), (\d+) hits", node.nodetool("info")
+    )
     assert int(info[0]) >= 5
     assert info[2] == "256 MiB", "that of the flash"
     assert int(info[3]) == hits(session)
@@ -151,12 +167,18 @@ def test_nodetool_empties_it_and_switches_it_off_and_on(node, session, table):
     assert hits_of(session, *everything) == 0
     fill(session, table, range(5), value="while it was off")
     node.nodetool("setcachecapacity", "32", "64", "25")
-    assert all(value.startswith("while it was off") for p in range(5) for _, value in read(session, table, p))
+    assert all(
+        value.startswith("while it was off")
+        for p in range(5)
+        for _, value in read(session, table, p)
+    )
     assert hits_of(session, *everything) == 5
 
 
 def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, table):
-    """Files put under a running node, as a restored snapshot is: `nodetool refresh` tells no row cache of them."""
+    """Files put under a running node, as a restored snapshot is: `nodetool refresh` tells no row
+    cache of them.
+    """
     keyspace, name = table.split(".")
     fill(session, table, range(5), value="old")
     node.nodetool("flush", keyspace, name)
@@ -178,7 +200,9 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
     read(session, table, 1)
     place(aside.iterdir(), folder, newest + 1000)
     node.nodetool("refresh", keyspace, name)
-    assert hits_of(session, *[(table, p) for p in range(5)]) == 0, "rows read before the files came are not served"
+    assert hits_of(session, *[(table, p) for p in range(5)]) == 0, (
+        "rows read before the files came are not served"
+    )
     assert [read(session, table, p) for p in (0, 2, 3, 4)] == [before[p] for p in (0, 2, 3, 4)]
 
 
@@ -201,19 +225,24 @@ def test_compaction_changes_nothing_and_cleanup_lists_all_keys(node, session, ta
 def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
     with connect(node) as session:
         for name in ("k.kept", "k.changed", "k.altered"):
-            session.execute(f"CREATE TABLE {name} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}")
+            session.execute(
+                f"CREATE TABLE {name} (p int, c int, v text, PRIMARY KEY (p, c)) WITH {CACHED}"
+            )
             fill(session, name)
         for name in ("k.kept", "k.changed", "k.altered"):
             hits_of(session, *[(name, p) for p in range(20)])
     node.drain()
     assert node.said("stopped cleanly")
-    # What happens to files while a node is down: here the newest SSTable of one table is taken away.
+    # What happens to files while a node is down: here the newest SSTable of one table is taken
+    # away.
     for file in node.files_of("k", "changed").glob("*-big-*"):
         file.unlink()
     node.start()
     with connect(node) as session:
         assert hits_of(session, *[("k.kept", p) for p in range(20)]) == 20
-        assert all(read(session, "k.changed", p) == [] for p in range(20)), "its rows went with its files"
+        assert all(read(session, "k.changed", p) == [] for p in range(20)), (
+            "its rows went with its files"
+        )
         # Altered before it was first used in this run; nothing goes to an SSTable meanwhile.
         caching(session, "k.altered", "NONE")
         session.execute("UPDATE k.altered SET v = 'unseen' WHERE p = 1 AND c = 3")

@@ -26,7 +26,9 @@ def test_everything_in_the_jar_is_for_java_8():
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("version", OLDER)
 def test_rows_and_chunks_are_right_and_warm_after_a_clean_stop(version):
-    """Rows are never stale, and chunks equal to those of the SSTables, which are mapped into memory here."""
+    """Rows are never stale, and chunks equal to those of the SSTables, which are mapped into memory
+    here.
+    """
     with RowCacheNode(version=version, chunks="64MiB", properties=VERIFIED) as node:
         node.await_chunks()
         with connect(node, timeout=60) as session:
@@ -48,7 +50,10 @@ def test_rows_and_chunks_are_right_and_warm_after_a_clean_stop(version):
         node.await_chunks()
         with connect(node, timeout=60) as session:
             before = requests(session)
-            answers = [session.execute(f"SELECT v FROM race.t WHERE p = {p} AND c = 7").one().v for p in range(32)]
+            answers = [
+                session.execute(f"SELECT v FROM race.t WHERE p = {p} AND c = 7").one().v
+                for p in range(32)
+            ]
             assert set(answers) == {10}
             assert requests(session) == (before[0] + 32, before[1] + 32)
             assert wrong(session, "t", KEYS) == []
@@ -61,7 +66,9 @@ def test_rows_and_chunks_are_right_and_warm_after_a_clean_stop(version):
 
 def requests(session):
     """Hits and requests of the row cache."""
-    row = session.execute("SELECT hit_count, request_count FROM system_views.caches WHERE name = 'rows'").one()
+    row = session.execute(
+        "SELECT hit_count, request_count FROM system_views.caches WHERE name = 'rows'"
+    ).one()
     return row.hit_count, row.request_count
 
 

@@ -1,4 +1,6 @@
-"""Rows of every kind: cached with all they have, or passed through; never with less, and never beyond their end."""
+"""Rows of every kind: cached with all they have, or passed through; never with less, and never
+beyond their end.
+"""
 
 import time
 
@@ -16,7 +18,9 @@ def same(cached, direct, text):
 @pytest.fixture
 def rich(cached, direct, keyspace, table, settle):
     """A table with collections and user types, frozen and not, nested, and a vector."""
-    direct.execute(f"CREATE TYPE IF NOT EXISTS {keyspace}.person (name text, born date, tags frozen<set<text>>)")
+    direct.execute(
+        f"CREATE TYPE IF NOT EXISTS {keyspace}.person (name text, born date, tags frozen<set<text>>)"
+    )
     direct.execute(
         f"CREATE TABLE {table} (k int PRIMARY KEY, l list<int>, s set<text>, m map<int, text>, u person, "
         "f frozen<person>, n map<text, frozen<list<int>>>, t tuple<int, frozen<person>>, v vector<float, 2>, p int)"
@@ -53,14 +57,18 @@ CHANGES = (
 )
 
 
-def test_collections_and_user_types_are_cached_whole_and_every_change_shows(cached, direct, rich, expect):
+def test_collections_and_user_types_are_cached_whole_and_every_change_shows(
+    cached, direct, rich, expect
+):
     text = ROW.format(t=rich)
     same(cached, direct, text)
     with expect(hits=3):
         same(cached, direct, text)
         same(cached, direct, f"SELECT m, u, l AS list FROM {rich} WHERE k = 1")
         prepared = f"SELECT * FROM {rich} WHERE k = ?"
-        assert answer(cached, cached.prepare(prepared), (1,)) == answer(direct, direct.prepare(prepared), (1,))
+        assert answer(cached, cached.prepare(prepared), (1,)) == answer(
+            direct, direct.prepare(prepared), (1,)
+        )
     for change in CHANGES:
         cached.execute(change.format(t=rich))
         with expect(hits=1):
@@ -105,8 +113,14 @@ STATIC_CHANGES = (
 
 
 def test_static_columns_change_in_every_row(cached, direct, table, expect, settle):
-    direct.execute(f"CREATE TABLE {table} (k int, c int, s text static, z int static, v text, PRIMARY KEY (k, c))")
-    reads = [f"SELECT {what} FROM {table} WHERE k = 1 AND c = {c}" for c in (1, 2, 3) for what in ("*", "s, v")]
+    direct.execute(
+        f"CREATE TABLE {table} (k int, c int, s text static, z int static, v text, PRIMARY KEY (k, c))"
+    )
+    reads = [
+        f"SELECT {what} FROM {table} WHERE k = 1 AND c = {c}"
+        for c in (1, 2, 3)
+        for what in ("*", "s, v")
+    ]
     settle(cached, reads[0])
     for c in (1, 2):
         cached.execute(f"INSERT INTO {table} (k, c, s, v) VALUES (1, {c}, 'shared', 'v{c}')")
@@ -123,7 +137,9 @@ def test_static_columns_change_in_every_row(cached, direct, table, expect, settl
 
 
 def test_a_static_value_ends_in_every_row(cached, direct, table):
-    direct.execute(f"CREATE TABLE {table} (k int, c int, s text static, v text, PRIMARY KEY (k, c))")
+    direct.execute(
+        f"CREATE TABLE {table} (k int, c int, s text static, v text, PRIMARY KEY (k, c))"
+    )
     cached.execute(f"INSERT INTO {table} (k, c, v) VALUES (1, 1, 'stays')")
     cached.execute(f"UPDATE {table} USING TTL 2 SET s = 'goes' WHERE k = 1")
     written = time.monotonic()
@@ -133,7 +149,9 @@ def test_a_static_value_ends_in_every_row(cached, direct, table):
     assert cached.execute(text).one() == (None, "stays")
 
 
-def test_indexed_tables_are_cached_and_views_and_counters_are_not(cached, direct, table, expect, settle):
+def test_indexed_tables_are_cached_and_views_and_counters_are_not(
+    cached, direct, table, expect, settle
+):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
     direct.execute(f"CREATE INDEX ON {table} (v)")
     direct.execute(f"CREATE TABLE {table}_counter (k int PRIMARY KEY, n counter)")
@@ -165,8 +183,12 @@ def test_the_clients_timestamps_decide_and_not_ours(cached, direct, table, settl
             same(cached, direct, text)
 
 
-@pytest.mark.parametrize("level", ["ONE", "LOCAL_ONE", "LOCAL_QUORUM", "QUORUM", "TWO", "ALL", "SERIAL"])
-def test_levels_are_answered_from_the_cache_where_that_is_as_much(cached, direct, table, expect, settle, level):
+@pytest.mark.parametrize(
+    "level", ["ONE", "LOCAL_ONE", "LOCAL_QUORUM", "QUORUM", "TWO", "ALL", "SERIAL"]
+)
+def test_levels_are_answered_from_the_cache_where_that_is_as_much(
+    cached, direct, table, expect, settle, level
+):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
     direct.execute(f"INSERT INTO {table} (k, v) VALUES (1, 'x')")
     text = f"SELECT v FROM {table} WHERE k = 1"

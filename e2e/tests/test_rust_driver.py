@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("AFTERGLOW_RUST_DRIVER", ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"))
+PROGRAM = Path(
+    os.environ.get(
+        "AFTERGLOW_RUST_DRIVER", ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"
+    )
+)
 
 
 def run(server, keyspace):

@@ -1,4 +1,6 @@
-"""Drivers stay on Afterglow: it is the only node they know, and they learn of schema changes through it."""
+"""Drivers stay on Afterglow: it is the only node they know, and they learn of schema changes
+through it.
+"""
 
 import struct
 
@@ -30,7 +32,14 @@ def test_peers_are_empty_and_local_is_us(cached, direct, afterglow):
     real = direct.execute("SELECT * FROM system.local WHERE key = 'local'").one()
     assert local._fields == real._fields
     assert local.rpc_address == afterglow.address and local.rpc_port == afterglow.port
-    for same in ("cluster_name", "partitioner", "release_version", "data_center", "rack", "schema_version"):
+    for same in (
+        "cluster_name",
+        "partitioner",
+        "release_version",
+        "data_center",
+        "rack",
+        "schema_version",
+    ):
         assert getattr(local, same) == getattr(real, same)
     assert list(cached.execute("SELECT * FROM system.peers")) == []
     assert list(cached.execute("SELECT * FROM system.peers_v2")) == []
@@ -61,7 +70,9 @@ def test_system_statements_in_every_shape_a_driver_uses(cached, direct):
     clock = "SELECT toTimestamp(now()) AS now FROM system.local"
     assert cached.execute(clock).one().now and cached.execute(cached.prepare(clock)).one().now
     # What would show the database's own address is refused.
-    assert answer(cached, "SELECT CAST(rpc_address AS text) FROM system.local")[0] == "InvalidRequest"
+    assert (
+        answer(cached, "SELECT CAST(rpc_address AS text) FROM system.local")[0] == "InvalidRequest"
+    )
     prepared = cached.prepare("SELECT cluster_name FROM system.local WHERE key = ?")
     assert cached.execute(prepared, ("local",)).one() == ("stock",)
 
@@ -103,13 +114,19 @@ def test_schema_agreement_is_real(cached, table):
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
-def test_the_database_tells_of_a_change_before_it_shows_its_version(cassandra, direct, table, protocol):
-    """What the version that is read after an event stands for: a server that broke this would have us miss a change."""
+def test_the_database_tells_of_a_change_before_it_shows_its_version(
+    cassandra, direct, table, protocol
+):
+    """What the version that is read after an event stands for: a server that broke this would have
+    us miss a change.
+    """
     version = "SELECT schema_version FROM system.local WHERE key = 'local'"
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY)")
     watched = RawClient(cassandra.address, cassandra.port, protocol)
     with watched as watcher, RawClient(cassandra.address, cassandra.port) as other:
-        assert watcher.request(REGISTER, struct.pack(">H", 1) + string("SCHEMA_CHANGE")).error is None
+        assert (
+            watcher.request(REGISTER, struct.pack(">H", 1) + string("SCHEMA_CHANGE")).error is None
+        )
         shown = watcher.query(version).body
         for number in range(10):
             other.send(QUERY, long_string(f"ALTER TABLE {table} ADD c{number} int") + parameters())

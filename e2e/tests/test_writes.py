@@ -24,7 +24,9 @@ TEXTS = {
     "insert json": Write("""INSERT INTO {t} JSON '{{"k": 1, "c": 1, "v": "new"}}'"""),
     "insert null": Write("INSERT INTO {t} (k, c, v) VALUES (1, 1, null)"),
     "update with ttl": Write("UPDATE {t} USING TTL 1000 SET v = 'new' WHERE k = 1 AND c = 1"),
-    "update in the past": Write("UPDATE {t} USING TIMESTAMP 1 SET v = 'old' WHERE k = 1 AND c = 1", changes=False),
+    "update in the past": Write(
+        "UPDATE {t} USING TIMESTAMP 1 SET v = 'old' WHERE k = 1 AND c = 1", changes=False
+    ),
     "update many columns": Write("UPDATE {t} SET v = 'new', n = 2 WHERE k = 1 AND c = 1"),
     "update in": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND c IN (1, 2)"),
     "update partitions in": Write("UPDATE {t} SET v = 'new' WHERE k IN (1, 2) AND c = 1"),
@@ -41,9 +43,13 @@ TEXTS = {
     "delete partitions in": Write("DELETE FROM {t} WHERE k IN (1, 5)"),
     "delete static": Write("DELETE s FROM {t} WHERE k = 1"),
     "lwt applied": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1 IF v = 'old'"),
-    "lwt not applied": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1 IF v = 'other'", changes=False),
+    "lwt not applied": Write(
+        "UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1 IF v = 'other'", changes=False
+    ),
     "lwt if exists": Write("DELETE FROM {t} WHERE k = 1 AND c = 1 IF EXISTS"),
-    "lwt insert not applied": Write("INSERT INTO {t} (k, c, v) VALUES (1, 1, 'new') IF NOT EXISTS", changes=False),
+    "lwt insert not applied": Write(
+        "INSERT INTO {t} (k, c, v) VALUES (1, 1, 'new') IF NOT EXISTS", changes=False
+    ),
     "batch text": Write(
         "BEGIN BATCH UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1; "
         "INSERT INTO {t} (k, c, v) VALUES (2, 1, 'other') APPLY BATCH"
@@ -62,10 +68,14 @@ TEXTS = {
     "truncate": Write("TRUNCATE {t}"),
     "truncate table": Write("TRUNCATE TABLE {t};"),
     "comment before": Write("/* UPDATE nothing */ UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1"),
-    "line comment": Write("-- SELECT * FROM x\nDELETE FROM {t} // all of it\nWHERE k = 1 AND c = 1"),
+    "line comment": Write(
+        "-- SELECT * FROM x\nDELETE FROM {t} // all of it\nWHERE k = 1 AND c = 1"
+    ),
     "odd case and space": Write("  uPdAtE\n{t}\tsEt v='new' wHeRe c=1 AnD k=1 ;"),
     "dollar string": Write("UPDATE {t} SET v = $$it's new$$ WHERE k = 1 AND c = 1"),
-    "at quorum": Write("UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1", consistency=ConsistencyLevel.QUORUM),
+    "at quorum": Write(
+        "UPDATE {t} SET v = 'new' WHERE k = 1 AND c = 1", consistency=ConsistencyLevel.QUORUM
+    ),
     "alter drop": Write("ALTER TABLE {t} DROP v"),
     "alter add": Write("ALTER TABLE {t} ADD extra int"),
     "alter rename": Write("ALTER TABLE {t} RENAME c TO cc"),
@@ -81,7 +91,9 @@ def make(direct, table, rich=False):
     for c in (1, 2, 3):
         direct.execute(f"INSERT INTO {table} (k, c, v, n) VALUES (1, {c}, 'old', 1)")
         if rich:
-            direct.execute(f"UPDATE {table} SET m = {{0: 'zero'}}, s = 'static' WHERE k = 1 AND c = {c}")
+            direct.execute(
+                f"UPDATE {table} SET m = {{0: 'zero'}}, s = 'static' WHERE k = 1 AND c = {c}"
+            )
 
 
 def is_rich(name):
@@ -158,11 +170,17 @@ def test_driver_batch(cached, direct, table, kind):
     batch = BatchStatement(batch_type=kind)
     batch.add(update, ("new", 1, 1))
     batch.add(SimpleStatement(f"DELETE FROM {table} WHERE k = 1 AND c = 2"))
-    batch.add(SimpleStatement(f"INSERT INTO {table} (k, c, v) VALUES (%s, %s, %s)"), (1, 3, "newer"))
+    batch.add(
+        SimpleStatement(f"INSERT INTO {table} (k, c, v) VALUES (%s, %s, %s)"), (1, 3, "newer")
+    )
     reads = [f"SELECT c, v, n FROM {table} WHERE k = 1 AND c = {c}" for c in (1, 2, 3)]
     prime(cached, direct, table, reads)
     cached.execute(batch)
-    assert [list(cached.execute(text)) for text in reads] == [[(1, "new", 1)], [], [(3, "newer", 1)]]
+    assert [list(cached.execute(text)) for text in reads] == [
+        [(1, "new", 1)],
+        [],
+        [(3, "newer", 1)],
+    ]
     prime(cached, direct, table, reads)
 
 
@@ -225,7 +243,11 @@ def test_a_prepared_select_star_follows_alter_table(cached, direct, table):
     cached.execute(f"UPDATE {table} SET c = 'new', a = 5 WHERE k = 1")
     for _ in range(3):
         assert cached.execute(select, (1,)).one() == (5,)
-        assert cached.execute(f"SELECT * FROM {table} WHERE k = 1").one()._asdict() == {"k": 1, "a": 5, "c": "new"}
+        assert cached.execute(f"SELECT * FROM {table} WHERE k = 1").one()._asdict() == {
+            "k": 1,
+            "a": 5,
+            "c": "new",
+        }
 
 
 def test_two_sessions_see_each_others_writes_at_once(cached, afterglow, direct, table):

@@ -1,7 +1,9 @@
-"""Shows that the simulation bites: makes deliberate mistakes in a copy of the tree and has each found.
+"""Shows that the simulation bites: makes deliberate mistakes in a copy of the tree and has each
+found.
 
-run.py             every mistake of mutants.toml, one line for each with the seed that found it; what no seed finds must
-                   be found by a history that is told step by step, or by a kept run that once failed
+run.py             every mistake of mutants.toml, one line for each with the seed that found it;
+                   what no seed finds must be found by a history that is told step by step, or by a
+                   kept run that once failed
 run.py TEXT        those whose name has TEXT in it
 run.py --check     only whether each can still be made
 """
@@ -57,15 +59,21 @@ def mutate(mutants):
         path = f"crates/{crate_of(mutant)}/src/{mutant['file']}"
         text = texts.get(path) or (ROOT / path).read_text()
         if (found := text.count(mutant["old"])) != 1:
-            sys.exit(f"{mutant['name']}: what {mutant['file']} is to say differently is in it {found} times, not once")
-        texts[path] = text.replace(mutant["old"], mutant["new"].replace("{on}", f"crate::mutant({number})"))
+            sys.exit(
+                f"{mutant['name']}: what {mutant['file']} is to say differently is in it {found} times, not once"
+            )
+        texts[path] = text.replace(
+            mutant["old"], mutant["new"].replace("{on}", f"crate::mutant({number})")
+        )
     for root in [f"crates/{crate}/src/lib.rs" for crate in HISTORIES]:
         texts[root] = (ROOT / root).read_text() + SWITCH
     return texts
 
 
 def copy_tree(texts):
-    """Brings the copy up to date, leaving files that are the same alone: what was built of them stays good."""
+    """Brings the copy up to date, leaving files that are the same alone: what was built of them
+    stays good.
+    """
     files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
     for name in filter(None, files):
         source, target = ROOT / name, TREE / name
@@ -85,7 +93,9 @@ def build():
     result = subprocess.run(command, cwd=TREE, env=env, capture_output=True, text=True)
     if result.returncode:
         lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-        errors = [m["message"]["rendered"] for m in lines if m.get("message", {}).get("level") == "error"]
+        errors = [
+            m["message"]["rendered"] for m in lines if m.get("message", {}).get("level") == "error"
+        ]
         return None, "\n".join(errors) or result.stderr
     built = [json.loads(line) for line in result.stdout.splitlines()]
     executables = {b["target"]["name"]: b["executable"] for b in built if b.get("executable")}
@@ -93,7 +103,9 @@ def build():
 
 
 def simulate(binary, number, seeds):
-    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed, or None, and with what."""
+    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed, or None, and
+    with what.
+    """
     limits = {"AFTERGLOW_SIM_SEEDS": str(seeds), "AFTERGLOW_SIM_SHRINK": "0", "RUST_BACKTRACE": "0"}
     env = os.environ | {"AFTERGLOW_MUTANT": str(number)} | limits
     command = [binary, "--exact", TEST, "--nocapture"]
@@ -111,7 +123,9 @@ def simulate(binary, number, seeds):
 
 
 def replay(binary, histories, number):
-    """Runs what the simulation tells step by step, and the runs that once failed; the first that fails, or None."""
+    """Runs what the simulation tells step by step, and the runs that once failed; the first that
+    fails, or None.
+    """
     env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
     command = [binary, *histories, "--test-threads=2"]
     try:
@@ -125,7 +139,9 @@ def replay(binary, histories, number):
 
 
 def find(binaries, crate, number, seeds):
-    """What finds a mistake, in words; None when nothing does. The simulation is of the engine alone."""
+    """What finds a mistake, in words; None when nothing does. The simulation is of the engine
+    alone.
+    """
     if crate == "engine":
         seed, message = simulate(binaries[crate], number, seeds)
         if seed is not None:

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Compares our YCSB generators with the real site.ycsb:core from Maven Central (JDK 17 and Maven needed).
+# Compares our YCSB generators with the real site.ycsb:core from Maven Central (JDK 17 and Maven
+# needed).
 #   run.sh            draws fresh histograms from the jar and compares our generators with them
 #   run.sh --update   also writes them to golden/ycsb.txt, which `cargo test` compares with offline
-# Tolerance: two-sample chi-square deviate at most 4 per distribution (a false alarm in about 2,000 runs of all of them).
+# Tolerance: two-sample chi-square deviate at most 4 per distribution (a false alarm in about 2,000
+# runs of all of them).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mvn -q -B -f "$here/pom.xml" compile dependency:copy-dependencies -DoutputDirectory="$here/target/lib" >&2

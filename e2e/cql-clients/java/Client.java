@@ -54,9 +54,12 @@ public class Client {
         this.log = log;
         DriverConfigLoader options = DriverConfigLoader.programmaticBuilder()
                 .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(20))
-                .withDuration(DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, Duration.ofSeconds(20))
-                .withDuration(DefaultDriverOption.CONTROL_CONNECTION_TIMEOUT, Duration.ofSeconds(20))
-                .withDuration(DefaultDriverOption.METADATA_SCHEMA_REQUEST_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(
+                        DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(
+                        DefaultDriverOption.CONTROL_CONNECTION_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(
+                        DefaultDriverOption.METADATA_SCHEMA_REQUEST_TIMEOUT, Duration.ofSeconds(20))
                 .withDuration(DefaultDriverOption.METADATA_SCHEMA_WINDOW, Duration.ofMillis(100))
                 .withString(DefaultDriverOption.RECONNECTION_POLICY_CLASS, "ConstantReconnectionPolicy")
                 .withDuration(DefaultDriverOption.RECONNECTION_BASE_DELAY, Duration.ofMillis(100))
@@ -146,7 +149,11 @@ public class Client {
         session.getMetadata()
                 .getKeyspace(keyspace)
                 .flatMap(known -> known.getTable(table))
-                .ifPresent(known -> known.getColumns().keySet().forEach(name -> names.add(name.asInternal())));
+                .ifPresent(
+                        known ->
+                                known.getColumns()
+                                        .keySet()
+                                        .forEach(name -> names.add(name.asInternal())));
         return names;
     }
 

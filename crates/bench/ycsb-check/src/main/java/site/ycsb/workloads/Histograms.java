@@ -13,9 +13,9 @@ import site.ycsb.generator.UniformLongGenerator;
 import site.ycsb.generator.ZipfianGenerator;
 
 /**
- * Prints a histogram of each YCSB generator, and of the key choice of CoreWorkload, in the format of golden/ycsb.txt.
- * The package is YCSB's own because CoreWorkload.nextKeynum is visible only there. Names, items and buckets are those of
- * src/ycsb/check.rs.
+ * Prints a histogram of each YCSB generator, and of the key choice of CoreWorkload, in the format
+ * of golden/ycsb.txt. The package is YCSB's own because CoreWorkload.nextKeynum is visible only
+ * there. Names, items and buckets are those of src/ycsb/check.rs.
  */
 public final class Histograms {
   private static final int SAMPLES = 1_000_000;
@@ -48,7 +48,10 @@ public final class Histograms {
     }
   }
 
-  /** The sum that ZipfianGenerator.zetastatic (not visible here) computes, taken through a generator of a known constant. */
+  /**
+   * The sum that ZipfianGenerator.zetastatic (not visible here) computes, taken through a
+   * generator of a known constant.
+   */
   private static double zeta(int n) throws Exception {
     var method = ZipfianGenerator.class.getDeclaredMethod("zetastatic", long.class, double.class);
     method.setAccessible(true);
@@ -67,12 +70,18 @@ public final class Histograms {
     return workload;
   }
 
-  private static void print(String name, long items, Bucketing bucketing, NumberGenerator generator) {
+  private static void print(
+          String name, long items, Bucketing bucketing, NumberGenerator generator) {
     print(name, items, bucketing, () -> generator.nextValue().longValue());
   }
 
   private static void print(String name, long items, Bucketing bucketing, LongSupplier next) {
-    int buckets = bucketing == Bucketing.EXACT ? (int) items : bucketing == Bucketing.WIDTH_400 ? 400 : bucket(items - 1, items, Bucketing.OCTAVES) + 1;
+    int buckets =
+                bucketing == Bucketing.EXACT
+                        ? (int) items
+                        : bucketing == Bucketing.WIDTH_400
+                                ? 400
+                                : bucket(items - 1, items, Bucketing.OCTAVES) + 1;
     long[] counts = new long[buckets];
     for (int i = 0; i < SAMPLES; i++) {
       counts[bucket(next.getAsLong(), items, bucketing)]++;
