@@ -25,11 +25,7 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         request.pass(Path::Pass);
         return None;
     }
-    let counters = request.metrics();
-    touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
-    if let Some(widest) = touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize) {
-        counters.writes.inc(widest);
-    }
+    count(&request, &touched);
     let weak = match request.consistency() {
         Some(level) => newest.is_weak(&touched, level, shared.data_center.read().as_deref()),
         None => true,
@@ -84,6 +80,15 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
             Err(error) => request.fail(&error),
         }
     }))
+}
+
+/// Counts what a write invalidates, and the write by the widest of that.
+fn count(request: &Request, touched: &WriteScope) {
+    let counters = request.metrics();
+    touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
+    if let Some(widest) = touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize) {
+        counters.writes.inc(widest);
+    }
 }
 
 /// What the database's answer says of a write; `in_steps`: see [`Answered::by_error`].
