@@ -3,76 +3,16 @@
 //! What is not yet acknowledged is seen already. After the death of the process it may be missing, but nothing older returns;
 //! after power loss the older object may return too. Once acknowledged it is on flash, and flushed where that was asked for.
 
-use super::changes::Saw;
 use super::coverage::{Path, reach};
 use super::oracle::Object;
+use super::parts::{Acking, Outstanding};
 use super::plan::Key;
-use super::run::{Run, key_bytes, say};
+use super::state::{Run, key_bytes, say};
 use super::world::Life;
 use crate::api::{DropReason, PutOutcome};
 use crate::device::sim::Crash;
-use crate::durability::pending::{Ack, Pending};
-use crate::ops::modify::{Changed, Modified};
+use crate::durability::pending::Ack;
 use crate::segment::SegmentState;
-
-/// An operation whose acknowledgement waits.
-pub(super) struct Acking {
-    pub key: Key,
-    /// When the key's state began that it made.
-    pub since: u64,
-    pub pending: Outstanding,
-}
-
-/// What is waited for.
-pub(super) enum Outstanding {
-    /// A put; counted once it is over.
-    Put(Pending<PutOutcome>),
-    /// A put that was refused: the removal of the older object has to last.
-    Refused(Pending<PutOutcome>),
-    Removed(Pending<u64>),
-    Modified(Pending<Modified<Saw>>),
-}
-
-impl Outstanding {
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Put(pending) | Self::Refused(pending) => pending.is_done(),
-            Self::Removed(pending) => pending.is_done(),
-            Self::Modified(pending) => pending.is_done(),
-        }
-    }
-
-    /// Whether it ought to have been refused by a step that began then.
-    pub fn is_late(&self, step_began: u64) -> bool {
-        match self {
-            Self::Put(pending) | Self::Refused(pending) => pending.is_late(step_began),
-            Self::Removed(pending) => pending.is_late(step_began),
-            Self::Modified(pending) => pending.is_late(step_began),
-        }
-    }
-
-    /// The outcome of a put; `None` for removals.
-    fn outcome(self) -> Option<PutOutcome> {
-        match self {
-            Self::Put(pending) => Some(pending.wait()),
-            Self::Refused(pending) => {
-                let _ = pending.wait();
-                None
-            }
-            Self::Removed(pending) => {
-                pending.wait();
-                None
-            }
-            Self::Modified(pending) => {
-                let stored = matches!(pending.preview().changed, Changed::Put(PutOutcome::Stored { .. }));
-                match pending.wait().changed {
-                    Changed::Put(outcome) if stored => Some(outcome),
-                    _ => None,
-                }
-            }
-        }
-    }
-}
 
 impl Run {
     /// Notes a put, which may have to be waited for.

@@ -15,17 +15,15 @@ use std::task::{Context, Wake, Waker};
 
 use super::coverage::{Path, reach};
 use super::oracle::Object;
+use super::parts::{Done, Happened};
 use super::plan::{Expiry, Key};
-use super::run::{Run, WAITING, key_bytes, put_options};
+use super::state::{Run, WAITING, key_bytes, put_options};
 use super::world::Life;
-use crate::api::PutOutcome;
 use crate::clock::ManualClock;
 use crate::core::Core;
 use crate::device::sim::SimMachine;
 use crate::durability::backpressure::Backpressure;
-use crate::durability::pending::Ack;
 use crate::namespace::Namespace;
-use crate::ops::get::Lookup;
 
 /// Steps within which a flush has come, in the end.
 const TURNS: u32 = 60;
@@ -38,21 +36,6 @@ enum Planned {
     Put(Object),
     Remove,
     Get,
-}
-
-/// What has been done.
-enum Done {
-    Put(Object, Ack<PutOutcome>),
-    Removed(Ack<u64>),
-    Got(Box<Lookup>),
-}
-
-/// An operation that came back while the thread was blocked.
-pub(super) struct Happened {
-    key: Key,
-    what: Done,
-    /// It is certain to have happened.
-    certain: bool,
 }
 
 /// The world while the thread is blocked.

@@ -1,18 +1,16 @@
 //! Many seeds on all cores, and what becomes of one that fails.
 
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::attempt::try_run;
 use super::coverage::Coverage;
 use super::plan::Plan;
-use super::run::{Outcome, run};
 use super::shrink::shrink;
+use super::state::Outcome;
 
 /// Seeds a thread takes at a time.
 const BATCH: u64 = 16;
@@ -34,35 +32,6 @@ pub struct Total {
 pub struct Failure {
     pub seed: u64,
     pub message: String,
-}
-
-thread_local! {
-    /// Where a panic of this thread goes, while a run is tried.
-    static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Runs a plan; what it panics with comes back as an error, without noise.
-pub fn try_run(plan: &Plan) -> Result<Outcome, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let quiet = CAUGHT.with_borrow_mut(|caught| match caught {
-                Some(message) => {
-                    *message = info.to_string();
-                    true
-                }
-                None => false,
-            });
-            if !quiet {
-                loud(info);
-            }
-        }));
-    });
-    CAUGHT.set(Some(String::new()));
-    let result = catch_unwind(AssertUnwindSafe(|| run(plan, false)));
-    let message = CAUGHT.take().unwrap_or_default();
-    result.map_err(|_| message)
 }
 
 /// Runs `seeds` seeds from `from` on; ends early at one that fails, always the first one.

@@ -2,28 +2,14 @@
 
 use bytes::Bytes;
 
-use super::acks::{Acking, Outstanding};
 use super::coverage::{Path, reach};
 use super::oracle::Object;
+use super::parts::{Acking, Changing, Decide, Outstanding, Saw};
 use super::plan::{Expect, Expiry, Key, Modify as Kind, Race};
-use super::run::{Run, key_bytes, put_options, say};
+use super::state::{Run, key_bytes, put_options, say};
 use super::world::Life;
 use crate::api::{Hit, PutOutcome};
-use crate::ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
-
-/// What the closure found and what it made of it.
-pub(super) struct Saw {
-    found: Option<Hit>,
-    new: Option<Object>,
-}
-
-type Decide = Box<dyn FnOnce(Option<&Hit>) -> (Change, Saw)>;
-
-/// A read-modify-write whose read is in flight.
-pub(super) struct Changing {
-    pub key: Key,
-    read: ModifyRead<Decide>,
-}
+use crate::ops::modify::{Change, Changed, Modified, Modify};
 
 /// The change of a kind, and the object that comes of it. A touched one is told by its expiry only.
 fn decide(kind: Kind, found: Option<&Hit>, fresh: Object) -> (Change, Option<Object>) {

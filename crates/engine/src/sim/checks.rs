@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach, reach_times};
 use super::plan::Key;
-use super::run::{Ending, Run, key_bytes, look_up, say};
+use super::state::{Ending, Run, key_bytes, look_up, say};
 use super::world::{Copied, Life};
 use crate::api::DropReason;
 use crate::clock::Clock;

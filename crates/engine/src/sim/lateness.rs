@@ -13,11 +13,10 @@
 //! in the index to another key, nor at all once what is stored may be wrong (bits flipped on write, lost and misdirected writes).
 //! All other faults, those of reads, flushes, the journal and the state file, hold up nothing, and excuse nothing.
 
-use std::collections::HashMap;
-
 use super::coverage::{Path, reach};
+use super::parts::Lateness;
 use super::plan::Key;
-use super::run::{Run, key_bytes};
+use super::state::{Run, key_bytes};
 use super::world::Life;
 use crate::clock::Clock;
 use crate::index::Location;
@@ -30,20 +29,6 @@ const IN_TIME: u64 = 10_000;
 const STEP: u64 = 100;
 /// Steps between two looks.
 const EVERY: u64 = 16;
-
-/// What is known of objects on their way to flash in this life.
-#[derive(Default)]
-pub(super) struct Lateness {
-    /// The clock at the latest step.
-    at: u64,
-    /// Milliseconds that count.
-    time: u64,
-    steps: u64,
-    /// Versions that were seen in DRAM, and when at first.
-    seen: HashMap<Key, (u64, u64)>,
-    /// Failures and losses by then.
-    setbacks: u64,
-}
 
 /// Where the newest version of a key is.
 enum Whereabouts {

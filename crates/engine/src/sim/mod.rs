@@ -1,6 +1,6 @@
 //! Deterministic simulation: one seed is one run of the whole engine over a simulated machine.
 //!
-//! A seed makes a [`plan`]: a small cache (one to three devices of unequal size, segments from 16 KiB, an index with hardly
+//! A seed makes ([`maker`]) a [`plan`]: a small cache (one to three devices of unequal size, segments from 16 KiB, an index with hardly
 //! room for its keys, sometimes tags of a few bits, two to four namespaces with options of all kinds) and 100 to 400 steps, in
 //! one seed of 64 2,500: puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
 //! background work, clocks that step, sizes and options that change between lives, clean stops, crashes of the process and of
@@ -9,7 +9,7 @@
 //! background thread that is blocked while operations go on ([`blocked`]).
 //! Half of the seeds have faults besides; the fault model is at the head of [`crate::device::sim`].
 //!
-//! [`run`] carries a plan out. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
+//! [`run`] carries a plan out; what it knows between two steps is in [`state`] and [`parts`]. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
 //! be warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often rare paths were reached.
 //!
 //! `make soak SEEDS=n FROM=m` is a [`campaign`]. `AFTERGLOW_SIM_SEED=n` replays a seed and prints its steps,
@@ -17,6 +17,7 @@
 //! kept in `regressions/` and replayed by every test run.
 
 mod acks;
+mod attempt;
 mod backpressure;
 mod blocked;
 mod campaign;
@@ -27,21 +28,25 @@ pub mod coverage;
 mod lateness;
 #[cfg(loom)]
 mod loom_tests;
+mod maker;
 mod metadata;
 mod motifs;
 mod openings;
 mod oracle;
+mod parts;
 mod plan;
 mod reinsertion;
 mod run;
 mod scenarios;
 mod shrink;
+mod state;
 mod warnings;
 mod world;
 
 use std::path::Path;
 
-use campaign::{campaign, report, try_run, try_seed};
+use attempt::try_run;
+use campaign::{campaign, report, try_seed};
 use plan::Plan;
 
 /// Seeds of a normal test run.

@@ -1,7 +1,8 @@
 //! Short histories within a run in which what must be in order comes into disorder: single random steps hardly ever line up for
 //! them. None does anything that could not happen; all of them are random in their details.
 
-use super::plan::{Expiry, Fault, HeldIo, Key, Maker, Modify, Race, Size, Weather, What, choose};
+use super::maker::{Maker, Weather, choose};
+use super::plan::{Expiry, Fault, HeldIo, Key, Modify, Race, Size, What};
 use crate::device::sim::SimRandom;
 
 /// Turns in which a checkpoint is complete, if nothing is held up.

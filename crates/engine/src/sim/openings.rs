@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::run::look_up;
 use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
+use super::state::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{PutOptions, PutOutcome, RefuseReason};
 use crate::device::DeviceId;

@@ -1,20 +1,16 @@
 //! Carries out a plan, one step after the other, and asks the oracle about everything that comes back.
 
-use std::collections::HashMap;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::acks::{Acking, Outstanding};
-use super::blocked::Happened;
-use super::changes::Changing;
 use super::coverage::{Coverage, Path, reach, reach_times};
-use super::lateness::Lateness;
-use super::oracle::{Object, Oracle};
-use super::plan::{Expiry, Fault, Key, Options, Plan, Race, Step, What};
+use super::oracle::Object;
+use super::parts::{Acking, Outstanding};
+use super::plan::{Expiry, Fault, Key, Plan, Race, Step, What};
+use super::state::{Done, Ending, Outcome, Run, WAITING, Waiting, key_bytes, look_up, put_options, say};
 use super::world::{EPOCH, Life, World};
-use crate::api::{MissReason, PutOptions, PutOutcome, RefuseReason, Tier};
+use crate::api::{MissReason, PutOutcome, RefuseReason, Tier};
 use crate::clock::Clock;
 use crate::device::DeviceId;
 use crate::device::sim::{Crash, SimFaults};
@@ -22,152 +18,14 @@ use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::format::mix;
 use crate::namespace::Namespace;
-use crate::namespace::state::epoch_slot;
-use crate::ops::get::{FlashRead, Lookup};
-use crate::stats::Stats;
-
-/// Lookups that may wait for their read at once.
-pub(super) const WAITING: usize = 6;
-
-/// What a run saw.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
-    pub operations: u64,
-    pub steps: u64,
-    pub lives: u64,
-    /// Lookups of what a cache that forgets nothing would have.
-    pub gets: u64,
-    pub hits: u64,
-    pub flash_hits: u64,
-    /// Objects that had to be there, and were.
-    pub warm: u64,
-    /// Everything that came back, in one number: equal for equal runs.
-    pub trace: u64,
-}
-
-impl Outcome {
-    pub fn and(self, o: Self) -> Self {
-        Self {
-            operations: self.operations + o.operations,
-            steps: self.steps + o.steps,
-            lives: self.lives + o.lives,
-            gets: self.gets + o.gets,
-            hits: self.hits + o.hits,
-            flash_hits: self.flash_hits + o.flash_hits,
-            warm: self.warm + o.warm,
-            trace: self.trace.wrapping_add(o.trace),
-        }
-    }
-}
-
-/// A lookup whose read is in flight.
-pub(super) struct Waiting {
-    pub key: Key,
-    start: u64,
-    read: FlashRead,
-}
-
-/// Operations of a life by namespace, to compare its counters with.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Done {
-    pub gets: u64,
-    pub puts: u64,
-    pub removes: u64,
-    pub kills: u64,
-    /// Opened with options under which it starts empty: the engine cleared it.
-    pub cleared: bool,
-}
-
-pub(super) struct Run {
-    pub world: World,
-    pub oracle: Oracle,
-    pub waiting: Vec<Waiting>,
-    pub changing: Vec<Changing>,
-    pub acking: Vec<Acking>,
-    /// Operations, and the moments of their states, that nobody was told the outcome of since the last clean stop.
-    pub unheard: Vec<(Key, u64)>,
-    pub outcome: Outcome,
-    pub done: [Done; 4],
-    /// Options of this life.
-    pub options: Vec<Options>,
-    /// Something but crashes and slowness has gone wrong in this run.
-    pub foul: bool,
-    /// The index has another shape than the newest checkpoint, perhaps.
-    pub reshaped: bool,
-    /// Something has in this life, before everything was well again.
-    pub fouled: bool,
-    /// Something stored is wrong, and stays so when faults have ended.
-    pub stained: bool,
-    /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
-    pub holes: bool,
-    /// Segments, and which use of them, that keys had their copies in when the life before ended.
-    pub homes: HashMap<Key, (u32, u64)>,
-    /// Versions that were seen on flash in this life.
-    pub flashed: HashMap<Key, u64>,
-    pub lateness: Lateness,
-    /// What came back while the background thread was blocked.
-    pub happened: Arc<Mutex<Vec<Happened>>>,
-    /// The clean stop has begun.
-    pub closing: bool,
-    /// What was to be kept when it began, and the counters then.
-    pub to_keep: Option<(Vec<Key>, Stats)>,
-    /// Positions that the newest checkpoint and the one before need the journal from.
-    needed: [u64; 2],
-    /// The monotonic clock when this life began.
-    pub began: u64,
-    /// All bytes written in this life and those of records, when last looked at.
-    pub written: (u64, u64),
-    /// Highest time the cache has certainly seen.
-    pub time: u64,
-    pub wall: u64,
-    serial: u64,
-    /// Highest version handed out so far.
-    version: u64,
-    uuid: [u8; 16],
-    pub trace: bool,
-}
+use crate::ops::get::Lookup;
 
 /// Carries out a plan; panics when the cache does what it must not.
 pub fn run(plan: &Plan, trace: bool) -> Outcome {
-    let setup = &plan.setup;
-    let mut world = World::new(setup);
-    let life = world.open();
-    let mut run = Run {
-        world,
-        oracle: Oracle::new(setup.namespaces.len(), setup.keys),
-        waiting: Vec::new(),
-        changing: Vec::new(),
-        acking: Vec::new(),
-        unheard: Vec::new(),
-        outcome: Outcome::default(),
-        done: [Done::default(); 4],
-        options: setup.namespaces.clone(),
-        foul: false,
-        reshaped: false,
-        fouled: false,
-        stained: false,
-        holes: false,
-        homes: HashMap::new(),
-        flashed: HashMap::new(),
-        lateness: Lateness::default(),
-        happened: Arc::default(),
-        closing: false,
-        to_keep: None,
-        needed: [0; 2],
-        began: 0,
-        written: (0, 0),
-        time: EPOCH,
-        wall: EPOCH,
-        serial: 0,
-        version: 0,
-        uuid: life.core.uuid,
-        trace,
-    };
-    for (n, options) in (0..).zip(&setup.namespaces) {
-        run.oracle.start(n, options.immutable);
-    }
+    let mut world = World::new(&plan.setup);
+    let mut life = world.open();
+    let mut run = Run::new(world, &plan.setup, life.core.uuid, trace);
     run.forget_copies();
-    let mut life = life;
     for (n, step) in plan.steps.iter().enumerate() {
         if trace {
             println!("{n:>5} {:?}", step.what);
@@ -180,24 +38,8 @@ pub fn run(plan: &Plan, trace: bool) -> Outcome {
     run.outcome
 }
 
-macro_rules! say {
-    ($run:expr, $($arg:tt)*) => { if $run.trace { println!("      {}", format_args!($($arg)*)) } };
-}
-pub(super) use say;
-
-pub(super) fn key_bytes(key: Key) -> Vec<u8> {
-    // One key is empty, some are long.
-    let mut bytes = Vec::with_capacity(if key.n % 11 == 3 { 200 } else { 16 });
-    if key.n > 0 {
-        write!(bytes, "key-{}", key.n).expect("a vector takes it");
-    }
-    if key.n % 11 == 3 {
-        bytes.resize(200, b'.');
-    }
-    bytes
-}
-
 impl Run {
+    /// Carries out a step; the life that goes on behind it.
     pub(super) fn step(&mut self, mut life: Life, step: &Step) -> Life {
         self.outcome.steps += 1;
         self.world.reseed(step.salt);
@@ -209,64 +51,6 @@ impl Run {
             }
         }
         match step.what {
-            What::Put { key, len, expiry, group, slot } => {
-                let object = self.object(key, len, expiry, group, slot);
-                self.put(&life, key, object);
-            }
-            What::PutIf { key, len, expect, race } => self.put_if(&life, key, len, expect, race),
-            What::Modify { key, len, change, expiry } => self.modify(&life, key, len, change, expiry),
-            What::Get { key } => self.get(&life, key),
-            What::Finish { n } => self.finish(n),
-            What::Read { key, race } => self.read(&life, key, race),
-            What::Remove { key } => self.remove(&life, key),
-            What::RemoveGroup { ns, group } => {
-                let version = kill(&life, ns, |id| Event::Group { ns: id, group: group.into() });
-                self.killed(ns, version, |o| o.group == u32::from(group));
-            }
-            What::BumpEpoch { ns, slot } => {
-                let version = kill(&life, ns, |id| Event::Epoch { ns: id, slot: slot.into() });
-                self.killed(ns, version, |o| o.slot == u32::from(slot));
-            }
-            What::Clear { ns } => {
-                let version = kill(&life, ns, |id| Event::Clear { ns: id });
-                self.killed(ns, version, |_| true);
-            }
-            What::Turn { ms } => {
-                self.world.clock.pass(ms.into());
-                self.turn(&mut life);
-            }
-            What::Idle { turns } => {
-                for _ in 0..turns {
-                    self.world.clock.pass(100);
-                    self.turn(&mut life);
-                }
-                self.note_flashed(&life);
-            }
-            What::Block { ms, operations, flush } => self.block(&mut life, ms, operations, flush),
-            What::Count { ns, counters, turns } => self.count_on(&mut life, ns, counters, turns),
-            What::Rest => self.rest(&mut life),
-            What::SetClock { by } => self.set_clock(by),
-            What::Sync => drop(life.core.journal.sync()),
-            What::Fault { fault, permille } => self.fault(fault, permille),
-            What::Heal => self.heal(),
-            What::Away { device, away } => {
-                self.world.machine.set_away(DeviceId(device.into()), away);
-                self.foul |= away;
-            }
-            What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
-            What::StartClose => {
-                self.start_close(&life, true);
-                life.background.start_close();
-            }
-            What::Checkpoint => life.core.rooms.want(),
-            What::HoldUp { io, after, turns } => {
-                self.world.machine.hold_up(io.real(), after.into(), turns.into());
-            }
-            What::CutBehindHeader { effects } => {
-                let [first, second, _] = life.core.areas;
-                self.world.machine.crash_behind_write(vec![first, second], effects.into());
-            }
-            What::Lap { ns, over } => self.lap(&life, ns, over),
             What::Close { removes, machine, check } => {
                 return self.close(life, removes, kind(machine), check);
             }
@@ -274,8 +58,7 @@ impl Run {
                 let crash = Ending { kind: kind(machine), check, cut: false, again, exchange };
                 return self.crash(life, crash);
             }
-            What::Resize { size } => self.world.size = size,
-            What::SetOptions { ns, options } => self.world.options[usize::from(ns)] = options,
+            what => self.within_life(&mut life, what),
         }
         if self.world.machine.is_down() {
             let machine = self.world.random.chance(0.35);
@@ -289,6 +72,90 @@ impl Run {
             self.needed = [needed, self.needed[0]];
         }
         life
+    }
+
+    /// A step that ends no life.
+    fn within_life(&mut self, life: &mut Life, what: What) {
+        match what {
+            What::Put { key, len, expiry, group, slot } => {
+                let object = self.object(key, len, expiry, group, slot);
+                self.put(life, key, object);
+            }
+            What::PutIf { key, len, expect, race } => self.put_if(life, key, len, expect, race),
+            What::Modify { key, len, change, expiry } => self.modify(life, key, len, change, expiry),
+            What::Get { key } => self.get(life, key),
+            What::Finish { n } => self.finish(n),
+            What::Read { key, race } => self.read(life, key, race),
+            What::Remove { key } => self.remove(life, key),
+            What::RemoveGroup { .. } | What::BumpEpoch { .. } | What::Clear { .. } => {
+                self.kill_many(life, what)
+            }
+            What::Turn { ms } => {
+                self.world.clock.pass(ms.into());
+                self.turn(life);
+            }
+            What::Idle { turns } => {
+                for _ in 0..turns {
+                    self.world.clock.pass(100);
+                    self.turn(life);
+                }
+                self.note_flashed(life);
+            }
+            What::Block { ms, operations, flush } => self.block(life, ms, operations, flush),
+            What::Count { ns, counters, turns } => self.count_on(life, ns, counters, turns),
+            What::Rest => self.rest(life),
+            What::Sync => drop(life.core.journal.sync()),
+            What::StartClose => {
+                self.start_close(life, true);
+                life.background.start_close();
+            }
+            What::Checkpoint => life.core.rooms.want(),
+            What::Lap { ns, over } => self.lap(life, ns, over),
+            what => self.change_world(life, what),
+        }
+    }
+
+    /// A removal of many objects.
+    fn kill_many(&mut self, life: &Life, what: What) {
+        match what {
+            What::RemoveGroup { ns, group } => {
+                let version = kill(life, ns, |id| Event::Group { ns: id, group: group.into() });
+                self.killed(ns, version, |o| o.group == u32::from(group));
+            }
+            What::BumpEpoch { ns, slot } => {
+                let version = kill(life, ns, |id| Event::Epoch { ns: id, slot: slot.into() });
+                self.killed(ns, version, |o| o.slot == u32::from(slot));
+            }
+            What::Clear { ns } => {
+                let version = kill(life, ns, |id| Event::Clear { ns: id });
+                self.killed(ns, version, |_| true);
+            }
+            other => unreachable!("{other:?} removes no group of objects"),
+        }
+    }
+
+    /// A step of the world about the cache: clock, faults, power, and what the next opening finds.
+    fn change_world(&mut self, life: &Life, what: What) {
+        match what {
+            What::SetClock { by } => self.set_clock(by),
+            What::Fault { fault, permille } => self.fault(fault, permille),
+            What::Heal => self.heal(),
+            What::Away { device, away } => {
+                self.world.machine.set_away(DeviceId(device.into()), away);
+                self.foul |= away;
+            }
+            What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
+            What::HoldUp { io, after, turns } => {
+                self.world.machine.hold_up(io.real(), after.into(), turns.into());
+            }
+            What::CutBehindHeader { effects } => {
+                let [first, second, _] = life.core.areas;
+                self.world.machine.crash_behind_write(vec![first, second], effects.into());
+            }
+            What::Resize { size } => self.world.size = size,
+            What::SetOptions { ns, options } => self.world.options[usize::from(ns)] = options,
+            other => unreachable!("{other:?} is a step of the cache"),
+        }
     }
 
     pub(super) fn turn(&mut self, life: &mut Life) {
@@ -625,17 +492,6 @@ impl Run {
     }
 }
 
-/// How a life ends.
-pub(super) struct Ending {
-    pub kind: Crash,
-    /// What must be warm is looked for.
-    pub check: bool,
-    /// The machine is dead already.
-    pub cut: bool,
-    pub again: Option<u8>,
-    pub exchange: Option<u8>,
-}
-
 /// What another thread did.
 enum Raced {
     Put(Ack<PutOutcome>),
@@ -649,23 +505,6 @@ impl Raced {
             None => Self::Removed(handle.submit_remove(key)),
         }
     }
-}
-
-/// A lookup with all its reads.
-pub(super) fn look_up(life: &Life, handle: &Namespace, key: &[u8]) -> Lookup {
-    let mut lookup = handle.get(key);
-    while let Lookup::Flash(read) = lookup {
-        let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
-        lookup = read.finish(bytes);
-    }
-    lookup
-}
-
-pub(super) fn put_options(object: Object) -> PutOptions {
-    let options =
-        PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
-    debug_assert_eq!(epoch_slot(options.token), object.slot);
-    options
 }
 
 /// Removes many objects, without waiting for room in the journal.

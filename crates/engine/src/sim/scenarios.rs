@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use super::plan::{Options, Setup, Size};
-use super::run::look_up;
+use super::state::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{Hit, PutOptions, PutOutcome, RefuseReason};
 use crate::config::Durability;

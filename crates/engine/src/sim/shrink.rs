@@ -1,7 +1,7 @@
 //! Shortens a run that fails: leaves out steps as long as it fails the same way (Zeller and Hildebrandt, "Simplifying and
 //! isolating failure-inducing input", 2002), then makes what is left simpler.
 
-use super::campaign::try_run;
+use super::attempt::try_run;
 use super::plan::{Plan, Race, What};
 
 /// Runs at most.

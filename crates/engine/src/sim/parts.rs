@@ -1,0 +1,113 @@
+//! What each concern of a run knows between two steps; the steps themselves are in the files of these names: [`super::acks`],
+//! [`super::changes`], [`super::blocked`], [`super::lateness`].
+
+use std::collections::HashMap;
+
+use super::oracle::Object;
+use super::plan::Key;
+use crate::api::{Hit, PutOutcome};
+use crate::durability::pending::{Ack, Pending};
+use crate::ops::get::Lookup;
+use crate::ops::modify::{Change, Changed, Modified, ModifyRead};
+
+/// An operation whose acknowledgement waits.
+pub(super) struct Acking {
+    pub key: Key,
+    /// When the key's state began that it made.
+    pub since: u64,
+    pub pending: Outstanding,
+}
+
+/// What is waited for.
+pub(super) enum Outstanding {
+    /// A put; counted once it is over.
+    Put(Pending<PutOutcome>),
+    /// A put that was refused: the removal of the older object has to last.
+    Refused(Pending<PutOutcome>),
+    Removed(Pending<u64>),
+    Modified(Pending<Modified<Saw>>),
+}
+
+impl Outstanding {
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::Put(pending) | Self::Refused(pending) => pending.is_done(),
+            Self::Removed(pending) => pending.is_done(),
+            Self::Modified(pending) => pending.is_done(),
+        }
+    }
+
+    /// Whether it ought to have been refused by a step that began then.
+    pub fn is_late(&self, step_began: u64) -> bool {
+        match self {
+            Self::Put(pending) | Self::Refused(pending) => pending.is_late(step_began),
+            Self::Removed(pending) => pending.is_late(step_began),
+            Self::Modified(pending) => pending.is_late(step_began),
+        }
+    }
+
+    /// The outcome of a put; `None` for removals.
+    pub fn outcome(self) -> Option<PutOutcome> {
+        match self {
+            Self::Put(pending) => Some(pending.wait()),
+            Self::Refused(pending) => {
+                let _ = pending.wait();
+                None
+            }
+            Self::Removed(pending) => {
+                pending.wait();
+                None
+            }
+            Self::Modified(pending) => {
+                let stored = matches!(pending.preview().changed, Changed::Put(PutOutcome::Stored { .. }));
+                match pending.wait().changed {
+                    Changed::Put(outcome) if stored => Some(outcome),
+                    _ => None,
+                }
+            }
+        }
+    }
+}
+
+/// What the closure found and what it made of it.
+pub(super) struct Saw {
+    pub found: Option<Hit>,
+    pub new: Option<Object>,
+}
+
+pub(super) type Decide = Box<dyn FnOnce(Option<&Hit>) -> (Change, Saw)>;
+
+/// A read-modify-write whose read is in flight.
+pub(super) struct Changing {
+    pub key: Key,
+    pub read: ModifyRead<Decide>,
+}
+
+/// What has been done.
+pub(super) enum Done {
+    Put(Object, Ack<PutOutcome>),
+    Removed(Ack<u64>),
+    Got(Box<Lookup>),
+}
+
+/// An operation that came back while the thread was blocked.
+pub(super) struct Happened {
+    pub key: Key,
+    pub what: Done,
+    /// It is certain to have happened.
+    pub certain: bool,
+}
+
+/// What is known of objects on their way to flash in this life.
+#[derive(Default)]
+pub(super) struct Lateness {
+    /// The clock at the latest step.
+    pub at: u64,
+    /// Milliseconds that count.
+    pub time: u64,
+    pub steps: u64,
+    /// Versions that were seen in DRAM, and when at first.
+    pub seen: HashMap<Key, (u64, u64)>,
+    /// Failures and losses by then.
+    pub setbacks: u64,
+}
