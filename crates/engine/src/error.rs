@@ -15,7 +15,7 @@ pub enum OpenError {
     Lock(#[from] LockError),
     /// A device could not be opened.
     #[error(transparent)]
-    Device(#[from] device::OpenError),
+    Device(#[from] device::DeviceError),
     /// The journal file could not be used.
     #[error(transparent)]
     Journal(#[from] MediaError),

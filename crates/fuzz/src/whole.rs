@@ -52,7 +52,7 @@ fn open(data: &[u8]) {
     let refused = matches!(
         opened,
         Err(OpenError::Foreign { .. }
-            | OpenError::Device(device::OpenError::Foreign { .. })
+            | OpenError::Device(device::DeviceError::Foreign { .. })
             | OpenError::ForeignState { .. }
             | OpenError::Journal(_)
             | OpenError::OtherFormat { .. }

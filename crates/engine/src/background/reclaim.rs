@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use super::parts::reclaim::{Copies, Reclaim, ReclaimIo};
+use super::parts::reclaim::{CopiesWritten, Reclaim, ReclaimIo};
 use super::state::bytes;
 use super::writes::each_copy_in;
 use super::{Background, Purpose};
@@ -68,11 +68,11 @@ impl Background {
     /// Whether a crash now would find all the copies.
     pub(super) fn are_copies_written(&mut self) -> bool {
         let Some(reclaim) = &mut self.reclaim else { return true };
-        if reclaim.copies == Copies::Appended {
-            reclaim.copies = Copies::Closed(self.core.streams.close_all());
+        if reclaim.copies == CopiesWritten::Appended {
+            reclaim.copies = CopiesWritten::Closed(self.core.streams.close_all());
         }
         match reclaim.copies {
-            Copies::Closed(before) => self.core.streams.is_written(before),
+            CopiesWritten::Closed(before) => self.core.streams.is_written(before),
             _ => true,
         }
     }
@@ -96,7 +96,7 @@ impl Background {
         let (generation, place) = (table.generation(segment), table.place(segment));
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
-        let (keep, copies) = (VecDeque::new(), Copies::None);
+        let (keep, copies) = (VecDeque::new(), CopiesWritten::None);
         self.reclaim =
             Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0, left: 0 });
         self.submit(out, Purpose::Reclaim(ReclaimIo::Footer), place.device, offset, IoKind::Read { len });
@@ -127,7 +127,7 @@ impl Background {
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
-                    reclaim.copies = Copies::Appended;
+                    reclaim.copies = CopiesWritten::Appended;
                     reclaim.take(len);
                     continue;
                 }
@@ -208,7 +208,7 @@ impl Background {
                 if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
                     self.credit.give_back(padded(&entry));
                 } else if let Some(reclaim) = &mut self.reclaim {
-                    reclaim.copies = Copies::Appended;
+                    reclaim.copies = CopiesWritten::Appended;
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::disk::memlock_hint;
 /// Why a device could not be opened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum DeviceError {
     /// The file system is full.
     #[error("no space for {needed} bytes of flash cache at {path}: free some, or configure a smaller size")]
     NoSpace {
@@ -119,7 +119,7 @@ pub enum OpenError {
     },
 }
 
-impl OpenError {
+impl DeviceError {
     /// Sorts an error of the kernel into a cause the user can act on.
     pub(super) fn from_io(doing: &'static str, path: &Path, needed: u64, source: io::Error) -> Self {
         let path = path.to_path_buf();

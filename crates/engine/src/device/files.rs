@@ -16,7 +16,7 @@ use crate::format::superblock::{Found, RESERVED, Superblock};
 
 use super::buf::{AlignedBuf, BUF_ALIGN};
 use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check};
-use super::error::OpenError;
+use super::error::DeviceError;
 
 /// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
 const DEFAULT_ALIGNMENT: u32 = 4096;
@@ -38,7 +38,7 @@ pub(super) struct Files {
 
 impl Files {
     /// Opens all devices or none.
-    pub(super) fn open(devices: &[DeviceConfig]) -> Result<Self, OpenError> {
+    pub(super) fn open(devices: &[DeviceConfig]) -> Result<Self, DeviceError> {
         let mut opened = Self { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
         for device in devices {
             let (file, info, left) = open_device(device)?;
@@ -82,16 +82,16 @@ impl DeviceSet for Files {
 /// Opens devices for looking at them only: no lock, no creation, no `O_DIRECT`, size as found.
 ///
 /// # Errors
-/// [`OpenError`] when a path cannot be opened or is neither file nor block device.
-pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError> {
+/// [`DeviceError`] when a path cannot be opened or is neither file nor block device.
+pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, DeviceError> {
     let mut set = Files { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
     for path in paths {
-        let file = File::open(path).map_err(|e| OpenError::from_io("open", path, 0, e))?;
-        let kind = file.metadata().map_err(|e| OpenError::from_io("inspect", path, 0, e))?.file_type();
+        let file = File::open(path).map_err(|e| DeviceError::from_io("open", path, 0, e))?;
+        let kind = file.metadata().map_err(|e| DeviceError::from_io("inspect", path, 0, e))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(OpenError::NotAFile { path: path.clone() });
+            return Err(DeviceError::NotAFile { path: path.clone() });
         }
-        let size = end_of(&file).map_err(|e| OpenError::from_io("measure", path, 0, e))? / 512 * 512;
+        let size = end_of(&file).map_err(|e| DeviceError::from_io("measure", path, 0, e))? / 512 * 512;
         set.infos.push(DeviceInfo { size, alignment: 512, path: path.clone() });
         set.files.push(file);
     }
@@ -99,9 +99,9 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, OpenError
 }
 
 /// Bytes that a device would have, by a look alone: what opening it would refuse is refused, as far as that can be seen without a lock.
-pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
+pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, DeviceError> {
     let path = &config.path;
-    let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
+    let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
     let kind = kind_of(config)?;
     if kind == Kind::Missing {
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -114,7 +114,7 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
     rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|e| fail("open")(e.into()))?;
     let file = File::open(path).map_err(fail("open"))?;
     if is_foreign(path).map_err(fail("read"))? {
-        return Err(OpenError::Foreign { path: path.clone() });
+        return Err(DeviceError::Foreign { path: path.clone() });
     }
     if kind == Kind::File {
         let taken = file.metadata().map_err(fail("inspect"))?.blocks() * 512;
@@ -129,22 +129,26 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, OpenError> {
     match config.size {
         0 if whole > 0 => Ok(whole),
         size if size.is_multiple_of(MIN_SIZE) && (1..=whole).contains(&size) => Ok(size),
-        size => Err(OpenError::BadSize { path: path.clone(), size }),
+        size => Err(DeviceError::BadSize { path: path.clone(), size }),
     }
 }
 
 /// Refuses a file for which its file system has no room, `taken` bytes of it being there already.
-fn refuse_too_large(config: &DeviceConfig, taken: u64, room: &rustix::fs::StatVfs) -> Result<(), OpenError> {
+fn refuse_too_large(
+    config: &DeviceConfig,
+    taken: u64,
+    room: &rustix::fs::StatVfs,
+) -> Result<(), DeviceError> {
     if config.size.saturating_sub(taken) > room.f_bfree.saturating_mul(room.f_frsize) {
-        return Err(OpenError::NoSpace { path: config.path.clone(), needed: config.size });
+        return Err(DeviceError::NoSpace { path: config.path.clone(), needed: config.size });
     }
     Ok(())
 }
 
 /// Opens, locks and sizes one device. With it, how long it was before.
-fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), OpenError> {
+fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), DeviceError> {
     let path = &config.path;
-    let fail = |doing| move |e| OpenError::from_io(doing, path, config.size, e);
+    let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
     let kind = kind_of(config)?;
     let (is_block, is_new) = (kind == Kind::Block, kind == Kind::Missing);
     let file = open_direct(path, is_block).map_err(fail("open"))?;
@@ -157,10 +161,10 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), OpenErr
         config.size
     };
     if size % MIN_SIZE != 0 || size == 0 {
-        return Err(OpenError::BadSize { path: path.clone(), size: config.size });
+        return Err(DeviceError::BadSize { path: path.clone(), size: config.size });
     }
     if !is_new && is_foreign(path).map_err(fail("read"))? {
-        return Err(OpenError::Foreign { path: path.clone() });
+        return Err(DeviceError::Foreign { path: path.clone() });
     }
     let before = if is_block { size } else { file.metadata().map_err(fail("inspect"))?.len() };
     if !is_block {
@@ -175,7 +179,7 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), OpenErr
     }
     let alignment = alignment_of(&file);
     if alignment as usize > BUF_ALIGN {
-        return Err(OpenError::Alignment { path: path.clone(), alignment });
+        return Err(DeviceError::Alignment { path: path.clone(), alignment });
     }
     Ok((file, DeviceInfo { size, alignment, path: path.clone() }, before))
 }
@@ -189,24 +193,24 @@ enum Kind {
 }
 
 /// What a device is, refused where it cannot be one: before a file is made, for one that is refused would stay.
-fn kind_of(config: &DeviceConfig) -> Result<Kind, OpenError> {
+fn kind_of(config: &DeviceConfig) -> Result<Kind, DeviceError> {
     let path = &config.path;
     let kind = match std::fs::metadata(path) {
         Ok(found) if found.file_type().is_block_device() => return Ok(Kind::Block),
         Ok(found) if found.is_file() => Kind::File,
-        Ok(_) => return Err(OpenError::NotAFile { path: path.clone() }),
+        Ok(_) => return Err(DeviceError::NotAFile { path: path.clone() }),
         // A file would be made where the link points to, wherever that is.
         Err(e) if e.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
-            return Err(OpenError::NoDevice { path: path.clone() });
+            return Err(DeviceError::NoDevice { path: path.clone() });
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Kind::Missing,
-        Err(e) => return Err(OpenError::from_io("inspect", path, config.size, e)),
+        Err(e) => return Err(DeviceError::from_io("inspect", path, config.size, e)),
     };
     if is_among_devices(path) {
-        return Err(OpenError::NoDevice { path: path.clone() });
+        return Err(DeviceError::NoDevice { path: path.clone() });
     }
     if !config.size.is_multiple_of(MIN_SIZE) || config.size == 0 {
-        return Err(OpenError::BadSize { path: path.clone(), size: config.size });
+        return Err(DeviceError::BadSize { path: path.clone(), size: config.size });
     }
     Ok(kind)
 }
@@ -421,7 +425,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("afterglow-foreign-{}", std::process::id()));
         std::fs::write(&path, b"precious".repeat(1000)).unwrap();
         let opened = open_device(&DeviceConfig { path: path.clone(), size: 1 << 20 });
-        assert!(matches!(opened, Err(OpenError::Foreign { .. })), "{opened:?}");
+        assert!(matches!(opened, Err(DeviceError::Foreign { .. })), "{opened:?}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious".repeat(1000));
         std::fs::remove_file(&path).unwrap();
     }
@@ -441,7 +445,7 @@ mod tests {
             // Also when it has just the size that is asked for.
             for size in [content.len() as u64, 2 << 20] {
                 let opened = open_device(&DeviceConfig { path: path.clone(), size });
-                assert!(matches!(opened, Err(OpenError::Foreign { .. })), "{at}: {opened:?}");
+                assert!(matches!(opened, Err(DeviceError::Foreign { .. })), "{at}: {opened:?}");
             }
             assert_eq!(std::fs::read(&path).unwrap(), content);
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);

@@ -25,11 +25,11 @@ pub use disk::{
     memlock_hint,
 };
 pub(crate) use disk::{check, check_io};
-pub use error::OpenError;
+pub use error::DeviceError;
 pub(crate) use files::examine;
 pub use files::open_read_only;
 pub(crate) use open::try_engine;
-pub use open::{Opened, open};
+pub use open::{OpenDevices, open};
 pub use pread::PreadDisk;
 pub(crate) use read_limit::BlockingReads;
 pub use uring::UringDisk;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::disk::{DeviceConfig, DeviceSet, Disk, IoEngine, Truncated, memlock_hint};
-use super::error::OpenError;
+use super::error::DeviceError;
 use super::files;
 use super::pread::PreadDisk;
 use super::uring::UringDisk;
 
 /// Open devices: the queue for the thread that drives them, and the shared view.
-pub struct Opened {
+pub struct OpenDevices {
     /// The submission queue.
     pub disk: Box<dyn Disk>,
     /// The shared view of the same devices.
@@ -23,8 +23,8 @@ pub struct Opened {
 /// Opens (creates, preallocates, locks) the devices and a queue over them.
 ///
 /// # Errors
-/// [`OpenError`] names the device, the cause and what to do about it.
-pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<Opened, OpenError> {
+/// [`DeviceError`] names the device, the cause and what to do about it.
+pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, DeviceError> {
     let files = Arc::new(files::Files::open(devices)?);
     let set: Arc<dyn DeviceSet> = files.clone();
     let truncated = files.truncated().to_vec();
@@ -32,24 +32,24 @@ pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<Opened, OpenEr
         match UringDisk::new(files.clone()) {
             Ok(disk) => {
                 let engine = IoEngine::Uring;
-                return Ok(Opened { disk: Box::new(disk), set, engine, truncated });
+                return Ok(OpenDevices { disk: Box::new(disk), set, engine, truncated });
             }
-            Err(source) if engine == IoEngine::Uring => return Err(OpenError::UringRefused { source }),
+            Err(source) if engine == IoEngine::Uring => return Err(DeviceError::UringRefused { source }),
             Err(reason) => {
                 let hint = memlock_hint(&reason).unwrap_or_default();
                 tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads{hint}");
             }
         }
     }
-    let disk = PreadDisk::new(files).map_err(|source| OpenError::Threads { source })?;
-    Ok(Opened { disk: Box::new(disk), set, engine: IoEngine::Pread, truncated })
+    let disk = PreadDisk::new(files).map_err(|source| DeviceError::Threads { source })?;
+    Ok(OpenDevices { disk: Box::new(disk), set, engine: IoEngine::Pread, truncated })
 }
 
 /// Refuses an interface to the kernel that is asked for by name and not to be had.
-pub(crate) fn try_engine(engine: IoEngine) -> Result<(), OpenError> {
+pub(crate) fn try_engine(engine: IoEngine) -> Result<(), DeviceError> {
     if engine != IoEngine::Uring {
         return Ok(());
     }
     let nothing = Arc::new(files::Files::open(&[])?);
-    UringDisk::new(nothing).map(drop).map_err(|source| OpenError::UringRefused { source })
+    UringDisk::new(nothing).map(drop).map_err(|source| DeviceError::UringRefused { source })
 }

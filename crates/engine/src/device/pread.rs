@@ -26,7 +26,7 @@ pub struct PreadDisk {
 
 /// What the driving thread and the I/O threads share.
 struct PreadShared {
-    queue: Mutex<Queue>,
+    queue: Mutex<Requests>,
     /// Signalled for every request, and for all when the queue closes.
     work: Condvar,
     done: Mutex<Vec<Done>>,
@@ -34,7 +34,7 @@ struct PreadShared {
     finished: Condvar,
 }
 
-struct Queue {
+struct Requests {
     waiting: VecDeque<Io>,
     open: bool,
 }
@@ -43,7 +43,7 @@ impl PreadDisk {
     /// Starts the threads.
     pub(super) fn new(files: Arc<Files>) -> io::Result<Self> {
         let shared = Arc::new(PreadShared {
-            queue: Mutex::new(Queue { waiting: VecDeque::new(), open: true }),
+            queue: Mutex::new(Requests { waiting: VecDeque::new(), open: true }),
             work: Condvar::new(),
             done: Mutex::new(Vec::new()),
             finished: Condvar::new(),

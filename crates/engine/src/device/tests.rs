@@ -22,7 +22,7 @@ fn config(path: &Path, size: u64) -> Vec<DeviceConfig> {
 }
 
 /// Runs a test over each queue that can be had here. The pread queue always can.
-fn with_each_engine(test: impl Fn(Opened, &Path)) {
+fn with_each_engine(test: impl Fn(OpenDevices, &Path)) {
     for engine in [IoEngine::Pread, IoEngine::Uring] {
         let dir = TempDir::new();
         let path = dir.path().join("flash");
@@ -31,7 +31,7 @@ fn with_each_engine(test: impl Fn(Opened, &Path)) {
                 assert_eq!(opened.engine, engine);
                 test(opened, &path);
             }
-            Err(OpenError::UringRefused { source }) => {
+            Err(DeviceError::UringRefused { source }) => {
                 eprintln!("io_uring is refused here ({source}), not tested")
             }
             Err(e) => panic!("{e}"),
@@ -61,7 +61,7 @@ fn run(disk: &mut dyn Disk, ios: Vec<Io>) -> Vec<Done> {
 
 #[test]
 fn what_is_written_is_read_by_queue_and_caller() {
-    with_each_engine(|Opened { mut disk, set, .. }, _| {
+    with_each_engine(|OpenDevices { mut disk, set, .. }, _| {
         let step = u64::from(set.infos()[0].alignment);
         // More than the kernel's queue holds at once, so that the backlog is used too.
         let writes = (0..600)
@@ -82,7 +82,7 @@ fn what_is_written_is_read_by_queue_and_caller() {
 
 #[test]
 fn a_chunk_is_written_in_parts_while_others_hold_it() {
-    with_each_engine(|Opened { mut disk, set, .. }, _| {
+    with_each_engine(|OpenDevices { mut disk, set, .. }, _| {
         let chunk = Arc::new(AlignedBuf::copy_of(&[vec![1; 4096], vec![2; 4096]].concat()));
         let data = WriteBuf::slice(chunk.clone(), 4096..8192);
         run(&mut *disk, vec![io(1, 0, IoKind::Write { data })]);
@@ -93,7 +93,7 @@ fn a_chunk_is_written_in_parts_while_others_hold_it() {
 
 #[test]
 fn bad_requests_are_refused_and_the_rest_goes_on() {
-    with_each_engine(|Opened { mut disk, set, .. }, _| {
+    with_each_engine(|OpenDevices { mut disk, set, .. }, _| {
         let done = run(
             &mut *disk,
             vec![
@@ -123,7 +123,7 @@ fn bad_requests_are_refused_and_the_rest_goes_on() {
 /// A file that somebody has truncated gives errors, not buffers with garbage.
 #[test]
 fn a_read_cut_short_is_an_error() {
-    with_each_engine(|Opened { mut disk, set, .. }, path| {
+    with_each_engine(|OpenDevices { mut disk, set, .. }, path| {
         OpenOptions::new()
             .write(true)
             .open(path)
@@ -139,7 +139,7 @@ fn a_read_cut_short_is_an_error() {
 
 #[test]
 fn polling_returns_at_once_and_a_dropped_queue_finishes_its_writes() {
-    with_each_engine(|Opened { mut disk, set, .. }, _| {
+    with_each_engine(|OpenDevices { mut disk, set, .. }, _| {
         let mut done = Vec::new();
         disk.wait(0, &mut done);
         disk.wait(5, &mut done);
@@ -197,29 +197,29 @@ fn errors_say_what_is_wrong() {
     let failure = |path: &Path, size| open(&config(path, size), IoEngine::Pread).err().expect("refused");
 
     let first = open(&config(&path, MIB), IoEngine::Pread).expect("opened");
-    assert!(matches!(failure(&path, MIB), OpenError::InUse { .. }));
+    assert!(matches!(failure(&path, MIB), DeviceError::InUse { .. }));
     drop(first);
     assert!(open(&config(&path, MIB), IoEngine::Pread).is_ok(), "a closed cache holds no lock");
 
-    assert!(matches!(failure(&path, 0), OpenError::BadSize { .. }));
-    assert!(matches!(failure(&path, 5000), OpenError::BadSize { .. }));
-    assert!(matches!(failure(dir.path(), MIB), OpenError::NotAFile { .. }));
-    assert!(matches!(failure(Path::new("/dev/null"), MIB), OpenError::NotAFile { .. }));
-    assert!(matches!(failure(&dir.path().join("no/flash"), MIB), OpenError::NoDirectory { .. }));
+    assert!(matches!(failure(&path, 0), DeviceError::BadSize { .. }));
+    assert!(matches!(failure(&path, 5000), DeviceError::BadSize { .. }));
+    assert!(matches!(failure(dir.path(), MIB), DeviceError::NotAFile { .. }));
+    assert!(matches!(failure(Path::new("/dev/null"), MIB), DeviceError::NotAFile { .. }));
+    assert!(matches!(failure(&dir.path().join("no/flash"), MIB), DeviceError::NoDirectory { .. }));
 
     // Below /dev a file would be in memory; what is refused leaves no file there or elsewhere.
     let missing = Path::new("/dev/afterglow-no-such-device");
     let (nowhere, link) = (dir.path().join("nowhere"), dir.path().join("link"));
     std::os::unix::fs::symlink(missing, &link).expect("linked");
     for (path, size) in [(missing, MIB), (missing, 0), (&link, MIB)] {
-        assert!(matches!(failure(path, size), OpenError::NoDevice { .. }), "{}", path.display());
+        assert!(matches!(failure(path, size), DeviceError::NoDevice { .. }), "{}", path.display());
     }
-    assert!(matches!(failure(&nowhere, 0), OpenError::BadSize { .. }));
+    assert!(matches!(failure(&nowhere, 0), DeviceError::BadSize { .. }));
     assert!(!missing.exists() && !nowhere.exists(), "a file was left");
 
     // No file system has 2^60 bytes.
     let error = failure(&path, 1 << 60);
-    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
     assert!(error.to_string().contains("configure a smaller size"));
     assert_eq!(
         std::fs::metadata(&path).expect("there").len(),
@@ -264,7 +264,7 @@ fn looking_needs_no_lock_and_changes_nothing() {
 
 #[test]
 fn a_ring_refused_for_want_of_locked_memory_names_the_limit() {
-    let refused = |errno: rustix::io::Errno| OpenError::UringRefused { source: errno.into() }.to_string();
+    let refused = |errno: rustix::io::Errno| DeviceError::UringRefused { source: errno.into() }.to_string();
     let message = refused(rustix::io::Errno::NOMEM);
     for said in ["locked memory", "RLIMIT_MEMLOCK", "LimitMEMLOCK"] {
         assert!(message.contains(said), "{message}");

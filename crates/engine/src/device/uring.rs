@@ -130,8 +130,8 @@ impl UringDisk {
             let mut io = self.active[slot].take().expect("a completion belongs to an active I/O");
             self.free.push(slot);
             match settle(&mut io, completion.result(), &self.files) {
-                Step::Again => self.backlog.push_front(io),
-                Step::Finished(result) => {
+                Advance::Again => self.backlog.push_front(io),
+                Advance::Finished(result) => {
                     let result = result.map(|()| output(io.transfer));
                     out.push(Done { id: io.id, result });
                 }
@@ -191,31 +191,35 @@ const RETRY: [i32; 3] = [
 ];
 
 /// What a completion means for its I/O.
-enum Step {
+enum Advance {
     Finished(io::Result<()>),
     Again,
 }
 
 /// Accounts a completion: errors, transfers cut short, the end.
-fn settle(io: &mut Active, result: i32, files: &Files) -> Step {
+fn settle(io: &mut Active, result: i32, files: &Files) -> Advance {
     if result < 0 {
         let again = RETRY[..2].contains(&-result) && io.retries < MAX_RETRIES;
         io.retries += u8::from(again);
-        return if again { Step::Again } else { Step::Finished(Err(io::Error::from_raw_os_error(-result))) };
+        return if again {
+            Advance::Again
+        } else {
+            Advance::Finished(Err(io::Error::from_raw_os_error(-result)))
+        };
     }
     let (total, stuck) = match &io.transfer {
-        Transfer::Sync => return Step::Finished(Ok(())),
+        Transfer::Sync => return Advance::Finished(Ok(())),
         Transfer::Read(buf) => (buf.len(), io::ErrorKind::UnexpectedEof),
         Transfer::Write(data) => (data.len(), io::ErrorKind::WriteZero),
     };
     let alignment = files.infos()[usize::from(io.device.0)].alignment;
     match advance(io.progress, result as usize, total, alignment, stuck) {
-        Ok(coverage_mark) if coverage_mark == total => Step::Finished(Ok(())),
+        Ok(coverage_mark) if coverage_mark == total => Advance::Finished(Ok(())),
         Ok(coverage_mark) => {
             io.progress = coverage_mark;
-            Step::Again
+            Advance::Again
         }
-        Err(e) => Step::Finished(Err(e)),
+        Err(e) => Advance::Finished(Err(e)),
     }
 }
 
@@ -326,17 +330,20 @@ mod tests {
             [Transfer::Read(AlignedBuf::zeroed(16_384)), Transfer::Write(AlignedBuf::zeroed(16_384).into())]
         };
         for mut io in transfers().map(active) {
-            assert!(matches!(settle(&mut io, 8192, &files), Step::Again));
+            assert!(matches!(settle(&mut io, 8192, &files), Advance::Again));
             assert_eq!(io.progress, 8192);
             // Not a whole step: it goes on from the last one.
-            assert!(matches!(settle(&mut io, 5000, &files), Step::Again));
+            assert!(matches!(settle(&mut io, 5000, &files), Advance::Again));
             let step = files.infos()[0].alignment as usize;
             assert_eq!(io.progress, (8192 + 5000) / step * step);
             let rest = (16_384 - io.progress) as i32;
-            assert!(matches!(settle(&mut io, rest, &files), Step::Finished(Ok(()))));
+            assert!(matches!(settle(&mut io, rest, &files), Advance::Finished(Ok(()))));
         }
         for mut io in transfers().map(active) {
-            assert!(matches!(settle(&mut io, 0, &files), Step::Finished(Err(_))), "no progress is an error");
+            assert!(
+                matches!(settle(&mut io, 0, &files), Advance::Finished(Err(_))),
+                "no progress is an error"
+            );
         }
     }
 

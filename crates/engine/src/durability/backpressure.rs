@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::durability::rooms::{Line, Place};
+use crate::durability::rooms::{Place, WaitLine};
 use crate::error::OpenError;
 
 /// Milliseconds that anybody waits for room in the journal.
@@ -96,7 +96,7 @@ impl Future for Backpressure {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { core, put, in_journal, in_queue } = self.get_mut();
         let rooms = &core.rooms;
-        let waits = |line: &Line, ticket: &mut Option<Place>, must: &dyn Fn() -> bool| {
+        let waits = |line: &WaitLine, ticket: &mut Option<Place>, must: &dyn Fn() -> bool| {
             if !must() {
                 return false;
             }

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// Who waits for one kind of room, and since when there is none.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitLine {
     /// Clock's milliseconds + 1 at which it was found full; 0 while it is not.
     since: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -30,7 +30,7 @@ pub(super) struct Place {
     place: usize,
 }
 
-impl Line {
+impl WaitLine {
     pub(super) fn is_awaited(&self) -> bool {
         !self.waiting.lock().wakers.is_empty()
     }
@@ -79,8 +79,8 @@ impl Line {
 /// Who waits for room.
 #[derive(Debug, Default)]
 pub struct Rooms {
-    pub(super) journal: Line,
-    pub(super) queue: Line,
+    pub(super) journal: WaitLine,
+    pub(super) queue: WaitLine,
     /// A checkpoint is to be made at once.
     wanted: AtomicBool,
     pub(super) freed: Condvar,
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn who_is_polled_often_is_registered_once_and_woken_by_the_latest_waker() {
-        let line = Line::default();
+        let line = WaitLine::default();
         let [first, other, last] = std::array::from_fn(|_| Arc::new(Wakes(AtomicU64::new(0))));
         let (mut mine, mut others) = (None, None);
         for _ in 0..1000 {

@@ -42,7 +42,7 @@ const BLOCK_MAGIC: [u8; 8] = *b"aglowIDX";
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawHeader {
+struct RawCheckpointHeader {
     magic: [u8; 8],
     format: U32,
     shards: U32,
@@ -60,7 +60,7 @@ struct RawHeader {
     checksum: U64,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == 112);
+const _: () = assert!(size_of::<RawCheckpointHeader>() == 112);
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -125,7 +125,7 @@ impl Header {
     /// The header's block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut raw = RawHeader {
+        let mut raw = RawCheckpointHeader {
             magic: MAGIC,
             format: FORMAT_VERSION.into(),
             shards: self.shards.into(),
@@ -151,7 +151,7 @@ impl Header {
     /// The header in `bytes`, if it is whole, of this cache and fits an area of `area` bytes.
     #[must_use]
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], area: u64) -> Option<Self> {
-        let (raw, _) = RawHeader::read_from_prefix(bytes).ok()?;
+        let (raw, _) = RawCheckpointHeader::read_from_prefix(bytes).ok()?;
         let whole = raw.magic == MAGIC
             && raw.format.get() == FORMAT_VERSION
             && raw.uuid == *uuid

@@ -25,7 +25,7 @@ pub const MAX_VALUE: usize = (1 << 24) - 1;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawHeader {
+struct RawRecordHeader {
     checksum: [u8; 6],
     ns: U16,
     version: U64,
@@ -36,7 +36,7 @@ struct RawHeader {
     key_len: U16,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == HEADER);
+const _: () = assert!(size_of::<RawRecordHeader>() == HEADER);
 
 /// What is stored with a key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,7 +101,7 @@ pub fn encode(out: &mut [u8], seed: u64, meta: &Meta, key: &[u8], value: &[u8]) 
     assert!(key.len() <= MAX_KEY && value.len() <= MAX_VALUE);
     let len = len(key.len(), value.len());
     let out = &mut out[..len];
-    let header = RawHeader {
+    let header = RawRecordHeader {
         checksum: [0; 6],
         ns: meta.ns.into(),
         version: meta.version.into(),
@@ -122,7 +122,7 @@ pub fn encode(out: &mut [u8], seed: u64, meta: &Meta, key: &[u8], value: &[u8]) 
 /// Namespace, version and length that a header claims, not verified: for skipping quickly over what cannot be a record.
 #[must_use]
 pub fn claims(bytes: &[u8]) -> Option<(u16, u64, usize)> {
-    let (header, _) = RawHeader::ref_from_prefix(bytes).ok()?;
+    let (header, _) = RawRecordHeader::ref_from_prefix(bytes).ok()?;
     let len = len(usize::from(header.key_len.get()), from_u24(header.value_len) as usize);
     Some((header.ns.get(), header.version.get(), len))
 }
@@ -130,7 +130,7 @@ pub fn claims(bytes: &[u8]) -> Option<(u16, u64, usize)> {
 /// The record at the start of `bytes`, if it is whole under `seed`; bytes behind it are ignored.
 #[must_use]
 pub fn decode(bytes: &[u8], seed: u64) -> Option<Record<'_>> {
-    let (header, rest) = RawHeader::ref_from_prefix(bytes).ok()?;
+    let (header, rest) = RawRecordHeader::ref_from_prefix(bytes).ok()?;
     let (key_len, value_len) = (usize::from(header.key_len.get()), from_u24(header.value_len) as usize);
     let body = rest.get(..key_len + value_len)?;
     let sum = checksum(seed, &bytes[6..HEADER + body.len()]).to_le_bytes();

@@ -4,7 +4,7 @@
 //! after power loss the older object may return too. Once acknowledged it is on flash, and flushed where that was asked for.
 
 use super::coverage::{Path, reach};
-use super::oracle::Object;
+use super::oracle::SimObject;
 use super::parts::{Acking, Outstanding};
 use super::plan::Key;
 use super::state::{Run, key_bytes, say};
@@ -16,7 +16,7 @@ use crate::segment::SegmentState;
 
 impl Run {
     /// Notes a put, which may have to be waited for.
-    pub(super) fn put_acked(&mut self, key: Key, object: Object, ack: Ack<PutOutcome>, certain: bool) {
+    pub(super) fn put_acked(&mut self, key: Key, object: SimObject, ack: Ack<PutOutcome>, certain: bool) {
         let (outcome, pending) = match ack {
             Ack::Done(outcome) => (outcome, None),
             Ack::Later(pending) => (*pending.preview(), Some(pending)),

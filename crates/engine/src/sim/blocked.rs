@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use super::coverage::{Path, reach};
-use super::oracle::Object;
-use super::parts::{Done, Happened};
+use super::oracle::SimObject;
+use super::parts::{Happened, Performed};
 use super::plan::{Expiry, Key};
 use super::state::{Run, WAITING, key_bytes, put_options};
 use super::world::Life;
@@ -33,7 +33,7 @@ const QUEUE: u64 = 1_000;
 
 /// What is to be done while the thread is blocked.
 enum Planned {
-    Put(Object),
+    Put(SimObject),
     Remove,
     Get,
 }
@@ -70,10 +70,10 @@ impl Blocked {
             let (handle, bytes) = (&self.namespaces[usize::from(key.ns)], key_bytes(*key));
             let what = match planned {
                 Planned::Put(object) => {
-                    Done::Put(*object, handle.submit_put(&bytes, &object.value(), put_options(*object)))
+                    Performed::Put(*object, handle.submit_put(&bytes, &object.value(), put_options(*object)))
                 }
-                Planned::Remove => Done::Removed(handle.submit_remove(&bytes)),
-                Planned::Get => Done::Got(Box::new(handle.get(&bytes))),
+                Planned::Remove => Performed::Removed(handle.submit_remove(&bytes)),
+                Planned::Get => Performed::Got(Box::new(handle.get(&bytes))),
             };
             happened.push(Happened { key: *key, what, certain: !self.machine.is_down() });
         }
@@ -176,9 +176,9 @@ impl Run {
         for Happened { key, what, certain } in happened {
             self.outcome.operations += 1;
             match what {
-                Done::Put(object, ack) => self.put_acked(key, object, ack, certain),
-                Done::Removed(ack) => self.removed(key, ack, certain),
-                Done::Got(lookup) => {
+                Performed::Put(object, ack) => self.put_acked(key, object, ack, certain),
+                Performed::Removed(ack) => self.removed(key, ack, certain),
+                Performed::Got(lookup) => {
                     self.done[usize::from(key.ns)].gets += 1;
                     let start = self.oracle.now();
                     self.settle(key, start, *lookup);

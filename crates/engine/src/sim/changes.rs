@@ -3,30 +3,30 @@
 use bytes::Bytes;
 
 use super::coverage::{Path, reach};
-use super::oracle::Object;
+use super::oracle::SimObject;
 use super::parts::{Acking, Changing, Decide, Outstanding, Saw};
-use super::plan::{Expect, Expiry, Key, Modify as Kind, Race};
+use super::plan::{Expect, Expiry, Key, ModifyKind as Kind, Race};
 use super::state::{Run, key_bytes, put_options, say};
 use super::world::Life;
 use crate::api::{Hit, PutOutcome};
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 
 /// The change of a kind, and the object that comes of it. A touched one is told by its expiry only.
-fn decide(kind: Kind, found: Option<&Hit>, fresh: Object) -> (Change, Option<Object>) {
+fn decide(kind: Kind, found: Option<&Hit>, fresh: SimObject) -> (Change, Option<SimObject>) {
     let value = || Bytes::from(fresh.value());
     let put = || (Change::Put { value: value(), options: put_options(fresh) }, Some(fresh));
     match (kind, found) {
         (Kind::Add, Some(_)) | (Kind::Touch | Kind::Remove, None) => (Change::Keep, None),
         (Kind::Add, None) | (Kind::Put, _) => put(),
         (Kind::Value, None) => {
-            let new = Object { expiry: 0, group: 0, slot: 0, ..fresh };
+            let new = SimObject { expiry: 0, group: 0, slot: 0, ..fresh };
             (Change::Value(value()), Some(new))
         }
         (Kind::Value, Some(hit)) => {
             let (expiry, group, slot) = (hit.expiry, hit.group, hit.partition);
-            (Change::Value(value()), Some(Object { expiry, group, slot, ..fresh }))
+            (Change::Value(value()), Some(SimObject { expiry, group, slot, ..fresh }))
         }
-        (Kind::Touch, Some(_)) => (Change::Touch(fresh.expiry), Some(Object { serial: 0, ..fresh })),
+        (Kind::Touch, Some(_)) => (Change::Touch(fresh.expiry), Some(SimObject { serial: 0, ..fresh })),
         (Kind::Remove, Some(_)) => (Change::Remove, None),
     }
 }
@@ -140,7 +140,7 @@ impl Run {
                 let mut object = new.expect("something was put");
                 if object.serial == 0 {
                     let old = self.oracle.put_as(key, version.expect("something was touched"));
-                    object = Object { expiry: object.expiry, ..old };
+                    object = SimObject { expiry: object.expiry, ..old };
                 }
                 self.put_done(key, object, outcome, certain)
             }

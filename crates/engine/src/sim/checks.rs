@@ -216,7 +216,7 @@ impl Run {
 
     /// Whether time or a removal of many has killed what was put.
     pub(super) fn is_dead(&self, life: &Life, key: Key) -> bool {
-        let alive = |(o, _): (super::oracle::Object, u64)| {
+        let alive = |(o, _): (super::oracle::SimObject, u64)| {
             o.expiry == 0 || u64::from(o.expiry) > life.core.time.now()
         };
         !self.oracle.current(key).is_some_and(alive)

@@ -1,6 +1,6 @@
 //! Makes a plan of a seed: set-up, weather, and one random step after the other. The draws and their order are what a seed means.
 
-use super::plan::{Expect, Expiry, Fault, Key, Modify, Options, Plan, Race, Setup, Size, Step, What};
+use super::plan::{Expect, Expiry, Fault, Key, ModifyKind, Options, Plan, Race, Setup, Size, Step, What};
 use crate::device::sim::SimRandom;
 
 /// One seed in so many has many segments and keys.
@@ -168,7 +168,14 @@ impl Maker<'_> {
                 len: self.len(r),
                 change: choose(
                     r,
-                    &[Modify::Add, Modify::Put, Modify::Value, Modify::Value, Modify::Touch, Modify::Remove],
+                    &[
+                        ModifyKind::Add,
+                        ModifyKind::Put,
+                        ModifyKind::Value,
+                        ModifyKind::Value,
+                        ModifyKind::Touch,
+                        ModifyKind::Remove,
+                    ],
                 ),
                 expiry: if r.chance(0.2) { Expiry::In(r.below(90) as u32) } else { Expiry::Never },
             },

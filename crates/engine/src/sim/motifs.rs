@@ -2,7 +2,7 @@
 //! them. None does anything that could not happen; all of them are random in their details.
 
 use super::maker::{Maker, Weather, choose};
-use super::plan::{Expiry, Fault, HeldIo, Key, Modify, Race, Size, What};
+use super::plan::{Expiry, Fault, HeldIo, Key, ModifyKind, Race, Size, What};
 use crate::device::sim::SimRandom;
 
 /// Turns in which a checkpoint is complete, if nothing is held up.
@@ -337,7 +337,7 @@ impl Maker<'_> {
                 n if n < 2 * removals => What::Modify {
                     key,
                     len: self.len(r),
-                    change: choose(r, &[Modify::Value, Modify::Remove]),
+                    change: choose(r, &[ModifyKind::Value, ModifyKind::Remove]),
                     expiry: Expiry::Never,
                 },
                 n if n < 600 => What::Put { key, len: self.len(r), expiry: Expiry::Never, group: 0, slot: 0 },

@@ -13,7 +13,7 @@ use super::plan::Key;
 
 /// What was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object {
+pub struct SimObject {
     /// Number of the put; the bytes follow from it.
     pub serial: u64,
     pub len: u32,
@@ -22,7 +22,7 @@ pub struct Object {
     pub slot: u32,
 }
 
-impl Object {
+impl SimObject {
     /// Its bytes: the start of them names the put.
     pub fn value(&self) -> Vec<u8> {
         let word = self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -36,7 +36,7 @@ impl Object {
 struct OracleState {
     since: u64,
     version: u64,
-    object: Option<Object>,
+    object: Option<SimObject>,
     certain: bool,
 }
 
@@ -80,7 +80,7 @@ impl Oracle {
     }
 
     /// A key's state becomes `object`; the moment it does.
-    pub fn set(&mut self, key: Key, version: u64, object: Option<Object>, certain: bool) -> u64 {
+    pub fn set(&mut self, key: Key, version: u64, object: Option<SimObject>, certain: bool) -> u64 {
         let since = self.now();
         let states = &mut self.spaces[usize::from(key.ns)].keys[key.n as usize];
         states.push(OracleState { since, version, object, certain });
@@ -99,19 +99,19 @@ impl Oracle {
     }
 
     /// What a get of `key` now would find in a cache that forgets nothing, with its version; `None` when that is not certain.
-    pub fn current(&self, key: Key) -> Option<(Object, u64)> {
+    pub fn current(&self, key: Key) -> Option<(SimObject, u64)> {
         let last = self.states(key).last()?;
         last.object.filter(|_| last.certain).map(|o| (o, last.version))
     }
 
     /// What was put with this version.
-    pub fn put_as(&self, key: Key, version: u64) -> Object {
+    pub fn put_as(&self, key: Key, version: u64) -> SimObject {
         let state = self.states(key).iter().rfind(|s| s.version == version && s.object.is_some());
         state.and_then(|s| s.object).expect("it was seen")
     }
 
     /// Kills the objects of a namespace that `dead` chooses.
-    pub fn kill(&mut self, ns: u8, version: u64, certain: bool, dead: impl Fn(&Object) -> bool) {
+    pub fn kill(&mut self, ns: u8, version: u64, certain: bool, dead: impl Fn(&SimObject) -> bool) {
         let since = self.now();
         for states in &mut self.spaces[usize::from(ns)].keys {
             // An uncertain object below a dead one would come to light.
@@ -190,7 +190,7 @@ impl Oracle {
     }
 
     /// All keys with a certain current object.
-    pub fn live(&self) -> impl Iterator<Item = (Key, Object)> {
+    pub fn live(&self) -> impl Iterator<Item = (Key, SimObject)> {
         self.all_keys().filter_map(|key| Some((key, self.current(key)?.0)))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::oracle::Object;
+use super::oracle::SimObject;
 use super::plan::Key;
 use crate::api::{Hit, PutOutcome};
 use crate::durability::pending::{Ack, Pending};
@@ -72,7 +72,7 @@ impl Outstanding {
 /// What the closure found and what it made of it.
 pub(super) struct Saw {
     pub found: Option<Hit>,
-    pub new: Option<Object>,
+    pub new: Option<SimObject>,
 }
 
 pub(super) type Decide = Box<dyn FnOnce(Option<&Hit>) -> (Change, Saw)>;
@@ -84,8 +84,8 @@ pub(super) struct Changing {
 }
 
 /// What has been done.
-pub(super) enum Done {
-    Put(Object, Ack<PutOutcome>),
+pub(super) enum Performed {
+    Put(SimObject, Ack<PutOutcome>),
     Removed(Ack<u64>),
     Got(Box<Lookup>),
 }
@@ -93,7 +93,7 @@ pub(super) enum Done {
 /// An operation that came back while the thread was blocked.
 pub(super) struct Happened {
     pub key: Key,
-    pub what: Done,
+    pub what: Performed,
     /// It is certain to have happened.
     pub certain: bool,
 }

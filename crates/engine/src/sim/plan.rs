@@ -119,7 +119,7 @@ pub enum Race {
 
 /// What a read-modify-write makes of what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Modify {
+pub enum ModifyKind {
     /// A new object, if there is none.
     Add,
     /// A new object.
@@ -165,7 +165,7 @@ pub enum What {
     Modify {
         key: Key,
         len: u32,
-        change: Modify,
+        change: ModifyKind,
         expiry: Expiry,
     },
     /// A submitted lookup; its read waits.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::coverage::{Coverage, Path, reach, reach_times};
-use super::oracle::Object;
+use super::oracle::SimObject;
 use super::parts::{Acking, Outstanding};
 use super::plan::{Expiry, Fault, Key, Plan, Race, Step, What};
-use super::state::{Done, Ending, Outcome, Run, WAITING, Waiting, key_bytes, look_up, put_options, say};
+use super::state::{
+    Ending, Outcome, Run, Tally, WAITING, WaitingLookup, key_bytes, look_up, put_options, say,
+};
 use super::world::{EPOCH, Life, World};
 use crate::api::{MissReason, PutOutcome, RefuseReason, Tier};
 use crate::clock::Clock;
@@ -199,19 +201,19 @@ impl Run {
     }
 
     /// A fresh value; in an Immutable namespace the one value of the key.
-    pub(super) fn object(&mut self, key: Key, len: u32, expiry: Expiry, group: u8, slot: u8) -> Object {
+    pub(super) fn object(&mut self, key: Key, len: u32, expiry: Expiry, group: u8, slot: u8) -> SimObject {
         if self.options[usize::from(key.ns)].immutable {
             let n = mix(u64::from(key.n) << 8 | u64::from(key.ns)) >> 8;
             let expiry = if n.is_multiple_of(5) { EPOCH as u32 + 300 + (n % 600) as u32 } else { 0 };
             let (group, slot) = ((n % 4) as u32, (n % 8) as u32);
-            return Object { serial: n | 1 << 60, len: 8 + (n % 1500) as u32, expiry, group, slot };
+            return SimObject { serial: n | 1 << 60, len: 8 + (n % 1500) as u32, expiry, group, slot };
         }
         self.serial += 1;
         let expiry = match expiry {
             Expiry::Never => 0,
             Expiry::In(seconds) => self.wall as u32 + seconds,
         };
-        Object { serial: self.serial, len, expiry, group: group.into(), slot: slot.into() }
+        SimObject { serial: self.serial, len, expiry, group: group.into(), slot: slot.into() }
     }
 
     /// Changes the first keys of a namespace again and again, as counters are.
@@ -234,7 +236,7 @@ impl Run {
         reach(Path::CountedOn);
     }
 
-    pub(super) fn put(&mut self, life: &Life, key: Key, object: Object) {
+    pub(super) fn put(&mut self, life: &Life, key: Key, object: SimObject) {
         self.outcome.operations += 1;
         let handle = &life.namespaces[usize::from(key.ns)];
         let ack = handle.submit_put(&key_bytes(key), &object.value(), put_options(object));
@@ -245,7 +247,7 @@ impl Run {
     pub(super) fn put_done(
         &mut self,
         key: Key,
-        object: Object,
+        object: SimObject,
         outcome: PutOutcome,
         certain: bool,
     ) -> Option<u64> {
@@ -320,7 +322,7 @@ impl Run {
         if n >= self.waiting.len() {
             return self.finish_change(n - self.waiting.len());
         }
-        let Waiting { key, start, read } = self.waiting.swap_remove(n);
+        let WaitingLookup { key, start, read } = self.waiting.swap_remove(n);
         let bytes = self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
         let lookup = read.finish(bytes);
         self.settle(key, start, lookup);
@@ -339,7 +341,7 @@ impl Run {
 
     pub(super) fn settle(&mut self, key: Key, start: u64, lookup: Lookup) {
         match lookup {
-            Lookup::Flash(read) => self.waiting.push(Waiting { key, start, read }),
+            Lookup::Flash(read) => self.waiting.push(WaitingLookup { key, start, read }),
             Lookup::Miss(reason) => {
                 say!(self, "get {key:?} from {start}: {reason:?}");
                 reach_miss(reason);
@@ -405,7 +407,7 @@ impl Run {
         }
     }
 
-    fn killed(&mut self, ns: u8, version: u64, dead: impl Fn(&Object) -> bool) {
+    fn killed(&mut self, ns: u8, version: u64, dead: impl Fn(&SimObject) -> bool) {
         self.outcome.operations += 1;
         self.done[usize::from(ns)].kills += 1;
         let certain = self.certain();
@@ -461,7 +463,7 @@ impl Run {
         self.closing = false;
         self.to_keep = None;
         self.fouled = false;
-        self.done = [Done::default(); 4];
+        self.done = [Tally::default(); 4];
         self.forget_copies();
         self.began = self.world.clock.millis();
         self.written = (0, 0);
@@ -499,7 +501,7 @@ enum Raced {
 }
 
 impl Raced {
-    fn by(handle: &Namespace, key: &[u8], object: Option<Object>) -> Self {
+    fn by(handle: &Namespace, key: &[u8], object: Option<SimObject>) -> Self {
         match object {
             Some(object) => Self::Put(handle.submit_put(key, &object.value(), put_options(object))),
             None => Self::Removed(handle.submit_remove(key)),

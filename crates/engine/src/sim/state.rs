@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::oracle::{Object, Oracle};
+use super::oracle::{Oracle, SimObject};
 use super::parts::{Acking, Changing, Happened, Lateness};
 use super::plan::{Key, Options, Setup};
 use super::world::{EPOCH, Life, World};
@@ -52,7 +52,7 @@ impl Outcome {
 }
 
 /// A lookup whose read is in flight.
-pub(super) struct Waiting {
+pub(super) struct WaitingLookup {
     pub key: Key,
     pub start: u64,
     pub read: FlashRead,
@@ -60,7 +60,7 @@ pub(super) struct Waiting {
 
 /// Operations of a life by namespace, to compare its counters with.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Done {
+pub(super) struct Tally {
     pub gets: u64,
     pub puts: u64,
     pub removes: u64,
@@ -72,13 +72,13 @@ pub(super) struct Done {
 pub(super) struct Run {
     pub world: World,
     pub oracle: Oracle,
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingLookup>,
     pub changing: Vec<Changing>,
     pub acking: Vec<Acking>,
     /// Operations, and the moments of their states, that nobody was told the outcome of since the last clean stop.
     pub unheard: Vec<(Key, u64)>,
     pub outcome: Outcome,
-    pub done: [Done; 4],
+    pub done: [Tally; 4],
     /// Options of this life.
     pub options: Vec<Options>,
     /// Something but crashes and slowness has gone wrong in this run.
@@ -129,7 +129,7 @@ impl Run {
             acking: Vec::new(),
             unheard: Vec::new(),
             outcome: Outcome::default(),
-            done: [Done::default(); 4],
+            done: [Tally::default(); 4],
             options: setup.namespaces.clone(),
             foul: false,
             reshaped: false,
@@ -197,7 +197,7 @@ pub(super) fn look_up(life: &Life, handle: &Namespace, key: &[u8]) -> Lookup {
     lookup
 }
 
-pub(super) fn put_options(object: Object) -> PutOptions {
+pub(super) fn put_options(object: SimObject) -> PutOptions {
     let options =
         PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
     debug_assert_eq!(epoch_slot(options.token), object.slot);

@@ -16,9 +16,9 @@ use crate::api::{DropReason, PutOptions};
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
-struct Line(String);
+struct LogLine(String);
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         write!(self.0, "{}={value:?} ", field.name()).expect("a string takes everything");
     }
@@ -30,7 +30,7 @@ impl Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
+        let mut line = LogLine(String::new());
         event.record(&mut line);
         self.0.lock().expect("no panic under it").push(line.0);
     }

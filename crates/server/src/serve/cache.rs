@@ -80,7 +80,7 @@ fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenErr
 fn is_device_in_use(error: &OpenError) -> bool {
     matches!(
         error,
-        OpenError::Device(device::OpenError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
+        OpenError::Device(device::DeviceError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
     )
 }
 

@@ -13,7 +13,7 @@ pub(in crate::background) struct Reclaim {
     /// Records worth keeping, not yet read.
     pub(in crate::background) keep: VecDeque<FooterEntry>,
     pub(in crate::background) reading: usize,
-    pub(in crate::background) copies: Copies,
+    pub(in crate::background) copies: CopiesWritten,
     /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
     /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
     pub(in crate::background) room: u32,
@@ -23,7 +23,7 @@ pub(in crate::background) struct Reclaim {
 
 /// Copies of a reclaimed segment's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::background) enum Copies {
+pub(in crate::background) enum CopiesWritten {
     /// There are none, or they are on flash.
     None,
     /// Some are in open chunks.

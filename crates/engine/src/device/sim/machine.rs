@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::area::SimArea;
 use super::device::{Device, SIM_ALIGNMENT};
 use super::faults::{Crash, SimFaults, SimIo};
-use super::pending::Pending;
+use super::pending::PendingIo;
 use super::random::SimRandom;
 use crate::device::area::BootId;
 use crate::device::{DeviceId, DeviceInfo, WriteBuf};
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     pub(crate) meta: BTreeMap<String, Vec<u8>>,
     pub(super) infos: Vec<DeviceInfo>,
     pub(super) devices: Vec<Device>,
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: Vec<PendingIo>,
     /// Writes that were in flight when the power went, already failed to their submitter.
     pub(super) cut: Vec<(DeviceId, u64, WriteBuf)>,
     /// I/Os to be held up: their kind, how many of it go before, and turns.

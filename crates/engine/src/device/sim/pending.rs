@@ -3,7 +3,7 @@
 use crate::device::{Io, IoKind};
 
 /// An I/O in flight.
-pub(super) struct Pending {
+pub(super) struct PendingIo {
     pub(super) queue: u64,
     /// Life of the machine it was submitted in.
     pub(super) life: u64,
@@ -17,7 +17,7 @@ pub(super) struct Pending {
     pub(super) slow: bool,
 }
 
-impl Pending {
+impl PendingIo {
     /// Whether it is a write that takes long, and is not over.
     pub(super) fn is_slow_write(&self, life: u64, turn: u64) -> bool {
         self.slow && matches!(self.io.kind, IoKind::Write { .. }) && self.life == life && self.due > turn

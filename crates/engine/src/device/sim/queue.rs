@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::device::SECTOR;
 use super::faults::SimIo;
 use super::machine::{Machine, Moment, SimMachine, crashed, eio};
-use super::pending::Pending;
+use super::pending::PendingIo;
 use super::random::SimRandom;
 use crate::device::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
@@ -84,7 +84,7 @@ impl Disk for SimDisk {
         let due = state.turn + held.unwrap_or(if slow { turns * SLOWNESS } else { turns });
         let covers = state.devices[usize::from(io.device.0)].position();
         let (held, slow) = (held.is_some(), slow && held.is_none());
-        state.pending.push(Pending { queue: self.queue, life: self.life, io, due, covers, held, slow });
+        state.pending.push(PendingIo { queue: self.queue, life: self.life, io, due, covers, held, slow });
     }
 
     fn in_flight(&self) -> usize {
@@ -165,7 +165,7 @@ impl Machine {
                 );
                 return;
             }
-            let due = |pending: &Pending| pending.queue == queue && pending.due <= turn;
+            let due = |pending: &PendingIo| pending.queue == queue && pending.due <= turn;
             let ready: Vec<usize> = (0..self.pending.len()).filter(|&n| due(&self.pending[n])).collect();
             if ready.is_empty() {
                 return;
@@ -183,7 +183,7 @@ impl Machine {
     }
 
     /// Remembers a write in flight for the crash to decide on.
-    fn keep_for_crash(&mut self, pending: &Pending) {
+    fn keep_for_crash(&mut self, pending: &PendingIo) {
         if let IoKind::Write { data } = &pending.io.kind {
             self.cut.push((pending.io.device, pending.io.offset, data.clone()));
         }
@@ -197,7 +197,7 @@ impl Machine {
         self.pending = pending;
     }
 
-    fn carry_out(&mut self, pending: Pending) -> io::Result<IoOutput> {
+    fn carry_out(&mut self, pending: PendingIo) -> io::Result<IoOutput> {
         let Io { device, offset, kind, .. } = pending.io;
         match kind {
             IoKind::Read { len } => self.read(device, offset, len).map(IoOutput::Read),
