@@ -215,7 +215,7 @@ impl Cache {
                 (beats, since) = (now, Instant::now());
             } else if since.elapsed() > self.timeout {
                 tracing::error!(
-                    "a device or disk does not answer: it is given up, the next start is as after a crash"
+                    "a device or disk does not answer and is given up: the next start is as after a crash"
                 );
                 self.shared.abandon.store(true, Ordering::Release);
                 self.shared.given_up.store(true, Ordering::Release);

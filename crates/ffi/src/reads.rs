@@ -164,7 +164,7 @@ impl Reads {
     fn give_up(&self, wanted: &[Wanted], ring: IoUring, missing: usize, bufs: Vec<AlignedBuf>) {
         let mut given_up = self.lock();
         if given_up.is_empty() {
-            tracing::warn!(limit = ?self.limit, "a read of flash is not answered: until it is, flash is not read");
+            tracing::warn!(limit = ?self.limit, "a read of flash exceeds its limit: flash is not read until it answers");
         }
         let devices = wanted.iter().map(|wanted| wanted.device).collect();
         given_up.push(GivenUp { devices, ring, missing, bufs: ManuallyDrop::new(bufs) });

@@ -100,7 +100,7 @@ fn run(
         if let Some(listener) = listener {
             tokio::spawn(async move {
                 if let Err(e) = admin::serve(listener, shown, std::future::pending()).await {
-                    tracing::error!("the admin address answers no more: {e}");
+                    tracing::error!("the admin address no longer answers: {e}");
                 }
             });
         }
@@ -143,7 +143,7 @@ impl Signals {
             let event = self.next().await;
             if let Event::Stop(name) = event {
                 if stopping {
-                    tracing::warn!("{name} again: ending at once, without writing the cache out");
+                    tracing::warn!("{name} again: ending at once, the cache is not written out");
                     std::process::exit(1);
                 }
                 stopping = true;

@@ -39,7 +39,7 @@ impl Logging {
     /// Writes other lines from now on.
     pub fn set(&self, wanted: &LogFilter) {
         if let Err(e) = self.filter.reload(filter(wanted)) {
-            tracing::error!("the log level could not be changed: {e}");
+            tracing::error!("the log level cannot be changed: {e}");
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
                 front_ends.reload_users(&config);
             }
             Event::Stop(signal) => {
-                tracing::info!("{signal}: finishing what is in flight; a second signal ends at once");
+                tracing::info!("{signal}: finishing requests in flight; a second signal ends at once");
                 break;
             }
         }

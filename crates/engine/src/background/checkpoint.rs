@@ -139,7 +139,7 @@ impl Background {
         let size =
             |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
         if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
-            tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than the checkpoint area can hold: cleared");
+            tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than a checkpoint can hold: the namespace is cleared");
             self.core.kill(ns, crate::format::journal::Event::Clear { ns: ns.id });
         }
         self.checkpoint.wanted = true;

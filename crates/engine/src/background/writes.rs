@@ -156,7 +156,7 @@ impl Background {
                 let lost = u64::from(core.table.live(job.segment))
                     .saturating_sub(dirty_copies_in(&core, job.segment));
                 core.totals.dropped(DropReason::WriteFailed, lost);
-                tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired, and tried again later");
+                tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired and tried again later");
             }
             self.failed_at = core.time.millis();
             core.streams.pause_until(self.failed_at + self.pause);

@@ -37,7 +37,7 @@ pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, D
             Err(source) if engine == IoEngine::Uring => return Err(DeviceError::UringRefused { source }),
             Err(reason) => {
                 let hint = memlock_hint(&reason).unwrap_or_default();
-                tracing::warn!(%reason, "io_uring is refused here, flash goes through pread/pwrite threads{hint}");
+                tracing::warn!(%reason, "io_uring is refused here: flash uses pread/pwrite threads{hint}");
             }
         }
     }

@@ -164,7 +164,7 @@ impl UringDisk {
     /// The ring is ours, set up and probed: when the kernel still refuses it, it is gone. Everything in flight fails, and so
     /// does everything from now on. The kernel may not have let go of the memory, so that is never used again.
     fn give_up(&mut self, reason: &io::Error) {
-        tracing::error!(%reason, "io_uring stopped taking requests, flash is out of use");
+        tracing::error!(%reason, "io_uring accepts no more requests: flash is out of use, restart to use it again");
         self.broken = true;
         for slot in 0..self.active.len() {
             if let Some(io) = self.active[slot].take() {

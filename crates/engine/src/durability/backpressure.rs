@@ -62,7 +62,7 @@ impl Watch {
     /// Waits for its end, once [`Rooms::end`] was called.
     pub(crate) fn join(self) {
         if self.0.join().is_err() {
-            tracing::error!("the thread that ends waits for room has died");
+            tracing::error!("the thread that ends backpressure waits died: restart to bound the waits again");
         }
     }
 }

@@ -36,7 +36,7 @@ pub enum KeysError {
     #[error("a part of the cache could not be read: clear the namespace instead")]
     Unreadable,
     /// Objects moved faster than they could be listed.
-    #[error("objects move faster than they can be listed: list again when less is written")]
+    #[error("objects move faster than they can be listed: list again when writes are fewer")]
     Moving,
 }
 

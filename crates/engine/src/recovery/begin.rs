@@ -50,7 +50,7 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
 pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
     let flushed = run(disk, Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync });
     if let Err(error) = &flushed {
-        tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next one");
+        tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next checkpoint");
     }
     flushed.is_ok()
 }
@@ -71,7 +71,7 @@ pub(super) fn begin_life(
     for (ns, warm) in state.namespaces.iter_mut().zip(warm) {
         if !warm {
             ns.kill = kill;
-            tracing::info!(namespace = %ns.name, "starts cold: it could hold stale objects otherwise");
+            tracing::info!(namespace = %ns.name, "the namespace starts cold: its objects could be stale");
         }
     }
     state.clean = false;

@@ -24,18 +24,19 @@ Examples:
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
 const SERVE_HELP: &str = "\
-Every option is also a key of the file (flash-size = \"4GiB\", table-policy = [\"shop.*=exclusive\"]) and an \
-environment variable (AFTERGLOW_FLASH_SIZE=4GiB, lists separated by commas). A flag beats the environment, which \
-beats the file. Sizes have a unit (256MiB, 4GiB, 100GB), durations too (250ms, 60s, 3h). \
-`afterglow check-config --example` prints a file with every key, `afterglow check-config FILE` explains one.
+Every option is also a key of the file (flash-size = \"4GiB\", table-policy = \
+[\"shop.*=exclusive\"]) and an environment variable (AFTERGLOW_FLASH_SIZE=4GiB, lists separated by \
+commas). A flag takes precedence over the environment, and the environment over the file. Sizes have \
+a unit (256MiB, 4GiB, 100GB), and so have durations (250ms, 60s, 3h). `afterglow check-config \
+--example` prints a file with every key. `afterglow check-config FILE` explains a file.
 
-SIGTERM and SIGINT finish what is in flight, write the cache out and end; a second one ends at once. \
-SIGHUP reads the file again and puts table-policy and log-level in force.
+SIGTERM and SIGINT finish the requests in flight, write the cache out and end. A second signal ends \
+at once. SIGHUP reads the file again and applies table-policy and log-level.
 
 Without any option the memcached front end is open on 127.0.0.1:11211, with 1GiB of flash in ./afterglow-data.
 
-Once it listens, one line on standard output says where, as in `ports memcache=127.0.0.1:11211 admin=127.0.0.1:9180`. \
-The log goes to standard error.
+Once it listens, one line on standard output names the addresses, as in \
+`ports memcache=127.0.0.1:11211 admin=127.0.0.1:9180`. The log goes to standard error.
 
 Examples:
   A memcached that is still warm after a restart, on 400 GiB of a drive of its own:
@@ -51,15 +52,16 @@ Examples:
       --memory 8GiB --table-policy 'shop.*=exclusive'";
 
 const CHECK_HELP: &str = "\
-Takes every option of `afterglow serve` and reads the environment as it does, so that what is printed is what \
-would run. It does what serve does up to opening the cache, and undoes it: reads every file that is named, takes the addresses, \
-starts the reactors, looks at flash. Where a server has the data directory open, addresses are not tried.
+Takes every option of `afterglow serve` and reads the same environment, so it prints the \
+configuration that would run. It does what serve does before it opens the cache, and undoes it: it \
+reads every named file, binds the addresses, starts the reactors and checks flash. If a server has \
+the data directory open, it does not bind the addresses.
 
 Exit status: 0 a server could start with it, 2 it could not.";
 
 const EXPLAIN_HELP: &str = "\
-Which reads are cached, and why others are not, is told in docs/guide/cql.md. The policy of the table decides besides, and the \
-options of each request (level, paging, tracing).
+docs/guide/cql.md says which reads are cached and why others are not. The policy of the table also \
+decides, and so do the options of each request (level, paging, tracing).
 
 Examples:
   afterglow explain --backend 127.0.0.1:9042 'SELECT name FROM shop.items WHERE id = ?'
@@ -91,7 +93,9 @@ fn serve() -> Command {
 
 fn check_config() -> Command {
     Command::new("check-config")
-        .about("Explain a configuration: what is wrong and where, what holds, which policy costs what")
+        .about(
+            "Check and explain a configuration: errors with their place, values in force, cost of policies",
+        )
         .after_help(CHECK_HELP)
         .arg(Arg::new("FILE").help("The TOML file to check").required_unless_present("example"))
         .arg(
@@ -105,19 +109,21 @@ fn check_config() -> Command {
 
 fn inspect() -> Command {
     Command::new("inspect")
-        .about("Tell what is in a data directory, without changing it")
+        .about("Show the content of a data directory, without changing it")
         .arg(Arg::new("DIR").required(true).help("The data directory"))
-        .arg(Arg::new("flash").long("flash").value_name("PATH").action(ArgAction::Append).help(
-            "The devices, when the flash is not in the data directory. Repeatable, in the order of `serve`",
-        ))
+        .arg(
+            Arg::new("flash").long("flash").value_name("PATH").action(ArgAction::Append).help(
+                "The devices, if flash is not in the data directory. Repeatable, in the order of `serve`",
+            ),
+        )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))
 }
 
 fn explain() -> Command {
     Command::new("explain")
-        .about("Tell what Afterglow does with a CQL statement: cached or why not, or what a write drops")
+        .about("Explain a CQL statement: is it cached, why not, and what does a write invalidate")
         .after_help(EXPLAIN_HELP)
-        .arg(Arg::new("STATEMENT").required(true).help("One CQL statement; markers (?, :name) are welcome"))
+        .arg(Arg::new("STATEMENT").required(true).help("One CQL statement; it may have markers (?, :name)"))
         .arg(
             Arg::new("schema")
                 .long("schema")

@@ -18,7 +18,7 @@ pub struct Credentials {
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The file cannot be read, or by others too.
-    #[error("the credentials in {0} are not used: {1}")]
+    #[error("the credentials in {0} cannot be used: {1}")]
     Unreadable(PathBuf, PrivateFileError),
     /// It does not say what it should. What it says is not repeated.
     #[error("{0} must have two lines: `username = \"...\"` and `password = \"...\"`")]

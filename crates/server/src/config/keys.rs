@@ -138,7 +138,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "ADDRESS",
         example: "127.0.0.1:9043",
-        help: "Open the CQL front end: drivers connect here instead of to the database. Port 0 lets the system choose",
+        help: "Open the CQL front end: drivers connect here instead of to the database. With \
+               port 0 the system chooses a port",
         live: false,
         set: |c, v| put_listen(&mut c.cql, v),
         get: |c| some(c.cql),
@@ -149,7 +150,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::List,
         value_name: "HOST:PORT",
         example: "127.0.0.1:9042",
-        help: "The database behind the CQL front end: a contact point of the cluster. Repeatable, in order of preference",
+        help: "A contact point of the database behind the CQL front end. Repeatable, in order of \
+               preference",
         live: false,
         set: |c, v| put_list(&mut c.backend, v),
         get: |c| all(&c.backend),
@@ -160,8 +162,10 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/credentials",
-        help: "Where the database requires authentication: file of mode 0600 with the keys `username` and `password` of a \
-               user of Afterglow's own, which reads the schema and keeps the lease. Clients log in as themselves. Without it nothing is cached then",
+        help: "File of mode 0600 with the keys `username` and `password`, for a database that \
+               requires authentication. Afterglow reads the schema and keeps the lease as this \
+               user. Clients log in as themselves. Without the file such a database is not \
+               cached",
         live: false,
         set: |c, v| {
             let mut path = PathBuf::new();
@@ -177,8 +181,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "IP[:PORT]",
         example: "10.0.0.5",
-        help: "The address drivers are told to reach this instance at; needed when --cql listens on every network. \
-               Without it: the address of --cql",
+        help: "The address that drivers are told for this instance. Needed if --cql listens on \
+               every network. Without it: the address of --cql",
         live: false,
         set: |c, v| {
             c.advertise = Some(v[0].parse().map_err(refused(0))?);
@@ -192,8 +196,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "ADDRESS",
         example: "127.0.0.1:11211",
-        help: "Open the memcached front end: memcached's clients connect here. Port 0 lets the system choose. \
-               Open on 127.0.0.1:11211 when no front end is named at all",
+        help: "Open the memcached front end: clients of memcached connect here. With port 0 the \
+               system chooses a port. Open on 127.0.0.1:11211 if no front end is named",
         live: false,
         set: |c, v| put_listen(&mut c.memcache, v),
         get: |c| some(c.memcache),
@@ -204,7 +208,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "PATH",
         example: "/run/afterglow/memcache",
-        help: "Open the memcached front end on this Unix socket, as well or alone; mode 0700",
+        help: "Open the memcached front end on this Unix socket (mode 0700), with or without \
+               --memcache",
         live: false,
         set: |c, v| put_optional_path(&mut c.memcache_unix, v),
         get: |c| paths(c.memcache_unix.as_ref()),
@@ -215,8 +220,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/cert.pem",
-        help: "Have clients of the memcached front end's TCP port speak TLS, with this chain of certificates (PEM). \
-               The command refresh_certs reads it again",
+        help: "Require TLS on the memcached front end's TCP port, with this certificate chain \
+               (PEM). The command refresh_certs reads it again",
         live: false,
         set: |c, v| put_optional_path(&mut c.memcache_tls_cert, v),
         get: |c| paths(c.memcache_tls_cert.as_ref()),
@@ -238,8 +243,9 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/users",
-        help: "Let in only who is named in this file, one name:password a line: SASL PLAIN in the binary protocol, \
-               a first `set` with `name password` as its value in the text protocol",
+        help: "Admit only the users in this file, one name:password a line. The binary protocol \
+               uses SASL PLAIN. The text protocol uses a first `set` with the value `name \
+               password`",
         live: false,
         set: |c, v| put_optional_path(&mut c.memcache_auth_file, v),
         get: |c| paths(c.memcache_auth_file.as_ref()),
@@ -250,7 +256,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Number,
         value_name: "N",
         example: "4096",
-        help: "Connections of the memcached front end at once; one too many is told so and closed",
+        help: "Largest number of connections to the memcached front end. Further connections get \
+               an error and are closed",
         live: false,
         set: |c, v| put_connections(&mut c.memcache_connections, v),
         get: |c| one(c.memcache_connections),
@@ -261,7 +268,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "5m",
-        help: "Close connections of the memcached front end on which nothing comes for so long; off for never",
+        help: "Close connections of the memcached front end that send nothing for this long. off \
+               means never",
         live: false,
         set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
         get: |c| one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string())),
@@ -272,8 +280,9 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "SIZE",
         example: "4MiB",
-        help: "Largest object of the memcached front end, with its key and 64 bytes: at most a quarter of a segment of flash, which \
-               is 1/256 of the flash and at most 16MiB",
+        help: "Largest object of the memcached front end, its key and 64 bytes included. The \
+               limit is a quarter of a segment; a segment is 1/256 of the flash and at most \
+               16MiB",
         live: false,
         set: |c, v| put(&mut c.memcache_item_size, v),
         get: |c| one(c.memcache_item_size),
@@ -284,8 +293,9 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "write-back|write-through|synced",
         example: "write-through",
-        help: "When the memcached front end acknowledges a store: at once, with the copy on its way to flash, or once power loss \
-               cannot bring an older value back",
+        help: "When the memcached front end acknowledges a store. write-back: at once. \
+               write-through: when its copy is written to flash. synced: when the disk has \
+               flushed it, so that it survives power loss",
         live: false,
         set: |c, v| put(&mut c.memcache_durability, v),
         get: |c| one(c.memcache_durability),
@@ -296,8 +306,9 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "SIZE",
         example: "64MiB",
-        help: "Memory, part of --memory, for requests and answers on their way through the memcached front end, beside 64KiB for each \
-               connection that is busy. When it is used up, large ones wait. auto is an eighth of --memory, at most 64MiB",
+        help: "Part of --memory for requests and answers of the memcached front end, besides \
+               64KiB for each busy connection. When it is used up, large requests wait. auto is \
+               an eighth of --memory, at most 64MiB",
         live: false,
         set: |c, v| put_unless("auto", &mut c.memcache_buffers, &v[0]),
         get: |c| one(c.memcache_buffers.map_or_else(|| "auto".into(), |size| size.to_string())),
@@ -308,7 +319,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Switch,
         value_name: "true|false",
         example: "false",
-        help: "Refuse flush_all, so that no client of the memcached front end drops everything at once",
+        help: "Refuse flush_all, so that no client of the memcached front end empties the cache",
         live: false,
         set: |c, v| put_switch(&mut c.memcache_no_flush, v),
         get: |c| one(c.memcache_no_flush),
@@ -319,7 +330,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Switch,
         value_name: "true|false",
         example: "false",
-        help: "Refuse to list the keys of the memcached front end: stats cachedump, lru_crawler metadump and mgdump",
+        help: "Refuse to list the keys of the memcached front end: stats cachedump, lru_crawler \
+               metadump and mgdump",
         live: false,
         set: |c, v| put_switch(&mut c.memcache_no_dump, v),
         get: |c| one(c.memcache_no_dump),
@@ -330,7 +342,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DIR",
         example: "/var/lib/afterglow",
-        help: "Directory of journal, metadata, lock and, unless --flash is given, the flash file. Made when missing, mode 0700",
+        help: "Directory of journal, metadata, lock and, without --flash, the flash file. \
+               Created with mode 0700 if missing",
         live: false,
         set: |c, v| put_path(&mut c.data_dir, v),
         get: |c| one(c.data_dir.display()),
@@ -341,7 +354,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "SIZE",
         example: "4GiB",
-        help: "All the memory the cache may use: index, rows held in DRAM, write buffers",
+        help: "Memory budget of the cache: index, objects in DRAM, write buffers",
         live: false,
         set: |c, v| put(&mut c.memory, v),
         get: |c| one(c.memory),
@@ -352,7 +365,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "SIZE",
         example: "100GiB",
-        help: "Size of the flash file in the data directory; its blocks are reserved when it is made",
+        help: "Size of the flash file in the data directory. Its blocks are reserved when it is \
+               created",
         live: false,
         set: |c, v| put(&mut c.flash_size, v),
         get: |c| one(c.flash_size),
@@ -363,8 +377,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::List,
         value_name: "PATH:SIZE",
         example: "/mnt/nvme/afterglow:400GiB",
-        help: "Cache on this file or block device instead of a file in the data directory. Repeatable. \
-               What is on a block device is overwritten",
+        help: "Cache on this file or block device instead of a file in the data directory. \
+               Repeatable. The content of a block device is overwritten",
         live: false,
         set: |c, v| put_list(&mut c.flash, v),
         get: |c| all(&c.flash),
@@ -375,8 +389,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "none|SIZE",
         example: "20MiB",
-        help: "Bytes a second that may be written to flash, averaged over an hour and more, so that the device lasts: objects are refused \
-               to keep it",
+        help: "Bytes a second written to flash, averaged over an hour and more, so that the \
+               device lasts. Objects are refused to keep it",
         live: false,
         set: |c, v| put_unless("none", &mut c.write_budget, &v[0]),
         get: |c| one(c.write_budget.map_or_else(|| "none".into(), |size| size.to_string())),
@@ -387,8 +401,9 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Switch,
         value_name: "true|false",
         example: "false",
-        help: "Start with an empty cache where the one that is there was made of other flash (another size, another number or order \
-               of devices). Without it such a start is refused. It discards nothing else",
+        help: "Start with an empty cache if the existing one has other flash: another size, \
+               number or order of devices. Without it such a start is refused. It discards \
+               nothing else",
         live: false,
         set: |c, v| put_switch(&mut c.discard_cache, v),
         get: |c| one(c.discard_cache),
@@ -399,7 +414,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "auto|uring|pread",
         example: "auto",
-        help: "How flash is read and written: auto takes io_uring where the kernel allows it, else pread",
+        help: "How flash is read and written. auto uses io_uring if the kernel allows it, else \
+               pread",
         live: false,
         set: |c, v| put(&mut c.io, v),
         get: |c| one(c.io),
@@ -410,10 +426,11 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::List,
         value_name: "PATTERN=POLICY",
         example: "shop.*=exclusive",
-        help: "Who else writes to which tables. PATTERN is keyspace.table with * and ?; the first that matches holds. POLICY: \
-               `exclusive` (you promise that every writer comes through Afterglow, also while it is down; rows stay cached), \
-               `max-staleness=60s` (others may write; no row is served for longer, which is all a large flash tier can earn), \
-               `off`. Tables without a match: max-staleness=60s. Repeatable",
+        help: "Who else writes to which tables. PATTERN is keyspace.table with * and ?; the \
+               first match holds. POLICY `exclusive`: you promise that all writers use \
+               Afterglow, also while it is down; rows stay cached. `max-staleness=60s`: others \
+               may write; no row is served for longer, so a large flash tier earns little. \
+               `off`: not cached. Tables without a match: max-staleness=60s. Repeatable",
         live: true,
         set: |c, v| put_list::<TableRule>(&mut c.table_policy.rules, v),
         get: |c| all(&c.table_policy.rules),
@@ -424,7 +441,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "60s",
-        help: "After being away for longer than this, start cold for exclusive tables",
+        help: "After a longer absence exclusive tables start cold",
         live: false,
         set: |c, v| put(&mut c.restart_grace, v),
         get: |c| one(c.restart_grace),
@@ -435,8 +452,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "3h",
-        help: "After a write whose outcome is unknown (a timeout, a lost connection), keep its partition uncached this long: \
-               at least the database's max_hint_window",
+        help: "After a write of unknown outcome (a timeout, a lost connection), do not cache its \
+               partition for this long. At least the database's max_hint_window",
         live: false,
         set: |c, v| put(&mut c.unknown_outcome_hold, v),
         get: |c| one(c.unknown_outcome_hold),
@@ -447,7 +464,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Number,
         value_name: "N",
         example: "auto",
-        help: "Threads that serve clients; auto is one per core the process may run on",
+        help: "Number of threads that serve clients. auto is one for each core that the process \
+               may use",
         live: false,
         set: |c, v| put_reactors(&mut c.reactors, v),
         get: |c| one(c.reactors.map_or_else(|| "auto".into(), |n| n.to_string())),
@@ -458,7 +476,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "ADDRESS",
         example: "127.0.0.1:9180",
-        help: "Serve /metrics, /healthz and /readyz here; `off` for nowhere",
+        help: "Serve /metrics, /healthz and /readyz on this address. `off` means nowhere",
         live: false,
         set: |c, v| put_listen(&mut c.admin, v),
         get: |c| one(c.admin.map_or_else(|| "off".into(), |a| a.to_string())),
@@ -469,7 +487,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Switch,
         value_name: "true|false",
         example: "false",
-        help: "Let --admin be an address that other machines reach. It has no password and no TLS",
+        help: "Allow an --admin address that other machines can reach. It has no password and no \
+               TLS",
         live: false,
         set: |c, v| put_switch(&mut c.admin_allow_remote, v),
         get: |c| one(c.admin_allow_remote),
@@ -480,7 +499,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "10s",
-        help: "How long SIGTERM lets requests in flight finish before connections are closed",
+        help: "How long SIGTERM waits for requests in flight before it closes connections",
         live: false,
         set: |c, v| put(&mut c.drain_timeout, v),
         get: |c| one(c.drain_timeout),
@@ -491,7 +510,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "LEVEL",
         example: "info",
-        help: "off, error, warn, info, debug or trace; finer as in `info,afterglow::frontend=debug`",
+        help: "off, error, warn, info, debug or trace. Finer levels as in \
+               `info,afterglow::frontend=debug`",
         live: true,
         set: |c, v| put(&mut c.log_level, v),
         get: |c| one(&c.log_level),
@@ -502,7 +522,7 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "text|json",
         example: "json",
-        help: "How log lines are written, to standard error",
+        help: "Format of log lines on standard error",
         live: false,
         set: |c, v| put(&mut c.log_format, v),
         get: |c| one(c.log_format),

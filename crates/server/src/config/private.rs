@@ -15,10 +15,10 @@ pub enum PrivateFileError {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     /// Others may read or change it.
-    #[error("others may read it (mode {0:03o}): `chmod 600` it, for it holds a password")]
+    #[error("other users can read it (mode {0:03o}) and it holds a password: `chmod 600` it")]
     Exposed(u32),
     /// It holds something else.
-    #[error("it has more than {MAX_BYTES} bytes")]
+    #[error("it is larger than {MAX_BYTES} bytes: shorten it")]
     TooLong,
 }
 
@@ -52,7 +52,7 @@ mod tests {
         for (length, mode, why) in [
             (0, 0o600, None),
             (65_536, 0o400, None),
-            (65_537, 0o600, Some("more than 65536 bytes")),
+            (65_537, 0o600, Some("larger than 65536 bytes")),
             (10, 0o604, Some("mode 604")),
             (10, 0o660, Some("chmod 600")),
         ] {

@@ -36,16 +36,16 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
         |of: &dyn Fn(&BackendMetrics) -> &Gauge| shards.iter().map(|shard| of(shard).get()).sum::<i64>();
 
     const CONNECTIONS: &str = "afterglow_backend_connections";
-    out.header(CONNECTIONS, Kind::Gauge, "Connections to the database now, by state.");
+    out.header(CONNECTIONS, Kind::Gauge, "Current connections to the database, by state.");
     out.sample(CONNECTIONS, &[("state", "connecting")], level(&|b| &b.connecting));
     out.sample(CONNECTIONS, &[("state", "ready")], level(&|b| &b.ready));
 
     const UP: &str = "afterglow_backend_up";
-    out.header(UP, Kind::Gauge, "1 while at least one connection to the database takes requests.");
+    out.header(UP, Kind::Gauge, "1 while at least one connection to the database accepts requests.");
     out.sample(UP, &[], u64::from(level(&|b| &b.ready) > 0));
 
     const IN_FLIGHT: &str = "afterglow_backend_requests_in_flight";
-    out.header(IN_FLIGHT, Kind::Gauge, "Requests waiting for the database now.");
+    out.header(IN_FLIGHT, Kind::Gauge, "Requests that currently wait for the database.");
     out.sample(IN_FLIGHT, &[], level(&|b| &b.in_flight));
 
     const CONNECTED: &str = "afterglow_backend_connects_total";
@@ -64,7 +64,7 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
     out.sample(REQUESTS, &[], count(&|b| b.requests.get()));
 
     const UNANSWERED: &str = "afterglow_backend_unanswered_total";
-    out.header(UNANSWERED, Kind::Counter, "Requests to the database given up without an answer.");
+    out.header(UNANSWERED, Kind::Counter, "Requests to the database that were given up without an answer.");
     out.sample(UNANSWERED, &[], count(&|b| b.unanswered.get()));
 }
 
@@ -113,7 +113,7 @@ impl LeaseMetrics {
         out.header(
             STATE,
             Kind::Gauge,
-            "1 for the state the lease of exclusive tables is in, 0 for the others.",
+            "1 for the current state of the lease of exclusive tables, 0 for other states.",
         );
         for &state in LeaseState::ALL {
             out.sample(STATE, &[(LeaseState::NAME, state.word())], u64::from(state == self.state()));

@@ -33,13 +33,20 @@ fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
     let tiers = Tier::ALL.iter().map(|tier| tier.label()).collect();
     by_reason(all, out, "hits", "Lookups that found their object.", ("tier", tiers), |n| &n.hits);
     let reasons = MissReason::ALL.iter().map(|reason| reason.label()).collect();
-    by_reason(all, out, "misses", "Lookups that did not.", ("reason", reasons), |n| &n.misses);
+    by_reason(all, out, "misses", "Lookups that did not find their object.", ("reason", reasons), |n| {
+        &n.misses
+    });
     let reasons = RefuseReason::ALL.iter().map(|reason| reason.label()).collect();
     by_reason(all, out, "refused_puts", "Puts that were not stored.", ("reason", reasons), |n| &n.refused);
     let reasons = DropReason::ALL.iter().map(|reason| reason.label()).collect();
-    by_reason(all, out, "dropped", "Objects dropped on their way out of memory.", ("reason", reasons), |n| {
-        &n.dropped
-    });
+    by_reason(
+        all,
+        out,
+        "dropped",
+        "Objects that left memory and were not kept on flash.",
+        ("reason", reasons),
+        |n| &n.dropped,
+    );
 
     let mut single = |what: &str, help: &str, of: fn(&NamespaceStats) -> u64| {
         let name = format!("afterglow_engine_{what}_total");
@@ -50,7 +57,7 @@ fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
     };
     single("stored_puts", "Puts that were stored.", |n| n.stored);
     single("removes", "Removes of single objects.", |n| n.removes);
-    single("kills", "Removes of groups, partition epochs and whole namespaces.", |n| n.kills);
+    single("kills", "Invalidations of groups, partition epochs and whole namespaces.", |n| n.kills);
 }
 
 fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
@@ -63,7 +70,8 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
     out.header(
         WRITTEN,
         Kind::Counter,
-        "Bytes written to flash and journal; kind `record` includes the `reinserted` ones, `metadata` are headers, footers and checkpoints.",
+        "Bytes written to flash and journal. `record` includes `reinserted`; `metadata` is headers, \
+         footers and checkpoints.",
     );
     for (kind, bytes) in [
         ("record", totals.record_bytes),
@@ -79,22 +87,18 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         ("device_read_errors", "Reads of a device that failed.", totals.read_errors),
         ("device_write_errors", "Writes and flushes of a device that failed.", totals.write_errors),
         ("checkpoints", "Checkpoints completed.", totals.checkpoints),
-        ("checkpoint_failures", "Checkpoints given up.", totals.checkpoint_failures),
+        ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
         ("lost_index_blocks", "Blocks of the index found damaged while loading.", totals.lost_index_blocks),
-        (
-            "retired_segments",
-            "Segments taken out of use because writing them failed.",
-            totals.segments_retired,
-        ),
+        ("retired_segments", "Segments retired because a write to them failed.", totals.segments_retired),
         (
             "retired_segments_tried_again",
-            "Of these, given back to be tried again.",
+            "Retired segments that were given back to be tried again.",
             totals.segments_tried_again,
         ),
         ("reclaimed_segments", "Segments reclaimed.", totals.segments_reclaimed),
         (
             "copies_lost",
-            "Objects in DRAM whose copy on flash was reclaimed while there was no room for another.",
+            "Objects in DRAM whose copy on flash was reclaimed when no space was free for another.",
             totals.copies_lost,
         ),
         (
@@ -111,15 +115,16 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
 fn levels(stats: &Stats, out: &mut Exposition) {
     for (what, help, value) in [
         ("dram_bytes", "Memory held by objects in the DRAM tier.", stats.dram_bytes),
-        ("dram_capacity_bytes", "What the DRAM tier may grow to.", stats.dram_capacity),
+        ("dram_capacity_bytes", "Upper limit of the DRAM tier.", stats.dram_capacity),
         (
             "unsaved_bytes",
-            "Objects in memory that are not yet written to flash: what a crash would lose now.",
+            "Bytes of objects in memory that are not on flash yet: a crash now would lose them.",
             stats.unsaved_bytes,
         ),
         (
             "unsaved_age_seconds",
-            "How long what has waited longest to be written to flash has waited: less than 10 s where there is room and the device keeps up.",
+            "Age of the oldest change that is not on flash yet. Over 10 s: the device or free space is \
+             short.",
             stats.unsaved_ms.div_ceil(1000),
         ),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
@@ -135,18 +140,22 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ("journal_entries", "All entries of the journal.", stats.journal_capacity),
         (
             "journal_poisoned",
-            "1 while the journal has lost an entry: a crash now means a cold start.",
+            "1 while the journal lacks an entry: after a crash now the cache starts cold.",
             stats.journal_poisoned.into(),
         ),
         (
             "clock_behind_seconds",
-            "How far the wall clock is behind the highest time seen, by which objects expire.",
+            "Seconds that the wall clock is behind the highest time seen. Objects expire by the latter.",
             stats.clock_behind,
         ),
         ("checkpoint_running", "1 while a checkpoint is being written.", stats.checkpointing.into()),
         ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
-        ("load_parts", "Segments and index blocks to be loaded after the start.", stats.load_parts),
-        ("load_parts_done", "How many of them are loaded.", stats.load_parts_done),
+        ("load_parts", "Segments and index blocks to load after the start.", stats.load_parts),
+        (
+            "load_parts_done",
+            "Segments and index blocks already loaded after the start.",
+            stats.load_parts_done,
+        ),
     ] {
         out.single(&format!("afterglow_engine_{what}"), Kind::Gauge, help, value);
     }

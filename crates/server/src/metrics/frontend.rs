@@ -49,26 +49,28 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     use Kind::{Counter as Count, Gauge};
     family(shards, out, "requests", "Requests of clients.", |d| &d.requests);
     family(shards, out, "hits", "Reads answered from the cache.", |d| &d.hits);
-    family(shards, out, "misses", "Reads the cache could have answered and did not.", |d| &d.misses);
-    family(shards, out, "passes", "Reads sent to the database without a look into the cache.", |d| &d.passes);
-    family(shards, out, "writes", "Writes by how much they may touch.", |d| &d.writes);
-    family(shards, out, "invalidations", "Drops from the cache caused by writes or schema changes.", |d| {
-        &d.invalidations
-    });
-    family(shards, out, "fills", "Reads of the database that were to fill the cache.", |d| &d.fills);
-    family(shards, out, "quarantines", "Partitions quarantined by writes of unknown outcome.", |d| {
-        &d.quarantines
-    });
+    family(shards, out, "misses", "Cacheable reads that the cache did not answer.", |d| &d.misses);
+    family(shards, out, "passes", "Reads passed to the database without a cache lookup.", |d| &d.passes);
+    family(shards, out, "writes", "Writes, by their write scope.", |d| &d.writes);
+    family(shards, out, "invalidations", "Invalidations by writes or schema changes.", |d| &d.invalidations);
+    family(shards, out, "fills", "Reads of the database to fill the cache.", |d| &d.fills);
+    family(
+        shards,
+        out,
+        "quarantines",
+        "Partitions kept out of the cache after writes of unknown outcome.",
+        |d| &d.quarantines,
+    );
 
-    let help = "Error messages made by Afterglow, not the database.";
+    let help = "Error messages from Afterglow itself, not from the database.";
     single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
-    let help = "Connections of clients taken.";
+    let help = "Accepted connections of clients.";
     single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
-    let help = "Connections of clients open now.";
+    let help = "Open connections of clients.";
     single(shards, out, "afterglow_client_connections_open", Gauge, help, |d| {
         d.connections_opened.get().saturating_sub(d.connections_closed.get())
     });
-    let help = "Connections of clients turned away because there were too many.";
+    let help = "Connections of clients refused because the limit was reached.";
     single(shards, out, "afterglow_client_connections_refused_total", Count, help, |d| {
         d.connections_refused.get()
     });
@@ -129,7 +131,7 @@ fn family<L: Label>(
 
 fn latency(shards: &Shards, out: &mut Exposition) {
     const NAME: &str = "afterglow_request_duration_seconds";
-    out.header(NAME, Kind::Histogram, "From the whole request read to the answer handed to the socket.");
+    out.header(NAME, Kind::Histogram, "Time from the complete request to the answer handed to the socket.");
     for front_end in front_ends(shards) {
         for &path in Path::ALL.iter().filter(|path| path.is_of(front_end)) {
             let mut counts = [0; BUCKETS];

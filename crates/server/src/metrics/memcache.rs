@@ -175,7 +175,7 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
     }
     let sum = MemcacheMetrics::sum(shards);
     const COMMANDS: &str = "memcached_commands_total";
-    out.header(COMMANDS, Kind::Counter, "Commands by what came of them.");
+    out.header(COMMANDS, Kind::Counter, "Commands, by outcome.");
     for (command, status, count) in sum.commands() {
         out.sample(COMMANDS, &[("command", command), ("status", status)], count);
     }
@@ -195,17 +195,17 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
         ("memcached_item_no_memory_total", "Values that could not be stored.", &sum.store_no_memory),
         (
             "memcached_stalled_connections_total",
-            "Connections cut because they stood still while others waited for memory.",
+            "Connections closed because they read nothing while others waited for memory.",
             &sum.stalled_connections,
         ),
         (
             "memcached_idle_connections_total",
-            "Connections cut because nothing came on them for too long.",
+            "Connections closed by the idle timeout.",
             &sum.idle_connections,
         ),
         (
             "memcached_connections_yielded_total",
-            "Times that a connection with more to do let others have their turn.",
+            "Times that a connection with further requests gave up its turn.",
             &sum.conn_yields,
         ),
     ] {

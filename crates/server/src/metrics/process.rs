@@ -9,7 +9,7 @@ use crate::version;
 
 pub(super) fn expose(started: SystemTime, out: &mut Exposition) {
     const BUILD: &str = "afterglow_build_info";
-    out.header(BUILD, Kind::Gauge, "Always 1; which Afterglow this is.");
+    out.header(BUILD, Kind::Gauge, "Always 1; the labels name the version.");
     out.sample(BUILD, &[("version", version::VERSION), ("commit", version::COMMIT)], 1);
 
     let since_epoch = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();

@@ -217,7 +217,7 @@ where
                 }
             }
         }),
-        Err(error) => tracing::warn!(%peer, %error, "a connection could not be handed over"),
+        Err(error) => tracing::warn!(%peer, %error, "a connection could not be handed to its reactor"),
     }
 }
 

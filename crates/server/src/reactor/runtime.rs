@@ -36,7 +36,7 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
     let plain = match with(&plain) {
         Ok(runtime) => {
             if announce {
-                tracing::info!(reason = %refused, "this kernel has no deferred io_uring completions, a plain ring is used");
+                tracing::info!(reason = %refused, "this kernel lacks deferred io_uring completions: using a plain ring");
             }
             return Ok(runtime);
         }
@@ -45,7 +45,7 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
     if announce {
         // The first may have been refused for another cause, such as a kernel that is too old for it.
         let hint = memlock_hint(&plain).or_else(|| memlock_hint(&refused)).unwrap_or_default();
-        tracing::warn!(reason = %plain, "io_uring is refused here, reactors run on readiness (epoll) instead{hint}");
+        tracing::warn!(reason = %plain, "io_uring is refused here: reactors use readiness (epoll) instead{hint}");
     }
     with(&readiness())
 }

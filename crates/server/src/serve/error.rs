@@ -22,7 +22,7 @@ pub enum ServeError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// More memory is configured than there is.
-    #[error("--memory {wanted} is more than the {there} this process may have: configure less")]
+    #[error("--memory {wanted} exceeds the {there} available to this process: configure less")]
     Memory {
         /// What is configured.
         wanted: Size,
@@ -51,7 +51,7 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// Users of the memcached front end.
-    #[error("cannot use {}: {why}. It names who may use the memcached front end, one name:password a line", .path.display())]
+    #[error("cannot use {}: {why}. It must name the users of the memcached front end, one name:password a line", .path.display())]
     Users {
         /// The file.
         path: PathBuf,

@@ -102,7 +102,7 @@ impl FrontEnds {
                 tracing::info!("SIGHUP: the users of the memcached front end were read again");
             }
             Err(error) => {
-                tracing::error!("SIGHUP: the users of the memcached front end stay as they were: {error}")
+                tracing::error!("SIGHUP: the users of the memcached front end are unchanged: {error}")
             }
         }
     }

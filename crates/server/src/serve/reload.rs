@@ -12,7 +12,7 @@ pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
 pub(super) fn apply(config: &mut Config, reload: &Reload<'_>, policies: &LivePolicies, logging: &Logging) {
     let new = match reload() {
         Ok(new) => new,
-        Err(faults) => return tracing::error!("SIGHUP: the configuration stays as it was:\n{faults}"),
+        Err(faults) => return tracing::error!("SIGHUP: the configuration is unchanged:\n{faults}"),
     };
     let changes = changes(config, &new);
     if changes.is_empty() {

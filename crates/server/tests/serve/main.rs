@@ -294,7 +294,7 @@ fn hangup_puts_policies_in_force_and_names_what_needs_a_restart() {
     server.until("restart-grace stays 60s until a restart");
     std::fs::write(&file, "table-policy = [\"a.*=exclusif\"]\n").unwrap();
     server.signal(rustix::process::Signal::HUP);
-    server.until("the configuration stays as it was");
+    server.until("the configuration is unchanged");
     server.until("a.toml:1:17: table-policy: `exclusif` is not a policy");
     server.signal(TERM);
     assert!(server.end().0.success());
@@ -344,7 +344,7 @@ fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(dir.path(), &["--drain-timeout", "1d"]);
     let client = stuck_client(&server);
     server.signal(TERM);
-    server.until("SIGTERM: finishing what is in flight");
+    server.until("SIGTERM: finishing requests in flight");
     server.signal(TERM);
     let (status, log) = server.end();
     assert!(status.code() == Some(1) && log.contains("SIGTERM again: ending at once"), "{log}");

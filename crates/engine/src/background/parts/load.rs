@@ -55,7 +55,7 @@ impl Load {
                 && header.lines == core.shards[0].index.lines() as u64;
             if !same {
                 coverage_mark!(Rebuilt);
-                tracing::info!("the index has another size than before: it is rebuilt in the background");
+                tracing::info!("the size of the index has changed: it is rebuilt in the background");
                 let shape = |_| IndexWriter::with_lines(header.lines as usize);
                 old = Some((0..header.shards).map(shape).collect());
                 footers = (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();

@@ -40,7 +40,7 @@ pub enum MediaError {
         path: PathBuf,
     },
     /// The file cannot be an area: its size is wrong, or parts of it have no blocks.
-    #[error("{path} is damaged ({why}): remove it, the cache then starts cold")]
+    #[error("{path} is damaged ({why}): remove it and start cold")]
     Damaged {
         /// The file.
         path: PathBuf,

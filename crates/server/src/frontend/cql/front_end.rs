@@ -50,12 +50,12 @@ fn count_statements(front_end: &CqlShared) {
     front_end.config.metrics.add_source(move |out| {
         let labels = [("frontend", "cql")];
         let (statements, bytes) = prepared.size();
-        out.header("afterglow_prepared_statements", Kind::Gauge, "Prepared statements remembered.");
+        out.header("afterglow_prepared_statements", Kind::Gauge, "Prepared statements in memory.");
         out.sample("afterglow_prepared_statements", &labels, statements);
-        let help = "Bytes that prepared statements are reckoned to take.";
+        let help = "Estimated bytes of prepared statements.";
         out.header("afterglow_prepared_bytes", Kind::Gauge, help);
         out.sample("afterglow_prepared_bytes", &labels, bytes);
-        let help = "Prepared statements forgotten to stay within their bytes.";
+        let help = "Prepared statements forgotten because their memory limit was reached.";
         out.header("afterglow_prepared_forgotten_total", Kind::Counter, help);
         out.sample("afterglow_prepared_forgotten_total", &labels, prepared.forgotten());
     });
@@ -120,7 +120,7 @@ impl CqlFrontEnd {
         *front_end.bound.write() = listener.address();
         let advertised = front_end.advertised();
         if advertised.ip().is_unspecified() {
-            tracing::warn!(address = %advertised, "drivers are told an address they cannot connect to; set `advertise`");
+            tracing::warn!(address = %advertised, "drivers are told an address that they cannot reach: set `advertise`");
         }
         tracing::info!(address = %listener.address(), %advertised, "the CQL front end is open");
         let controlled = front_end.clone();

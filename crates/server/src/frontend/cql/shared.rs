@@ -147,7 +147,7 @@ impl CqlShared {
         let (done, wait) = oneshot::channel();
         let sent = self.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
         if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
-            tracing::warn!("the schema could not be read again in time, nothing is cached until it is");
+            tracing::warn!("the schema could not be read in time: nothing is cached until it is");
             self.schema.publish(Schema::default());
         }
     }

@@ -74,7 +74,7 @@ pub async fn serve<S: Stream>(front_end: Arc<MemcacheShared>, mut stream: S, end
     let tls = front_end.config.tls.as_ref().filter(|_| ends.tls);
     let transport = match Transport::new(tls) {
         Ok(transport) => transport,
-        Err(error) => return tracing::warn!(%error, "a TLS connection could not be begun"),
+        Err(error) => return tracing::warn!(%error, "a TLS handshake failed"),
     };
     let answers = Answers::new(reactor_state.budget.share());
     let handle = stream.clone();

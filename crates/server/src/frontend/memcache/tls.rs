@@ -99,7 +99,7 @@ pub fn refresh(tls: Option<&Tls>) -> String {
     match tls.refresh() {
         Ok(()) => "OK\r\n".into(),
         Err(error) => {
-            tracing::error!(%error, "the certificates in use stay");
+            tracing::error!(%error, "new certificates cannot be used: the old ones stay in use");
             format!("Error {}\r\n", error.to_string().replace(['\r', '\n'], " "))
         }
     }

@@ -68,14 +68,14 @@ impl Budget {
     pub fn expose(&self, out: &mut Exposition) {
         let labels = [("frontend", "cql")];
         const HELD: &str = "afterglow_client_held_bytes";
-        let help = "Requests under way and unread answers, beyond 64 KiB a client.";
+        let help = "Bytes of requests under way and unread answers, beyond 64 KiB a client.";
         out.header(HELD, Kind::Gauge, help);
         out.sample(HELD, &labels, self.used.load(Ordering::Relaxed));
         const REFUSED: &str = "afterglow_client_large_requests_refused_total";
-        out.header(REFUSED, Kind::Counter, "Large requests refused, as clients held too much.");
+        out.header(REFUSED, Kind::Counter, "Large requests refused because clients held too much memory.");
         out.sample(REFUSED, &labels, self.refused.get());
         const CUT: &str = "afterglow_client_connections_cut_total";
-        out.header(CUT, Kind::Counter, "Connections of clients cut off, by reason.");
+        out.header(CUT, Kind::Counter, "Connections of clients closed, by reason.");
         for (reason, counter) in [("unread_answers", &self.unread), ("slow_request", &self.slow)] {
             out.sample(CUT, &[("frontend", "cql"), ("reason", reason)], counter.get());
         }

@@ -204,7 +204,7 @@ fn decide(request: Request, router: &dyn Router) {
     match std::panic::catch_unwind(AssertUnwindSafe(|| router.route(request))) {
         Ok(Some(later)) => spawn(later),
         Ok(None) => {}
-        Err(_) => tracing::error!("a request failed on a bug in the cache, please report it"),
+        Err(_) => tracing::error!("a request failed because of a bug in Afterglow: please report it"),
     }
 }
 

@@ -151,7 +151,7 @@ impl Client {
 
     /// A large request that has been admitted comes too slowly: the connection ends.
     pub fn too_slow(&self) {
-        tracing::warn!(peer = %self.peer, "a client that sends a large request too slowly is cut off");
+        tracing::warn!(peer = %self.peer, "connection closed: the client sent a large request too slowly");
         self.share.budget().slow.inc();
         self.out.abort();
     }
@@ -195,7 +195,7 @@ impl ConnectedClient for Client {
 
     fn abort_if_stalled(&self) {
         if self.out.queued() > FREE && self.out.stands_still() >= STALLED && !self.out.is_closed() {
-            tracing::warn!(peer = %self.peer, "a client that takes none of its answers is cut off: others lack the memory");
+            tracing::warn!(peer = %self.peer, "connection closed: the client reads no answers while others lack memory");
             self.share.budget().unread.inc();
             self.out.abort();
         }
@@ -299,7 +299,7 @@ impl Responder {
         self.client.reactor_state.metrics.latency.of(path).record(self.received.elapsed());
         let budget = self.client.share.budget();
         if unread > budget.may_leave_unread() && !self.client.out.is_closed() {
-            tracing::warn!(peer = %self.client.peer, "a client does not read its answers and is cut off");
+            tracing::warn!(peer = %self.client.peer, "connection closed: the client does not read its answers");
             budget.unread.inc();
             self.client.out.abort();
         }

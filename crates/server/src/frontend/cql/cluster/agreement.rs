@@ -73,7 +73,7 @@ impl Away {
         });
         for (host, answered) in join_all(asked).await {
             if !answered {
-                tracing::info!(%host, "a node that cannot be reached is not waited for");
+                tracing::info!(%host, "schema agreement does not wait for a node that cannot be reached");
                 self.silent.insert(host, Instant::now());
             }
         }
@@ -114,7 +114,7 @@ pub(crate) async fn agree(
         let now = Instant::now();
         if now >= began + TIMEOUT {
             tracing::warn!(
-                "the database's nodes do not agree on the schema, the change is told all the same"
+                "the database's nodes do not agree on the schema in time: the change is answered all the same"
             );
             return Ok(());
         }

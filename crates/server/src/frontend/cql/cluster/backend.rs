@@ -337,7 +337,7 @@ impl Backend {
             decoder.feed(&buffer);
             buffer.clear();
             if let Err(error) = self.answers(&mut decoder) {
-                tracing::warn!(address = %self.address, %error, "the database sent what cannot be understood");
+                tracing::warn!(address = %self.address, %error, "the database sent an answer that cannot be parsed");
                 failure = ConnectFailure::Protocol;
                 break;
             }
@@ -391,7 +391,7 @@ impl Backend {
         {
             tracing::warn!(
                 keyspace = now,
-                "a shared connection was moved to another keyspace and is given up"
+                "connection closed: its keyspace was changed although clients share it"
             );
             self.close();
         }
@@ -426,7 +426,7 @@ impl Backend {
             Care::None => {}
             Care::Ask => self.send(Opcode::Options, Flags::NONE, Bytes::new(), AnswerWaiter::Heartbeat),
             Care::Close => {
-                tracing::warn!(address = %self.address, ?silence, "the database owes answers and is silent, the connection is closed");
+                tracing::warn!(address = %self.address, ?silence, "connection closed: the database owes answers and is silent");
                 self.close();
             }
         }

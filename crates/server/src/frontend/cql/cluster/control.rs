@@ -62,7 +62,7 @@ pub async fn run(front_end: Arc<CqlShared>) {
                     front_end.listener.control(ControlState::Guarded);
                     front_end.set_cluster(now);
                     tracing::warn!(
-                        "the database requires authentication and --backend-credentials says nothing: clients log in as themselves, and nothing is cached"
+                        "the database requires authentication and --backend-credentials is not set: nothing is cached until it is"
                     );
                 }
                 (backoff, said) = (BACKOFF.0, false);
@@ -72,7 +72,7 @@ pub async fn run(front_end: Arc<CqlShared>) {
             }
             Served::Never(error, _) => {
                 if !said {
-                    tracing::warn!(%error, "the database cannot be reached, trying again");
+                    tracing::warn!(%error, "the database cannot be reached: trying again");
                     said = true;
                 }
             }

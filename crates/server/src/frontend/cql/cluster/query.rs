@@ -24,7 +24,7 @@ pub(crate) enum ControlConnectionError {
     Call(#[from] CallError),
     #[error("no answer to {0:?}")]
     Timeout(&'static str),
-    #[error("{0:?} was refused or not understood")]
+    #[error("{0:?} was refused or its answer cannot be parsed")]
     Refused(&'static str),
     #[error("the database closed the connection")]
     Closed,

@@ -138,7 +138,10 @@ impl PlanFile {
         }
         if at < bytes.len() {
             let lost = bytes.len() - at;
-            tracing::info!(lost, "the file of prepared statements ends in what a crash left behind");
+            tracing::info!(
+                lost,
+                "the file of prepared statements ends in an incomplete record: it is cut off"
+            );
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         file.set_len(at as u64)?;
