@@ -1,4 +1,5 @@
-//! Puts the commit into the version, where there is one: a source archive without git builds all the same.
+//! Puts the commit into the version, where there is one: a source archive without git builds all
+//! the same.
 
 use std::process::Command;
 
@@ -15,7 +16,8 @@ fn main() {
     let given = std::env::var("AFTERGLOW_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let version = env!("CARGO_PKG_VERSION");
-    let long = commit.as_ref().map_or(version.into(), |commit| format!("{version} (commit {commit})"));
+    let long =
+        commit.as_ref().map_or(version.into(), |commit| format!("{version} (commit {commit})"));
     println!("cargo::rustc-env=AFTERGLOW_LONG_VERSION={long}");
     println!("cargo::rustc-env=AFTERGLOW_COMMIT={}", commit.unwrap_or_default());
     // The log of HEAD grows with every commit and checkout, also in a worktree.

@@ -1,6 +1,7 @@
 //! An allocator that counts, for telling what an object costs.
 //!
-//! The binary installs it; until [`count`] is called it costs one load of a flag that never changes per allocation.
+//! The binary installs it; until [`count`] is called it costs one load of a flag that never changes
+//! per allocation.
 
 #![allow(unsafe_code)]
 
@@ -20,8 +21,8 @@ pub fn count() {
     COUNTING.store(true, Ordering::Relaxed);
 }
 
-/// Bytes asked for since [`count`] and not given back, without what the allocator itself adds. Memory from before that is given
-/// back counts as negative: look at differences.
+/// Bytes asked for since [`count`] and not given back, without what the allocator itself adds.
+/// Memory from before that is given back counts as negative: look at differences.
 pub fn live() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
@@ -47,7 +48,8 @@ fn sub(bytes: usize) {
     }
 }
 
-// SAFETY: every call goes on to `System` unchanged, which upholds the contract; counting allocates nothing.
+// SAFETY: every call goes on to `System` unchanged, which upholds the contract; counting allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());

@@ -1,7 +1,8 @@
-//! What a device can do: random reads with `O_DIRECT`, by one ring on one core, or by blocking threads.
+//! What a device can do: random reads with `O_DIRECT`, by one ring on one core, or by blocking
+//! threads.
 //!
-//! This is the yardstick of every other benchmark here, and does what `fio --rw=randread --direct=1 --ioengine=io_uring
-//! --norandommap` does; `afterglow-bench device-limit --fio` compares the two.
+//! This is the yardstick of every other benchmark here, and does what `fio --rw=randread --direct=1
+//! --ioengine=io_uring --norandommap` does; `afterglow-bench device-limit --fio` compares the two.
 
 use std::{
     fs::{File, OpenOptions},
@@ -101,9 +102,13 @@ impl Target {
         let file = direct(path).map_err(fail())?;
         let kind = file.metadata().map_err(fail())?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(BenchError::Void(format!("{} is neither a file nor a block device", path.display())));
+            return Err(BenchError::Void(format!(
+                "{} is neither a file nor a block device",
+                path.display()
+            )));
         }
-        let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| fail()(e.into()))?;
+        let size =
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| fail()(e.into()))?;
         Ok(Self { file, path: path.to_path_buf(), size, made: false })
     }
 
@@ -125,7 +130,8 @@ impl Target {
         let mut rng = Rng::new(1);
         let mut data = AlignedBuf::zeroed(WRITE);
         for at in (0..size).step_by(WRITE) {
-            data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
+            data.chunks_exact_mut(8)
+                .for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
             file.write_all_at(&data, at).map_err(fail())?;
         }
         file.sync_all().map_err(fail())?;
@@ -151,8 +157,9 @@ pub fn by_ring(
     by_busy_ring(target, pattern, depth, length, seed, Duration::ZERO)
 }
 
-/// The same by a reader that, once a read has ended, looks at all of its bytes and keeps its core busy for so long in all. Looking costs the
-/// device too: what the core has in its caches has to be taken from it before the next read into the same memory.
+/// The same by a reader that, once a read has ended, looks at all of its bytes and keeps its core
+/// busy for so long in all. Looking costs the device too: what the core has in its caches has to be
+/// taken from it before the next read into the same memory.
 pub fn by_busy_ring(
     target: &Target,
     pattern: &Pattern,
@@ -185,8 +192,9 @@ pub fn by_busy_ring(
             operations += 1;
             if !busy.is_zero() {
                 let begin = Instant::now();
-                let words =
-                    buf.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+                let words = buf
+                    .chunks_exact(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
                 std::hint::black_box(words.fold(0, u64::wrapping_add));
                 while begin.elapsed() < busy {
                     std::hint::spin_loop();
@@ -241,8 +249,9 @@ pub(super) fn run_threads(
         let workers: Vec<_> = (0..threads as u64).map(worker).collect();
         thread::sleep(length);
         stop.store(true, Ordering::Relaxed);
-        let ended =
-            workers.into_iter().map(|w| w.join().map_err(|_| io::Error::other("a thread panicked"))?);
+        let ended = workers
+            .into_iter()
+            .map(|w| w.join().map_err(|_| io::Error::other("a thread panicked"))?);
         ended.collect::<io::Result<Vec<_>>>()
     })?;
     let mut latency = Latency::new();
@@ -258,17 +267,22 @@ pub fn limit(options: &LimitOptions) -> Result<Report, BenchError> {
     for &block in &options.blocks {
         let end = target.size / u64::from(block) * u64::from(block);
         if end == 0 {
-            return Err(BenchError::Void(format!("{} is smaller than one block", target.path.display())));
+            return Err(BenchError::Void(format!(
+                "{} is smaller than one block",
+                target.path.display()
+            )));
         }
         let pattern = Pattern { region: 0..end, step: block.into(), lengths: vec![block] };
-        let note = format!("Random reads of {block} B by io_uring with O_DIRECT, one thread on one core.");
+        let note =
+            format!("Random reads of {block} B by io_uring with O_DIRECT, one thread on one core.");
         let mut section = Section::new(format!("{block} B"), note);
         for &depth in &options.depths {
             progress(format_args!("{block} B, {depth} in flight"));
             let (mut ours, mut fios) = (Vec::new(), Vec::new());
             for n in 0..options.runs {
                 let mut own = || -> Result<(), BenchError> {
-                    let _pinned = Pinned::to(0).map_err(BenchError::io("keep a thread on one core"))?;
+                    let _pinned =
+                        Pinned::to(0).map_err(BenchError::io("keep a thread on one core"))?;
                     let run = by_ring(&target, &pattern, depth, length, n as u64);
                     ours.push(run.map_err(BenchError::io("read through io_uring"))?);
                     Ok(())
@@ -292,7 +306,12 @@ pub fn limit(options: &LimitOptions) -> Result<Report, BenchError> {
                 let theirs = Series { name: format!("{depth} in flight, fio"), runs: fios };
                 let ratio = own.ratio_to(&theirs);
                 let name = format!("{block} B, {depth} in flight: reads/s beside fio's");
-                report.checks.push(Check::between(name, ratio, 1.0 - FIO_TOLERANCE, 1.0 + FIO_TOLERANCE));
+                report.checks.push(Check::between(
+                    name,
+                    ratio,
+                    1.0 - FIO_TOLERANCE,
+                    1.0 + FIO_TOLERANCE,
+                ));
                 section.series.push(own);
                 section.series.push(theirs);
             } else {
@@ -316,7 +335,8 @@ mod tests {
         assert!(reads.iter().all(|&(at, len)| at % 512 == 0
             && pattern.region.contains(&at)
             && at + u64::from(len) <= pattern.region.end));
-        let ends = |len| reads.iter().any(|&(at, l)| l == len && at + u64::from(l) == pattern.region.end);
+        let ends =
+            |len| reads.iter().any(|&(at, l)| l == len && at + u64::from(l) == pattern.region.end);
         assert!(reads.iter().any(|&(at, _)| at == 4096) && ends(512) && ends(1024));
     }
 
@@ -326,7 +346,9 @@ mod tests {
         let target = Target::make(dir.path(), 1 << 20).unwrap();
         let pattern = Pattern { region: 0..1 << 20, step: 4096, lengths: vec![4096] };
         let length = Duration::from_millis(20);
-        for run in [by_ring(&target, &pattern, 4, length, 1), by_threads(&target, &pattern, 2, length, 1)] {
+        for run in
+            [by_ring(&target, &pattern, 4, length, 1), by_threads(&target, &pattern, 2, length, 1)]
+        {
             let run = run.unwrap();
             assert!(run.operations > 0 && run.operations == run.latency.count, "{run:?}");
         }

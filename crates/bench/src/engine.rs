@@ -1,7 +1,7 @@
 //! Gets from flash beside the device's own limit, on the same file, in the same run.
 //!
-//! The limit reads the cache's flash file at random offsets with lengths drawn from those that the engine's own lookups ask for, so that
-//! both sides ask the device for the same thing.
+//! The limit reads the cache's flash file at random offsets with lengths drawn from those that the
+//! engine's own lookups ask for, so that both sides ask the device for the same thing.
 
 use std::{
     io,
@@ -90,7 +90,8 @@ fn measure(shape: &Shape, options: &EngineOptions, report: &mut Report) -> Resul
     let subject = Subject::fill(shape)?;
     let target = Target::open(&shape.flash())?;
     let pattern = subject.pattern()?;
-    let mean = pattern.lengths.iter().map(|&l| f64::from(l)).sum::<f64>() / pattern.lengths.len() as f64;
+    let mean =
+        pattern.lengths.iter().map(|&l| f64::from(l)).sum::<f64>() / pattern.lengths.len() as f64;
     let value = shape.value;
     report.figure(format!("objects of {value} B"), subject.objects as f64, "");
     report.figure(format!("bytes per device read, values of {value} B"), mean, "B");
@@ -182,9 +183,10 @@ fn dram(subject: &Subject, options: &EngineOptions, report: &mut Report) -> Resu
     );
     let runs: io::Result<Vec<Run>> =
         (0..options.runs as u64).map(|n| one_core(|| subject.dram_hits(length, n))).collect();
-    section
-        .series
-        .push(Series { name: "gets".into(), runs: runs.map_err(BenchError::io("measure DRAM hits"))? });
+    section.series.push(Series {
+        name: "gets".into(),
+        runs: runs.map_err(BenchError::io("measure DRAM hits"))?,
+    });
     report.sections.push(section);
     Ok(())
 }
@@ -201,7 +203,11 @@ fn paired(
     for n in 0..pairs as u64 {
         let mut first = || a(n).map(|run| of_a.push(run));
         let mut second = || b(n).map(|run| of_b.push(run));
-        let both = if n % 2 == 0 { first().and_then(|()| second()) } else { second().and_then(|()| first()) };
+        let both = if n % 2 == 0 {
+            first().and_then(|()| second())
+        } else {
+            second().and_then(|()| first())
+        };
         both.map_err(BenchError::io(format!("measure {what}")))?;
     }
     Ok((of_a, of_b))
@@ -214,7 +220,8 @@ fn one_core(work: impl FnOnce() -> io::Result<Run>) -> io::Result<Run> {
 
 fn reads_per_hit(report: &mut Report, before: &Stats, after: &Stats, value: usize) {
     let hits = |s: &Stats| s.namespaces.iter().map(|n| n.hits_from(Tier::Flash)).sum::<u64>();
-    let (reads, hits) = (after.totals.device_reads - before.totals.device_reads, hits(after) - hits(before));
+    let (reads, hits) =
+        (after.totals.device_reads - before.totals.device_reads, hits(after) - hits(before));
     let ratio = reads as f64 / hits.max(1) as f64;
     report.checks.push(Check::at_most(
         format!("{value} B: device reads per hit on flash"),
@@ -263,7 +270,8 @@ impl Subject {
 
     /// Gets in the submitted form, on a ring of our own.
     fn by_ring(&self, depth: usize, length: Duration, seed: u64) -> io::Result<Run> {
-        let fd = self.cache.device_fd(DeviceId(0)).ok_or_else(|| io::Error::other("no descriptor"))?;
+        let fd =
+            self.cache.device_fd(DeviceId(0)).ok_or_else(|| io::Error::other("no descriptor"))?;
         let mut ring = ReadRing::new(depth)?;
         let (mut rng, mut latency) = (Rng::new(seed), Latency::new());
         type Asked = (FlashRead, u64, Instant);
@@ -281,7 +289,8 @@ impl Subject {
                     }
                 });
                 let Some(asked) = asked else { continue };
-                let (offset, buf) = (asked.0.offset(), AlignedBuf::for_read(asked.0.len() as usize));
+                let (offset, buf) =
+                    (asked.0.offset(), AlignedBuf::for_read(asked.0.len() as usize));
                 ring.read(fd, offset, buf, asked);
             }
             // The device has its next reads to do before what it brought is looked at.
@@ -304,8 +313,9 @@ impl Subject {
         }
     }
 
-    /// What any reader could reach whose core is busy with each read for as long as a get takes more CPU than its read: the rest of what
-    /// gets miss of the limit. `series` are the limit and the gets.
+    /// What any reader could reach whose core is busy with each read for as long as a get takes
+    /// more CPU than its read: the rest of what gets miss of the limit. `series` are the limit and
+    /// the gets.
     fn as_busy(
         series: &[Series],
         target: &Target,
@@ -315,7 +325,8 @@ impl Subject {
         let cpu = |series: &Series| series.median(|run| run.cpu_us_per_operation);
         let busy = Duration::from_secs_f64((cpu(&series[1]) - cpu(&series[0])).max(0.0) / 1e6);
         let length = Duration::from_secs_f64(options.seconds);
-        let run = |n| one_core(|| device::by_busy_ring(target, pattern, options.depth, length, n, busy));
+        let run =
+            |n| one_core(|| device::by_busy_ring(target, pattern, options.depth, length, n, busy));
         let runs: io::Result<Vec<Run>> = (0..options.runs as u64).map(run).collect();
         let name = format!("limit, busy for {:.1} us with each", busy.as_secs_f64() * 1e6);
         Ok(Series { name, runs: runs.map_err(BenchError::io("measure a reader that is as busy"))? })

@@ -18,7 +18,8 @@ pub struct Fio {
     pub program: PathBuf,
 }
 
-/// Finds fio: the project's own in `.tools`, else the one in the search path; says how to get one otherwise.
+/// Finds fio: the project's own in `.tools`, else the one in the search path; says how to get one
+/// otherwise.
 pub fn find() -> Result<Fio, BenchError> {
     for program in [".tools/fio/fio", "fio"].map(PathBuf::from) {
         if Command::new(&program).arg("--version").output().is_ok_and(|o| o.status.success()) {
@@ -26,7 +27,8 @@ pub fn find() -> Result<Fio, BenchError> {
         }
     }
     Err(BenchError::Void(
-        "fio is missing: `apt install fio`, or `make bench-engine`, which fetches it into .tools".into(),
+        "fio is missing: `apt install fio`, or `make bench-engine`, which fetches it into .tools"
+            .into(),
     ))
 }
 
@@ -42,7 +44,13 @@ impl Fio {
     ) -> Result<Run, BenchError> {
         let fail = || BenchError::io(format!("run {}", self.program.display()));
         let output = Command::new(&self.program)
-            .args(["--name=limit", "--rw=randread", "--direct=1", "--ioengine=io_uring", "--norandommap"])
+            .args([
+                "--name=limit",
+                "--rw=randread",
+                "--direct=1",
+                "--ioengine=io_uring",
+                "--norandommap",
+            ])
             .args([
                 "--readonly",
                 "--time_based",
@@ -73,7 +81,8 @@ fn run_of(json: &Value) -> Option<Run> {
     let (operations, seconds) = (number(read, "total_ios")?, number(read, "runtime")? / 1000.0);
     let cores = (number(job, "usr_cpu")? + number(job, "sys_cpu")?) / 100.0;
     let clat = read.get("clat_ns")?;
-    let at = |p: &str| clat.get("percentile").and_then(|all| number(all, p)).unwrap_or(0.0) / 1000.0;
+    let at =
+        |p: &str| clat.get("percentile").and_then(|all| number(all, p)).unwrap_or(0.0) / 1000.0;
     let latency = Summary {
         count: operations as u64,
         mean_us: number(clat, "mean")? / 1000.0,

@@ -73,7 +73,11 @@ fn index_bytes(shape: &Shape, scratch: &Scratch) -> Result<(i64, Cache, Namespac
     Ok((with - without, cache, ns))
 }
 
-fn weigh(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
+fn weigh(
+    options: &MemoryOptions,
+    scratch: &Scratch,
+    report: &mut Report,
+) -> Result<(), BenchError> {
     let index = ((options.objects as f64 / FILL) as u64 * 8).next_multiple_of(64);
     let mut shape = Shape {
         dir: scratch.path().to_path_buf(),
@@ -94,12 +98,24 @@ fn weigh(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) -> Res
         (cache.stats(), pin::resident().map_err(BenchError::io("read /proc/self/status"))?);
     let used = stats.index_slots_used as f64;
     report.figure("objects put", options.objects as f64, "");
-    report.figure("puts a second, two threads, device included", options.objects as f64 / seconds, "/s");
+    report.figure(
+        "puts a second, two threads, device included",
+        options.objects as f64 / seconds,
+        "/s",
+    );
     report.figure("occupied slots", used, "");
     report.figure("index, by the allocator", bytes as f64, "B");
     report.figure("segment table, by its size", stats.segment_table_bytes as f64, "B");
-    report.figure("slots given to others because the index was full", index_full(&stats) as f64, "");
-    report.figure("allocated in all since the program started, without mappings", alloc::live() as f64, "B");
+    report.figure(
+        "slots given to others because the index was full",
+        index_full(&stats) as f64,
+        "",
+    );
+    report.figure(
+        "allocated in all since the program started, without mappings",
+        alloc::live() as f64,
+        "B",
+    );
     report.figure("DRAM tier, by its own account", stats.dram_bytes as f64, "B");
     report.figure("resident, all", resident.all as f64, "B");
     report.figure("resident, without mapped files", resident.anonymous as f64, "B");
@@ -148,7 +164,11 @@ fn look_up(
     let collisions =
         |s: &Stats| s.namespaces.iter().map(|n| n.misses_for(MissReason::Collision)).sum::<u64>();
     report.figure("misses by tag collision", (collisions(&after) - collisions(&before)) as f64, "");
-    report.checks.push(Check::at_most("device reads per miss", reads as f64 / absent as f64, READS_PER_MISS));
+    report.checks.push(Check::at_most(
+        "device reads per miss",
+        reads as f64 / absent as f64,
+        READS_PER_MISS,
+    ));
     let (mut rng, mut found, tries) = (Rng::new(3), 0u64, 10_000);
     for _ in 0..tries {
         let id = rng.below(options.objects);
@@ -167,7 +187,8 @@ fn look_up(
     Ok(())
 }
 
-/// More objects than there are slots: the index gives slots of objects nobody reads to others, and counts them.
+/// More objects than there are slots: the index gives slots of objects nobody reads to others, and
+/// counts them.
 fn overflow(
     options: &MemoryOptions,
     cache: &Cache,
@@ -193,8 +214,8 @@ fn overflow(
     let grown = after.index_slots_used - before.index_slots_used;
     report.figure("objects put into the full index", more as f64, "");
     report.figure("slots it gave to others", evicted as f64, "");
-    // Some share slots by equal tags. Others, in DRAM when their slot was given away, take one again as they leave it: the sum may
-    // come to a little more than one each.
+    // Some share slots by equal tags. Others, in DRAM when their slot was given away, take one
+    // again as they leave it: the sum may come to a little more than one each.
     let accounted = (grown + evicted) as f64 / more as f64;
     report.checks.push(Check::at_least(
         "objects put into the full index that took a free slot or a counted one",
@@ -217,7 +238,11 @@ fn overflow(
 }
 
 /// Many objects at once: does the process ever take more than it was given?
-fn bulk_load(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) -> Result<(), BenchError> {
+fn bulk_load(
+    options: &MemoryOptions,
+    scratch: &Scratch,
+    report: &mut Report,
+) -> Result<(), BenchError> {
     let shape = Shape {
         dir: scratch.path().to_path_buf(),
         size: options.size,
@@ -232,7 +257,8 @@ fn bulk_load(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) ->
         options.memory >> 20
     ));
     // Forgets the highest resident size so far (proc(5)).
-    std::fs::write("/proc/self/clear_refs", "5").map_err(BenchError::io("write /proc/self/clear_refs"))?;
+    std::fs::write("/proc/self/clear_refs", "5")
+        .map_err(BenchError::io("write /proc/self/clear_refs"))?;
     let seconds = store::fill(&cache, &ns, 0..options.bulk, options.value);
     let resident = pin::resident().map_err(BenchError::io("read /proc/self/status"))?;
     let stats = cache.stats();
@@ -244,7 +270,11 @@ fn bulk_load(options: &MemoryOptions, scratch: &Scratch, report: &mut Report) ->
     report.figure("bulk load: highest resident memory", resident.peak as f64, "B");
     report.figure("bulk load: allocated without mappings", alloc::live() as f64, "B");
     report.figure("bulk load: DRAM tier, by its own account", stats.dram_bytes as f64, "B");
-    report.figure("bulk load: resident without mapped files at its end", resident.anonymous as f64, "B");
+    report.figure(
+        "bulk load: resident without mapped files at its end",
+        resident.anonymous as f64,
+        "B",
+    );
     let share = resident.peak as f64 / options.memory as f64;
     report.checks.push(Check::at_most(
         "bulk load: highest resident memory as a share of the budget",

@@ -20,7 +20,8 @@ impl Meter {
         self.wall.elapsed()
     }
 
-    /// The run's figures; `operations` counts all that ended well, `latency` may hold a sample of them only.
+    /// The run's figures; `operations` counts all that ended well, `latency` may hold a sample of
+    /// them only.
     pub fn stop(&self, operations: u64, latency: &Latency) -> Run {
         let (seconds, cpu) = (self.wall.elapsed().as_secs_f64(), cpu::of_self() - self.cpu);
         Run {

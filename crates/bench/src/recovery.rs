@@ -1,7 +1,8 @@
 //! How soon a cache of many objects serves again, after a clean stop and after `kill -9`.
 //!
-//! Each life is a process of its own, since only that can be killed. The parent starts it, reads what it reports on standard
-//! output, and ends it in one of the two ways; the next life is measured.
+//! Each life is a process of its own, since only that can be killed. The parent starts it, reads
+//! what it reports on standard output, and ends it in one of the two ways; the next life is
+//! measured.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -50,7 +51,8 @@ const FIRST_HIT: f64 = 200.0;
 const LOADED: f64 = 4e6;
 /// Of the objects, found again.
 const FOUND: f64 = 0.999;
-/// One in so many objects is put again before a kill: what a crash may cost is looked for among the others.
+/// One in so many objects is put again before a kill: what a crash may cost is looked for among the
+/// others.
 const UPDATED: u64 = 4;
 /// Keys tried to find the first hit.
 const TRIES: u64 = 10_000_000;
@@ -78,7 +80,8 @@ pub struct Opening {
     pub peak: u64,
 }
 
-/// A life, in a process of its own: opens the cache (filling a new one), reports, then does what it is told.
+/// A life, in a process of its own: opens the cache (filling a new one), reports, then does what it
+/// is told.
 #[derive(Clone, Debug)]
 pub struct Life {
     /// Where it lies.
@@ -107,7 +110,8 @@ impl Life {
         shape
     }
 
-    /// Runs it: one line of JSON when loaded, then for `update N` lines of counts until killed, for `close` a clean end.
+    /// Runs it: one line of JSON when loaded, then for `update N` lines of counts until killed, for
+    /// `close` a clean end.
     pub fn run(&self) -> Result<(), BenchError> {
         let shape = self.shape();
         let is_new = !shape.flash().exists();
@@ -212,7 +216,12 @@ impl Running {
             .args(&options.arguments)
             .arg("--dir")
             .arg(dir)
-            .args(["--objects", &options.objects.to_string(), "--value", &format!("{}B", options.value)])
+            .args([
+                "--objects",
+                &options.objects.to_string(),
+                "--value",
+                &format!("{}B", options.value),
+            ])
             .args(["--memory", &format!("{}B", options.memory)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -226,7 +235,9 @@ impl Running {
     }
 
     fn line(&mut self) -> Result<String, BenchError> {
-        let ended = || BenchError::Void("the process ended before its time; its own words are above".into());
+        let ended = || {
+            BenchError::Void("the process ended before its time; its own words are above".into())
+        };
         self.lines.next().ok_or_else(ended)?.map_err(BenchError::io("read from the process"))
     }
 

@@ -101,7 +101,8 @@ pub struct Run {
     pub seconds: f64,
     /// Operations a second.
     pub per_second: f64,
-    /// User and system time of the whole process (of a server: its process) per operation, in microseconds.
+    /// User and system time of the whole process (of a server: its process) per operation, in
+    /// microseconds.
     pub cpu_us_per_operation: f64,
     /// Latency; of very short operations a sample.
     pub latency: Summary,
@@ -293,7 +294,13 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut out = format!("`{}`, {}\n", self.command, self.place());
         for section in &self.sections {
-            let _ = write!(out, "\n{}: {}\n\n{}", section.name, section.note, table(section).markdown());
+            let _ = write!(
+                out,
+                "\n{}: {}\n\n{}",
+                section.name,
+                section.note,
+                table(section).markdown()
+            );
         }
         for (_, table) in self.lists() {
             let _ = write!(out, "\n{}", table.markdown());
@@ -324,7 +331,8 @@ impl Report {
             out += &plot.chart().svg();
         }
         for section in &self.sections {
-            let _ = write!(out, "<h2>{}</h2><p>{}</p>", escape(&section.name), escape(&section.note));
+            let _ =
+                write!(out, "<h2>{}</h2><p>{}</p>", escape(&section.name), escape(&section.note));
             out += &table(section).html();
             out += &curves(section).svg();
         }
@@ -333,7 +341,8 @@ impl Report {
 
     fn place(&self) -> String {
         let m = &self.machine;
-        let debug = if m.optimised { "" } else { "; COMPILED WITHOUT OPTIMISATION: figures mean nothing" };
+        let debug =
+            if m.optimised { "" } else { "; COMPILED WITHOUT OPTIMISATION: figures mean nothing" };
         format!("{} cores of {}, Linux {}, {}{debug}", m.cores, m.cpu, m.kernel, m.path)
     }
 
@@ -379,13 +388,15 @@ fn plain(value: f64) -> String {
 /// Medians, and the lowest and highest throughput.
 fn table(section: &Section) -> Table {
     let watched = section.series.iter().flat_map(|s| &s.runs).any(|r| r.client.is_some());
-    let mut head = vec!["", "runs", "op/s", "lowest", "highest", "CPU us/op", "p50 us", "p99", "p99.9"];
+    let mut head =
+        vec!["", "runs", "op/s", "lowest", "highest", "CPU us/op", "p50 us", "p99", "p99.9"];
     if watched {
         head.extend(["client cores", "hits", "from flash", ""]);
     }
     let mut table = Table::new(&head);
     for s in &section.series {
-        let rate = |f: fn(f64, f64) -> f64| s.runs.iter().map(|r| r.per_second).reduce(f).unwrap_or(0.0);
+        let rate =
+            |f: fn(f64, f64) -> f64| s.runs.iter().map(|r| r.per_second).reduce(f).unwrap_or(0.0);
         let us = |figure: fn(&Summary) -> f64| {
             let value = s.median(|r| figure(&r.latency));
             if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
@@ -409,7 +420,8 @@ fn table(section: &Section) -> Table {
     table
 }
 
-/// What the client says of a series: its cores, hit ratio, share from flash, and why not to believe it.
+/// What the client says of a series: its cores, hit ratio, share from flash, and why not to believe
+/// it.
 fn client_cells(series: &Series) -> [String; 4] {
     let sides: Vec<ClientSide> = series.runs.iter().filter_map(|r| r.client).collect();
     if sides.is_empty() {
@@ -435,7 +447,8 @@ impl Plot {
             name: name.clone(),
             points: points.iter().map(|(x, y)| (x.log2(), *y)).collect(),
         });
-        let mut xs: Vec<f64> = self.lines.iter().flat_map(|(_, points)| points).map(|p| p.0).collect();
+        let mut xs: Vec<f64> =
+            self.lines.iter().flat_map(|(_, points)| points).map(|p| p.0).collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
         let label = |x: f64| match x {
@@ -457,8 +470,14 @@ impl Plot {
 /// The latency curves of each series' middle run.
 fn curves(section: &Section) -> Chart<'static> {
     let nines = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
-    let ticks =
-        [(0.0, "0 %"), (50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")];
+    let ticks = [
+        (0.0, "0 %"),
+        (50.0, "50 %"),
+        (90.0, "90 %"),
+        (99.0, "99 %"),
+        (99.9, "99.9 %"),
+        (99.99, "99.99 %"),
+    ];
     let line = |s: &Series| {
         let mut runs: Vec<&Run> = s.runs.iter().filter(|r| !r.curve.is_empty()).collect();
         runs.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
@@ -495,7 +514,8 @@ mod tests {
 
     #[test]
     fn ratios_are_medians_of_pairs() {
-        let (ours, limit) = (series("ours", &[90.0, 50.0, 99.0]), series("limit", &[100.0, 50.0, 110.0]));
+        let (ours, limit) =
+            (series("ours", &[90.0, 50.0, 99.0]), series("limit", &[100.0, 50.0, 110.0]));
         assert_eq!(ours.ratio_to(&limit), 0.9);
     }
 

@@ -26,7 +26,8 @@ pub struct ReadRing<T> {
 }
 
 impl<T> ReadRing<T> {
-    /// A ring whose completions are handled when we ask for them, on this thread; where the kernel does not know that, a plain one.
+    /// A ring whose completions are handled when we ask for them, on this thread; where the kernel
+    /// does not know that, a plain one.
     pub fn new(depth: usize) -> io::Result<Self> {
         let entries = depth.max(1).next_power_of_two() as u32;
         let ring = IoUring::builder()
@@ -48,7 +49,8 @@ impl<T> ReadRing<T> {
         self.active.len() - self.free.len()
     }
 
-    /// Prepares a read of all of `buf` at `offset`; [`ReadRing::submit`] and [`ReadRing::wait`] hand it to the kernel.
+    /// Prepares a read of all of `buf` at `offset`; [`ReadRing::submit`] and [`ReadRing::wait`]
+    /// hand it to the kernel.
     ///
     /// # Panics
     /// Without room.
@@ -59,8 +61,9 @@ impl<T> ReadRing<T> {
             .build()
             .user_data(at as u64);
         self.active[at] = Some((tag, buf));
-        // SAFETY: the memory is on the heap, owned by `active[at]` until the completion is seen (dropping the ring waits for all), and
-        // moving the `AlignedBuf` does not move it. A descriptor closed meanwhile fails the read and touches nothing.
+        // SAFETY: the memory is on the heap, owned by `active[at]` until the completion is seen
+        // (dropping the ring waits for all), and moving the `AlignedBuf` does not move it. A
+        // descriptor closed meanwhile fails the read and touches nothing.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the queue has an entry for every place");
     }
@@ -73,8 +76,9 @@ impl<T> ReadRing<T> {
         }
     }
 
-    /// Submits what was prepared, sleeps until at least one read has ended, and appends those that have, but few at a time: while the
-    /// caller is busy with them the device should have new ones to do.
+    /// Submits what was prepared, sleeps until at least one read has ended, and appends those that
+    /// have, but few at a time: while the caller is busy with them the device should have new ones
+    /// to do.
     pub fn wait(&mut self, out: &mut Vec<Finished<T>>) -> io::Result<()> {
         if self.in_flight() == 0 {
             return Ok(());
@@ -88,7 +92,8 @@ impl<T> ReadRing<T> {
         }
         for completion in self.ring.completion().take(AT_ONCE) {
             let at = completion.user_data() as usize;
-            let (tag, buf) = self.active[at].take().expect("a completion belongs to a read in flight");
+            let (tag, buf) =
+                self.active[at].take().expect("a completion belongs to a read in flight");
             self.free.push(at);
             let result = match completion.result() {
                 n if n < 0 => Err(io::Error::from_raw_os_error(-n)),

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use afterglow_engine::{Cache, Config, DeviceConfig, Namespace, NamespaceOptions, PutOptions, Stats};
+use afterglow_engine::{
+    Cache, Config, DeviceConfig, Namespace, NamespaceOptions, PutOptions, Stats,
+};
 
 use super::{BenchError, progress};
 use afterglow_loadgen::rng::mix;
@@ -123,7 +125,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Puts objects from two threads, never faster than the device takes them. Returns the seconds it took.
+/// Puts objects from two threads, never faster than the device takes them. Returns the seconds it
+/// took.
 pub fn fill(cache: &Cache, ns: &Namespace, ids: Range<u64>, value: usize) -> f64 {
     const STEP: u64 = 4096;
     let (next, begin) = (AtomicU64::new(ids.start), Instant::now());
@@ -157,11 +160,18 @@ pub fn fill(cache: &Cache, ns: &Namespace, ids: Range<u64>, value: usize) -> f64
 }
 
 /// Waits until `done`.
-pub fn wait_until(cache: &Cache, what: &str, done: impl Fn(&Stats) -> bool) -> Result<(), BenchError> {
+pub fn wait_until(
+    cache: &Cache,
+    what: &str,
+    done: impl Fn(&Stats) -> bool,
+) -> Result<(), BenchError> {
     let begin = Instant::now();
     while !done(&cache.stats()) {
         if begin.elapsed() > TIMEOUT {
-            return Err(BenchError::Void(format!("{what} did not end within {} s", TIMEOUT.as_secs())));
+            return Err(BenchError::Void(format!(
+                "{what} did not end within {} s",
+                TIMEOUT.as_secs()
+            )));
         }
         thread::sleep(NAP);
     }
@@ -173,7 +183,8 @@ pub fn settle(cache: &Cache) -> Result<(), BenchError> {
     wait_until(cache, "writing objects to flash", |s| s.unsaved_bytes == 0 && s.chunks_waiting == 0)
 }
 
-/// Objects dropped although flash had room for them: a benchmark over what is left would measure something else.
+/// Objects dropped although flash had room for them: a benchmark over what is left would measure
+/// something else.
 pub fn no_drops(cache: &Cache) -> Result<(), BenchError> {
     let dropped: u64 = cache.stats().namespaces.iter().flat_map(|n| n.dropped).sum();
     match dropped {

@@ -1,4 +1,5 @@
-//! `afterglow-bench` as a person at a terminal meets it: tiny runs, judged by their form and not by their speed.
+//! `afterglow-bench` as a person at a terminal meets it: tiny runs, judged by their form and not by
+//! their speed.
 
 use std::process::{Command, Output};
 
@@ -39,7 +40,10 @@ fn a_killed_and_a_closed_cache_are_found_again_and_reported_as_json() {
         let name = format!("{how}: share found again");
         let found = checks.iter().find(|c| c["name"] == name.as_str()).unwrap();
         assert_eq!(found["holds"], true, "{report:#}");
-        assert!(checks.iter().any(|c| c["name"] == format!("{how}: first hit, ms").as_str()), "{report:#}");
+        assert!(
+            checks.iter().any(|c| c["name"] == format!("{how}: first hit, ms").as_str()),
+            "{report:#}"
+        );
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
 }
@@ -73,12 +77,15 @@ fn reports_are_written_where_asked_and_flags_are_checked() {
     assert!(text(&output.stderr).contains("multiple of 512"), "{}", text(&output.stderr));
 }
 
-/// A tiny run of some parts of the memcached front end's benchmark: its report, and its page, whose folder is otherwise empty again.
+/// A tiny run of some parts of the memcached front end's benchmark: its report, and its page, whose
+/// folder is otherwise empty again.
 fn memcache(parts: &str) -> (serde_json::Value, String) {
     let dir = tempfile::tempdir().unwrap();
     let (at, html) = (dir.path().to_str().unwrap(), dir.path().join("report.html"));
-    let sizes = ["--size", "8MiB", "--memory", "64MiB", "--dram-memory", "128MiB", "--value", "1KiB"];
-    // Sets are measured until they are on flash, which a quick run waits seconds for: one size is enough.
+    let sizes =
+        ["--size", "8MiB", "--memory", "64MiB", "--dram-memory", "128MiB", "--value", "1KiB"];
+    // Sets are measured until they are on flash, which a quick run waits seconds for: one size is
+    // enough.
     let few = [
         "--dram-value",
         "100B",
@@ -91,14 +98,20 @@ fn memcache(parts: &str) -> (serde_json::Value, String) {
         "--extstore-threads",
         "2",
     ];
-    let short = ["--seconds", "0.1", "--runs", "1", "--json", "-", "--html", html.to_str().unwrap()];
-    let arguments = [&["memcache", "--parts", parts, "--dir", at][..], &sizes, &few, &short].concat();
+    let short =
+        ["--seconds", "0.1", "--runs", "1", "--json", "-", "--html", html.to_str().unwrap()];
+    let arguments =
+        [&["memcache", "--parts", parts, "--dir", at][..], &sizes, &few, &short].concat();
     let output = bench(&arguments);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(!page.contains("src="), "{page}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "what it made is gone, but for the page");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "what it made is gone, but for the page"
+    );
     (report, page)
 }
 
@@ -107,7 +120,11 @@ fn judge(report: &serde_json::Value, holds: &str, checks: &[&str], sections: &[&
     let list = |what: &str| report[what].as_array().unwrap().clone();
     let has = |what: &str, name: &str| list(what).iter().any(|item| item["name"] == name);
     let check = list("checks").into_iter().find(|check| check["name"] == holds);
-    assert_eq!(check.unwrap_or_else(|| panic!("no {holds}: {report:#}"))["holds"], true, "{report:#}");
+    assert_eq!(
+        check.unwrap_or_else(|| panic!("no {holds}: {report:#}"))["holds"],
+        true,
+        "{report:#}"
+    );
     checks.iter().for_each(|name| assert!(has("checks", name), "no {name}: {report:#}"));
     sections.iter().for_each(|name| assert!(has("sections", name), "no {name}: {report:#}"));
 }
@@ -115,7 +132,10 @@ fn judge(report: &serde_json::Value, holds: &str, checks: &[&str], sections: &[&
 #[test]
 fn the_memcache_front_end_is_measured_on_flash() {
     let (report, _) = memcache("flash");
-    let checks = ["filling, 1024 B: sets/s until on flash", "flash, 1024 B, one outstanding: CPU us per get"];
+    let checks = [
+        "filling, 1024 B: sets/s until on flash",
+        "flash, 1024 B, one outstanding: CPU us per get",
+    ];
     judge(&report, "flash, 1024 B, 16 outstanding: hit ratio", &checks, &["filling, 1024 B"]);
 }
 
@@ -131,17 +151,24 @@ fn the_memcache_front_end_is_measured_in_memory_and_what_is_missing_is_said() {
     let sections = ["DRAM, 100 B, sets of new keys"];
     judge(&report, "DRAM, 100 B, 16-key gets: hit ratio", &[], &sections);
     let checks = report["checks"].as_array().unwrap();
-    let peers = checks.iter().any(|c| c["name"].as_str().unwrap().ends_with("CPU per get to memcached"));
+    let peers =
+        checks.iter().any(|c| c["name"].as_str().unwrap().ends_with("CPU per get to memcached"));
     let missing = report["missing"].as_array().unwrap();
     let said = missing.iter().any(|m| m.as_str().unwrap().contains("memcached is missing"));
-    assert!(peers != said, "either there is a memcached or it is said that there is none: {report:#}");
+    assert!(
+        peers != said,
+        "either there is a memcached or it is said that there is none: {report:#}"
+    );
 }
 
 #[test]
 fn the_memcache_front_end_is_measured_in_sweeps() {
     let (report, page) = memcache("sweep");
     let names = report["sections"].as_array().unwrap();
-    assert!(names.iter().any(|section| section["name"] == "sweep over sizes of values"), "{report:#}");
+    assert!(
+        names.iter().any(|section| section["name"] == "sweep over sizes of values"),
+        "{report:#}"
+    );
     assert_eq!(report["plots"].as_array().unwrap().len(), 6);
     assert!(page.contains("Throughput over sizes of values"), "{page}");
 }
@@ -153,7 +180,8 @@ fn what_counts_of_the_cql_front_end_is_reported_and_what_does_not_is_told_with_t
     let (at, contact) = (dir.path().to_str().unwrap(), database.address().to_string());
     let sizes = ["--rows", "50", "--large-rows", "50", "--size", "64MiB", "--light", "100"];
     let short = ["--seconds", "0.2", "--runs", "2", "--json", "-"];
-    let output = bench(&[&["cql", "--backend", &contact, "--dir", at][..], &sizes, &short].concat());
+    let output =
+        bench(&[&["cql", "--backend", &contact, "--dir", at][..], &sizes, &short].concat());
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
     let runs = |section: &str, at: usize| {
@@ -176,7 +204,10 @@ fn what_counts_of_the_cql_front_end_is_reported_and_what_does_not_is_told_with_t
     );
     let checks = report["checks"].as_array().unwrap();
     let flash = checks.iter().find(|c| c["name"] == "flash hit under light load, p50, us").unwrap();
-    assert_eq!((&flash["holds"], &flash["from"]), (&false.into(), &"not measured: no run counts".into()));
+    assert_eq!(
+        (&flash["holds"], &flash["from"]),
+        (&false.into(), &"not measured: no run counts".into())
+    );
     assert_eq!(checks.len(), 6);
     assert_eq!(output.status.code(), Some(1), "a target was missed");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");

@@ -1,4 +1,5 @@
-//! The benchmarks in their shortest forms: what they report, and the figures that do not depend on the machine.
+//! The benchmarks in their shortest forms: what they report, and the figures that do not depend on
+//! the machine.
 
 use std::path::Path;
 
@@ -29,7 +30,10 @@ fn the_device_is_read_at_every_size_and_depth_asked_for() {
     assert_eq!(report.sections.len(), 2);
     for series in report.sections.iter().flat_map(|s| &s.series) {
         assert_eq!(series.runs.len(), 2);
-        assert!(series.runs.iter().all(|r| r.operations > 0 && r.latency.p50_us > 0.0), "{series:?}");
+        assert!(
+            series.runs.iter().all(|r| r.operations > 0 && r.latency.p50_us > 0.0),
+            "{series:?}"
+        );
     }
     assert!(is_empty(dir.path()));
 }
@@ -49,8 +53,18 @@ fn gets_are_measured_beside_the_device_and_each_hit_is_one_read() {
     };
     let report = engine::engine(&options).unwrap();
     let names: Vec<_> = report.sections.iter().map(|s| (s.name.as_str(), s.series.len())).collect();
-    assert_eq!(names, [("1000 B, submitted", 3), ("1000 B, blocking", 2), ("1000 B, DRAM hits", 1)]);
-    assert!(report.sections.iter().flat_map(|s| &s.series).flat_map(|s| &s.runs).all(|r| r.operations > 0));
+    assert_eq!(
+        names,
+        [("1000 B, submitted", 3), ("1000 B, blocking", 2), ("1000 B, DRAM hits", 1)]
+    );
+    assert!(
+        report
+            .sections
+            .iter()
+            .flat_map(|s| &s.series)
+            .flat_map(|s| &s.runs)
+            .all(|r| r.operations > 0)
+    );
     assert!(check(&report, "device reads per hit").holds, "{}", report.text());
     assert!(is_empty(dir.path()));
 }

@@ -1,19 +1,20 @@
-//! Errors of the native protocol: the codes an ERROR response carries, and the error type of this crate's
-//! decoders.
+//! Errors of the native protocol: the codes an ERROR response carries, and the error type of this
+//! crate's decoders.
 //!
 //! Source: the "Error codes" section of `native_protocol_v4.spec` and `native_protocol_v5.spec`.
 
 use std::borrow::Cow;
 
-/// A request or response that cannot be decoded, or a request that a server refuses before it looks at its
-/// content.
+/// A request or response that cannot be decoded, or a request that a server refuses before it looks
+/// at its content.
 ///
 /// `code` and `message` are what the client gets in an ERROR response, see
 /// [`crate::response::ErrorBody::from`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProtocolError {
-    /// [`ErrorCode::Protocol`] almost always; [`ErrorCode::Invalid`] for an envelope over the size limit.
+    /// [`ErrorCode::Protocol`] almost always; [`ErrorCode::Invalid`] for an envelope over the size
+    /// limit.
     pub code: ErrorCode,
     /// Text for the client.
     pub message: Cow<'static, str>,
@@ -42,7 +43,8 @@ macro_rules! error_codes {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
             $($(#[$doc])* $name,)*
-            /// A code the specifications do not name (ScyllaDB's rate limit error has a dynamic one).
+            /// A code the specifications do not name (ScyllaDB's rate limit error has a dynamic
+            /// one).
             Other(i32),
         }
 

@@ -1,7 +1,7 @@
 //! Tokens of CQL, as strict as Cassandra's own lexer (its grammar file `Lexer.g`).
 //!
-//! Where that grammar leaves open which token wins (a number that runs into a name), this one gives up: the text
-//! is then not understood, which is always safe.
+//! Where that grammar leaves open which token wins (a number that runs into a name), this one gives
+//! up: the text is then not understood, which is always safe.
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,8 @@ impl Token<'_> {
 
     /// The content of a quoted name or string, escapes undone.
     pub(crate) fn unquoted(&self) -> String {
-        let inner = |width: usize| self.text.get(width..self.text.len() - width).unwrap_or_default();
+        let inner =
+            |width: usize| self.text.get(width..self.text.len() - width).unwrap_or_default();
         match self.text.as_bytes().first() {
             Some(b'\'') => inner(1).replace("''", "'"),
             Some(b'"') => inner(1).replace("\"\"", "\""),
@@ -87,7 +88,8 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Broken<'_>> {
     }
 }
 
-/// Skips white space and comments. `None` if a comment does not end: a line comment needs its line end.
+/// Skips white space and comments. `None` if a comment does not end: a line comment needs its line
+/// end.
 fn skip_hidden(mut text: &str) -> Option<&str> {
     loop {
         text = text.trim_start_matches([' ', '\t', '\n', '\r']);
@@ -165,7 +167,8 @@ fn number(bytes: &[u8]) -> Option<(Kind, usize)> {
     let integer = count_digits(bytes, 0);
     let after = &bytes[integer..];
     // `1..2` is a range, but `1...2` is `1.` and a range.
-    let pointed = after.starts_with(b".") && (!after.starts_with(b"..") || after.starts_with(b"..."));
+    let pointed =
+        after.starts_with(b".") && (!after.starts_with(b"..") || after.starts_with(b"..."));
     let mut end = integer;
     if pointed {
         end += 1;
@@ -202,8 +205,9 @@ fn duration(bytes: &[u8]) -> Option<usize> {
     loop {
         let digits = count_digits(bytes, end);
         let after = &bytes[end + digits..];
-        let fits =
-            |unit: &&&[u8]| after.get(..unit.len()).is_some_and(|head| head.eq_ignore_ascii_case(unit));
+        let fits = |unit: &&&[u8]| {
+            after.get(..unit.len()).is_some_and(|head| head.eq_ignore_ascii_case(unit))
+        };
         match UNITS.iter().find(fits).filter(|_| digits > 0) {
             Some(unit) => end += digits + unit.len(),
             None => return (end > 0).then_some(end),
@@ -211,12 +215,17 @@ fn duration(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Length of an ISO 8601 duration. Its letters are upper case only; anything else beginning with P is a name.
+/// Length of an ISO 8601 duration. Its letters are upper case only; anything else beginning with P
+/// is a name.
 fn iso_duration(bytes: &[u8]) -> Option<usize> {
     const ALTERNATIVE: &[u8] = b"P0000-00-00T00:00:00";
-    let like_pattern =
-        |(byte, pattern): (&u8, &u8)| if *pattern == b'0' { byte.is_ascii_digit() } else { byte == pattern };
-    if bytes.get(..ALTERNATIVE.len()).is_some_and(|head| head.iter().zip(ALTERNATIVE).all(like_pattern)) {
+    let like_pattern = |(byte, pattern): (&u8, &u8)| {
+        if *pattern == b'0' { byte.is_ascii_digit() } else { byte == pattern }
+    };
+    if bytes
+        .get(..ALTERNATIVE.len())
+        .is_some_and(|head| head.iter().zip(ALTERNATIVE).all(like_pattern))
+    {
         return Some(ALTERNATIVE.len());
     }
     let rest = bytes.strip_prefix(b"P")?;
@@ -263,7 +272,9 @@ fn minus(text: &str) -> Option<(Kind, usize)> {
     let bytes = after.as_bytes();
     if bytes.first().is_some_and(u8::is_ascii_digit) {
         // A minus does not belong to a hexadecimal constant.
-        return number(bytes).filter(|(kind, _)| *kind != Kind::Hex).map(|(kind, length)| (kind, length + 1));
+        return number(bytes)
+            .filter(|(kind, _)| *kind != Kind::Hex)
+            .map(|(kind, length)| (kind, length + 1));
     }
     if let Some(length) = iso_duration(bytes) {
         return Some((Kind::Duration, length + 1));
@@ -290,7 +301,9 @@ mod tests {
     use super::*;
 
     fn kinds(text: &str) -> Option<Vec<(Kind, &str)>> {
-        tokens(text).ok().map(|tokens| tokens.into_iter().map(|token| (token.kind, token.text)).collect())
+        tokens(text)
+            .ok()
+            .map(|tokens| tokens.into_iter().map(|token| (token.kind, token.text)).collect())
     }
 
     fn one(text: &str) -> Option<Kind> {
@@ -347,8 +360,8 @@ mod tests {
     #[test]
     fn what_the_server_would_not_read_is_broken() {
         let table = [
-            "-- x", "a -- x", "//", "/* x", "'a", "\"a", "$$a", "1abc", "0xg", "-0x1", "\u{e9}", "a\u{a0}b",
-            "#", "1ex",
+            "-- x", "a -- x", "//", "/* x", "'a", "\"a", "$$a", "1abc", "0xg", "-0x1", "\u{e9}",
+            "a\u{a0}b", "#", "1ex",
         ];
         for text in table {
             assert!(tokens(text).is_err(), "{text}");

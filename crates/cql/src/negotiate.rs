@@ -1,5 +1,6 @@
-//! What a server answers while a connection is being set up: OPTIONS, STARTUP, versions it does not speak, messages
-//! out of turn. Texts, streams and versions of the answers are those that Cassandra 5.0 was seen to give.
+//! What a server answers while a connection is being set up: OPTIONS, STARTUP, versions it does not
+//! speak, messages out of turn. Texts, streams and versions of the answers are those that Cassandra
+//! 5.0 was seen to give.
 
 use crate::error::ProtocolError;
 use crate::frame::versions::names_up_to;
@@ -7,7 +8,8 @@ pub use crate::frame::versions::{is_beta, refused_version, unsupported_version};
 use crate::frame::{Compression, Header, Opcode, Version};
 use crate::message::Startup;
 
-/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it looks at it.
+/// Where a connection stands. A session asks [`check`](Stage::check) about every request before it
+/// looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Before STARTUP.
@@ -21,21 +23,21 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether a request is in turn; if not, the error to answer with, on [`answer_stream`](Stage::answer_stream). The
-    /// connection lives on.
+    /// Whether a request is in turn; if not, the error to answer with, on
+    /// [`answer_stream`](Stage::answer_stream). The connection lives on.
     pub fn check(self, opcode: Opcode) -> Result<(), ProtocolError> {
         match (self, opcode) {
             (Stage::Initial | Stage::Refused, Opcode::Startup | Opcode::Options)
             | (Stage::Authenticating, Opcode::AuthResponse) => Ok(()),
-            (Stage::Initial | Stage::Refused, other) => {
-                Err(ProtocolError::new(format!("Unexpected message {other}, expecting STARTUP or OPTIONS")))
-            }
-            (Stage::Authenticating, other) => {
-                Err(ProtocolError::new(format!("Unexpected message {other}, expecting SASL_RESPONSE")))
-            }
-            (Stage::Ready, Opcode::Startup) => {
-                Err(ProtocolError::new("Unexpected message STARTUP, the connection is already initialized"))
-            }
+            (Stage::Initial | Stage::Refused, other) => Err(ProtocolError::new(format!(
+                "Unexpected message {other}, expecting STARTUP or OPTIONS"
+            ))),
+            (Stage::Authenticating, other) => Err(ProtocolError::new(format!(
+                "Unexpected message {other}, expecting SASL_RESPONSE"
+            ))),
+            (Stage::Ready, Opcode::Startup) => Err(ProtocolError::new(
+                "Unexpected message STARTUP, the connection is already initialized",
+            )),
             (Stage::Ready, _) => Ok(()),
         }
     }
@@ -50,7 +52,10 @@ impl Stage {
 ///
 /// # Errors
 /// In a server's words.
-pub fn check_startup(startup: &Startup<'_>, version: Version) -> Result<Option<Compression>, ProtocolError> {
+pub fn check_startup(
+    startup: &Startup<'_>,
+    version: Version,
+) -> Result<Option<Compression>, ProtocolError> {
     let cql_version = startup
         .option("CQL_VERSION")
         .ok_or_else(|| ProtocolError::new("Missing value CQL_VERSION in STARTUP message"))?;
@@ -71,8 +76,8 @@ fn check_cql_version(text: &str) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// Major, minor and patch of a version, and whether it is one before that release (`-beta1`). At least two numbers,
-/// then possibly `-` or `+` and more.
+/// Major, minor and patch of a version, and whether it is one before that release (`-beta1`). At
+/// least two numbers, then possibly `-` or `+` and more.
 fn parse_cql_version(text: &str) -> Option<([u32; 3], bool)> {
     let (release, suffix) = match text.find(['-', '+']) {
         Some(at) => text.split_at(at),
@@ -94,7 +99,8 @@ fn parse_cql_version(text: &str) -> Option<([u32; 3], bool)> {
     (count >= 2).then_some((numbers, suffix.starts_with('-')))
 }
 
-/// Appends the body of SUPPORTED: nothing but what this server can do itself, whatever the database offers.
+/// Appends the body of SUPPORTED: nothing but what this server can do itself, whatever the database
+/// offers.
 pub fn supported(cql_version: &str, highest: Version, out: &mut Vec<u8>) {
     let options: [(&str, &[&str]); 3] = [
         ("PROTOCOL_VERSIONS", &names_up_to(highest)),
@@ -129,12 +135,24 @@ mod tests {
     fn startup_needs_a_cql_version_from_3_on() {
         assert_eq!(startup(&[]), Err("Missing value CQL_VERSION in STARTUP message".into()));
         // What 5.0.x was seen to say to each of these.
-        for good in
-            ["3.0.0", "3.4.7", "3.0", "03.0", "4.0.0-rc1", "3.0-beta", "3.0.0+b", "3.0.0.0.0.0", "2.99.0"]
-        {
+        for good in [
+            "3.0.0",
+            "3.4.7",
+            "3.0",
+            "03.0",
+            "4.0.0-rc1",
+            "3.0-beta",
+            "3.0.0+b",
+            "3.0.0.0.0.0",
+            "2.99.0",
+        ] {
             assert_eq!(startup(&[("CQL_VERSION", good)]), Ok(()), "{good}");
         }
-        assert_eq!(startup(&[("cql_version", "3.0.0")]), Ok(()), "names of options are taken in any case");
+        assert_eq!(
+            startup(&[("cql_version", "3.0.0")]),
+            Ok(()),
+            "names of options are taken in any case"
+        );
         for old in ["2.0.0", "1.2.3.4.5", "2.98.99", "2.99.0-beta"] {
             let text = "is not supported by the binary protocol (supported version are >= 3.0.0)";
             assert_eq!(startup(&[("CQL_VERSION", old)]), Err(format!("CQL version {old} {text}")));
@@ -159,7 +177,10 @@ mod tests {
             "+3.+0",
             "3.0-",
         ] {
-            assert_eq!(startup(&[("CQL_VERSION", bad)]), Err(format!("Invalid version value: {bad}")));
+            assert_eq!(
+                startup(&[("CQL_VERSION", bad)]),
+                Err(format!("Invalid version value: {bad}"))
+            );
         }
     }
 
@@ -186,7 +207,8 @@ mod tests {
         let mut body = Vec::new();
         Startup::encode(&[("CQL_VERSION", "3.0.0"), ("COMPRESSION", &long)], &mut body);
         let error = check_startup(&Startup::parse(&body).unwrap(), Version::V4).unwrap_err();
-        let reply = FrameError { error, stream: 1, version: 4, flags: Flags::NONE, fatal: false }.reply();
+        let reply =
+            FrameError { error, stream: 1, version: 4, flags: Flags::NONE, fatal: false }.reply();
         assert!(reply.len() <= 9 + 4 + 2 + 65_535);
         ErrorBody::parse(Version::V4, &reply[9..]).expect("cut between characters");
     }
@@ -196,7 +218,8 @@ mod tests {
         let mut body = Vec::new();
         supported("3.4.7", Version::V5, &mut body);
         let options = crate::frame::notation::Reader::new(&body).string_multimap().unwrap();
-        let options: Vec<_> = options.iter().map(|(k, v)| (k, v.iter().collect::<Vec<_>>())).collect();
+        let options: Vec<_> =
+            options.iter().map(|(k, v)| (k, v.iter().collect::<Vec<_>>())).collect();
         assert_eq!(
             options,
             [
@@ -222,8 +245,16 @@ mod tests {
     #[test]
     fn a_version_in_the_making_is_refused_as_one_unless_it_is_asked_for() {
         for (number, highest, text) in [
-            (6, Version::V5, "Beta version of the protocol used (6/v6-beta), but USE_BETA flag is unset"),
-            (5, Version::V4, "Beta version of the protocol used (5/v5-beta), but USE_BETA flag is unset"),
+            (
+                6,
+                Version::V5,
+                "Beta version of the protocol used (6/v6-beta), but USE_BETA flag is unset",
+            ),
+            (
+                5,
+                Version::V4,
+                "Beta version of the protocol used (5/v5-beta), but USE_BETA flag is unset",
+            ),
         ] {
             let refused = refused_version(number, Flags::NONE, highest);
             assert_eq!((refused.version, refused.flags), (number, Flags::USE_BETA));
@@ -233,7 +264,10 @@ mod tests {
                 unsupported_version(number, highest)
             );
         }
-        assert_eq!(refused_version(7, Flags::NONE, Version::V5), unsupported_version(7, Version::V5));
+        assert_eq!(
+            refused_version(7, Flags::NONE, Version::V5),
+            unsupported_version(7, Version::V5)
+        );
     }
 
     #[test]

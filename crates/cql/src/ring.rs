@@ -1,7 +1,7 @@
 //! The ring of a cluster: which nodes hold the rows of a token.
 //!
-//! Source: `NetworkTopologyStrategy` and `SimpleStrategy` of Cassandra, which walk the ring from the token on; where racks are fewer than
-//! replicas a rack gets several, in the order of the walk.
+//! Source: `NetworkTopologyStrategy` and `SimpleStrategy` of Cassandra, which walk the ring from
+//! the token on; where racks are fewer than replicas a rack gets several, in the order of the walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,10 +42,11 @@ impl Ring {
         Self { tokens, places }
     }
 
-    /// The replicas in `data_center` of every range, by a keyspace's `replication` as `system_schema.keyspaces` has it. A strategy
-    /// that is not known has none: any node will do.
+    /// The replicas in `data_center` of every range, by a keyspace's `replication` as
+    /// `system_schema.keyspaces` has it. A strategy that is not known has none: any node will do.
     pub fn replicas(&self, replication: &BTreeMap<String, String>, data_center: &str) -> Replicas {
-        let class = replication.get("class").map_or("", |class| class.rsplit('.').next().unwrap_or(class));
+        let class =
+            replication.get("class").map_or("", |class| class.rsplit('.').next().unwrap_or(class));
         let count = |key: &str| replication.get(key).map_or(0, |text| factor(text));
         let nodes = |start: usize| match class {
             "NetworkTopologyStrategy" => self.by_rack(start, count(data_center), data_center),
@@ -147,7 +148,8 @@ mod tests {
             ])
         };
         let one = ring.replicas(&simple("1"), "dc");
-        let owners = [-101, -100, -99, 0, 1, 100, 101, i64::MIN, i64::MAX].map(|token| one.of(token)[0]);
+        let owners =
+            [-101, -100, -99, 0, 1, 100, 101, i64::MIN, i64::MAX].map(|token| one.of(token)[0]);
         assert_eq!(owners, [2, 2, 0, 0, 1, 1, 2, 2, 2]);
         let two = ring.replicas(&simple("2"), "dc");
         assert_eq!([two.of(1), two.of(101), two.of(-50)], [&[1, 2][..], &[2, 0], &[0, 1]]);
@@ -165,7 +167,8 @@ mod tests {
             ("a", "1", &[30]),
         ]);
         let of = |factor, token| {
-            let settings = replication(&[("class", "NetworkTopologyStrategy"), ("a", factor), ("b", "1")]);
+            let settings =
+                replication(&[("class", "NetworkTopologyStrategy"), ("a", factor), ("b", "1")]);
             ring.replicas(&settings, "a").of(token).to_vec()
         };
         assert_eq!(of("2", 0), [0, 3]);
@@ -177,7 +180,9 @@ mod tests {
     #[test]
     fn of_an_unknown_strategy_nothing_is_said() {
         let ring = ring(&[("dc", "r", &[0])]);
-        assert!(ring.replicas(&replication(&[("class", "EverywhereStrategy")]), "dc").of(1).is_empty());
+        assert!(
+            ring.replicas(&replication(&[("class", "EverywhereStrategy")]), "dc").of(1).is_empty()
+        );
         assert!(Ring::default().replicas(&replication(&[]), "dc").of(1).is_empty());
     }
 }

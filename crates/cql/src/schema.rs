@@ -40,7 +40,8 @@ impl Schema {
         self.keyspaces.get(&table).map(String::as_str)
     }
 
-    /// How many seconds the database keeps tombstones of a table, and what it knows of its lightweight transactions.
+    /// How many seconds the database keeps tombstones of a table, and what it knows of its
+    /// lightweight transactions.
     pub fn grace(&self, table: Uuid) -> Option<u32> {
         self.grace.get(&table).copied()
     }
@@ -67,7 +68,9 @@ impl Schema {
             let target = SchemaTarget::Table(&table.name);
             match before.table(&table.keyspace, &table.name) {
                 None => changes.push(change("CREATED", &table.keyspace, target)),
-                Some(then) if then != *table => changes.push(change("UPDATED", &table.keyspace, target)),
+                Some(then) if then != *table => {
+                    changes.push(change("UPDATED", &table.keyspace, target))
+                }
                 Some(_) => {}
             }
         }
@@ -78,7 +81,8 @@ impl Schema {
                 changes.push(change("DROPPED", &table.keyspace, SchemaTarget::Table(&table.name)));
             }
         }
-        let gone = before.replication.keys().filter(|keyspace| !self.replication.contains_key(*keyspace));
+        let gone =
+            before.replication.keys().filter(|keyspace| !self.replication.contains_key(*keyspace));
         changes.extend(gone.map(|keyspace| change("DROPPED", keyspace, SchemaTarget::Keyspace)));
         changes
     }
@@ -98,7 +102,8 @@ impl Schema {
         self.replication.insert(name, replication);
     }
 
-    /// Adds a table or view of a keyspace that is added by itself; a table's `gc_grace_seconds` where it is known.
+    /// Adds a table or view of a keyspace that is added by itself; a table's `gc_grace_seconds`
+    /// where it is known.
     pub fn add_table(&mut self, table: TableSchema, grace: Option<u32>) {
         self.grace.extend(grace.map(|grace| (table.id, grace)));
         self.keyspaces.insert(table.id, table.keyspace.clone());
@@ -123,7 +128,8 @@ mod tests {
             regulars: columns.iter().map(|name| Column::new(*name, "int")).collect(),
             ..TableSchema::new(keyspace.into(), name.into(), Uuid::from_u128(7))
         };
-        let options = |factor: &str| BTreeMap::from([("replication_factor".to_owned(), factor.to_owned())]);
+        let options =
+            |factor: &str| BTreeMap::from([("replication_factor".to_owned(), factor.to_owned())]);
         let before = Schema::of_tables([
             table("ks", "same", &["v"]),
             table("ks", "altered", &["v"]),

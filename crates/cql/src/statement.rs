@@ -3,15 +3,18 @@
 use crate::parser;
 pub use crate::syntax::*;
 
-/// Reads a statement. Total: text that is not understood gives [`Statement::Unknown`], never an error.
+/// Reads a statement. Total: text that is not understood gives [`Statement::Unknown`], never an
+/// error.
 ///
 /// The grammar is the DML, DDL and DCL of Cassandra 3.11 to 5.0 plus ScyllaDB's `BYPASS CACHE` and
-/// `USING TIMEOUT`. The lexer is as strict as theirs: a `--` comment that no line end closes is an error.
+/// `USING TIMEOUT`. The lexer is as strict as theirs: a `--` comment that no line end closes is an
+/// error.
 pub fn parse(text: &str) -> Parsed {
     parser::parse(text)
 }
 
-/// As [`parse`], for text that may not be UTF-8: such text is unknown, since servers replace bad bytes.
+/// As [`parse`], for text that may not be UTF-8: such text is unknown, since servers replace bad
+/// bytes.
 pub fn parse_bytes(text: &[u8]) -> Parsed {
     match std::str::from_utf8(text) {
         Ok(text) => parse(text),

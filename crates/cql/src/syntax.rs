@@ -1,8 +1,8 @@
 //! What a CQL text says: the syntax tree, with names folded as Cassandra folds them.
 //!
-//! The tree keeps what planning needs (tables, key relations, which columns are touched, markers) and is
-//! otherwise honest about what it does not keep: an expression that planning never looks into is still
-//! parsed, so that its markers are counted.
+//! The tree keeps what planning needs (tables, key relations, which columns are touched, markers)
+//! and is otherwise honest about what it does not keep: an expression that planning never looks
+//! into is still parsed, so that its markers are counted.
 
 use crate::message::BatchKind;
 
@@ -21,14 +21,15 @@ impl Parsed {
         Parsed { statement, markers, binds_doubted: false }
     }
 
-    /// Tells how many bind variables the server counts in the statement (from its answer to the PREPARE). If they are not as
-    /// many as the markers here, no plan will take a key from a bound value.
+    /// Tells how many bind variables the server counts in the statement (from its answer to the
+    /// PREPARE). If they are not as many as the markers here, no plan will take a key from a bound
+    /// value.
     pub fn expect_binds(&mut self, count: usize) {
         self.binds_doubted |= count != self.markers.len();
     }
 
-    /// Whether a marker's position is its bind index for sure. Where a marker name occurs twice, Cassandra gives each occurrence
-    /// its own bind index, newer ScyllaDB gives them one.
+    /// Whether a marker's position is its bind index for sure. Where a marker name occurs twice,
+    /// Cassandra gives each occurrence its own bind index, newer ScyllaDB gives them one.
     pub fn binds_are_certain(&self) -> bool {
         let named: Vec<&String> = self.markers.iter().flatten().collect();
         let repeated = named.iter().enumerate().any(|(i, name)| named[..i].contains(name));
@@ -51,7 +52,8 @@ pub enum Statement {
     Truncate(TableName),
     /// `CREATE`, `ALTER`, `DROP` of schema objects.
     Schema(SchemaStatement),
-    /// Roles, users, permissions, service levels: changes who may do what, never a row of a user's table.
+    /// Roles, users, permissions, service levels: changes who may do what, never a row of a user's
+    /// table.
     Access,
     /// `LIST ...`: reads of roles and permissions.
     List,
@@ -82,7 +84,8 @@ impl Unknown {
     }
 }
 
-/// A table, view, type or function name; the keyspace is absent when the text leaves it to the session.
+/// A table, view, type or function name; the keyspace is absent when the text leaves it to the
+/// session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableName {
     /// Keyspace as folded, if written.
@@ -118,8 +121,8 @@ pub struct Select {
     pub bypass_cache: bool,
     /// ScyllaDB `USING TIMEOUT`.
     pub using_timeout: bool,
-    /// Every word and quoted name of its text, keywords and functions among them; of tables called `local` only, where it matters which
-    /// columns an expression names.
+    /// Every word and quoted name of its text, keywords and functions among them; of tables called
+    /// `local` only, where it matters which columns an expression names.
     pub words: Vec<String>,
 }
 
@@ -152,7 +155,8 @@ pub enum Relation {
         column: String,
         /// Operator.
         op: Operator,
-        /// Right side; for `IN` and `BETWEEN` the values, for `IN ?` see [`Relation::ColumnInMarker`].
+        /// Right side; for `IN` and `BETWEEN` the values, for `IN ?` see
+        /// [`Relation::ColumnInMarker`].
         values: Vec<Term>,
     },
     /// `column IN ?`.
@@ -228,7 +232,8 @@ pub enum Term {
     Complex,
 }
 
-/// A constant as written; numbers keep their text, because their meaning depends on the column's type.
+/// A constant as written; numbers keep their text, because their meaning depends on the column's
+/// type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Literal {
     /// `'text'` or `$$text$$`, unescaped.
@@ -267,8 +272,8 @@ pub struct Modification {
     pub kind: ModificationKind,
     /// Table written.
     pub table: TableName,
-    /// Columns that the statement writes or deletes: the column list of an `INSERT` (keys included), the left sides of
-    /// `SET`, the selection of a `DELETE` (empty: whole rows).
+    /// Columns that the statement writes or deletes: the column list of an `INSERT` (keys
+    /// included), the left sides of `SET`, the selection of a `DELETE` (empty: whole rows).
     pub columns: Vec<String>,
     /// What names the rows: the `WHERE`, or for an `INSERT` one `=` relation a column of its list.
     pub relations: Vec<Relation>,

@@ -1,7 +1,8 @@
 //! Partition tokens of Murmur3Partitioner, and the bytes of a partition key they are made from.
 //!
-//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it: the bytes of the
-//! tail are sign-extended, which the original does not do, and only the first of the two words is used.
+//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it: the bytes
+//! of the tail are sign-extended, which the original does not do, and only the first of the two
+//! words is used.
 
 /// The token of a partition key: where it lies on the ring.
 ///
@@ -39,8 +40,16 @@ fn hash(key: &[u8]) -> u64 {
     let (blocks, tail) = key.as_chunks::<16>();
     for block in blocks {
         let (k1, k2) = words(block);
-        h1 = (h1 ^ mix_low(k1)).rotate_left(27).wrapping_add(h2).wrapping_mul(5).wrapping_add(0x52dc_e729);
-        h2 = (h2 ^ mix_high(k2)).rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5ab5);
+        h1 = (h1 ^ mix_low(k1))
+            .rotate_left(27)
+            .wrapping_add(h2)
+            .wrapping_mul(5)
+            .wrapping_add(0x52dc_e729);
+        h2 = (h2 ^ mix_high(k2))
+            .rotate_left(31)
+            .wrapping_add(h1)
+            .wrapping_mul(5)
+            .wrapping_add(0x3849_5ab5);
     }
     let (low, high) = tail.split_at(tail.len().min(8));
     h2 ^= mix_high(sign_extended(high));
@@ -57,9 +66,13 @@ fn words(block: &[u8; 16]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// The tail's bytes, little-endian, each sign-extended to 64 bits before it is shifted and xored in.
+/// The tail's bytes, little-endian, each sign-extended to 64 bits before it is shifted and xored
+/// in.
 fn sign_extended(bytes: &[u8]) -> u64 {
-    bytes.iter().enumerate().fold(0, |word, (i, &byte)| word ^ ((byte as i8 as i64 as u64) << (8 * i)))
+    bytes
+        .iter()
+        .enumerate()
+        .fold(0, |word, (i, &byte)| word ^ ((byte as i8 as i64 as u64) << (8 * i)))
 }
 
 /// A partition key that the database cannot hold.
@@ -67,8 +80,8 @@ fn sign_extended(bytes: &[u8]) -> u64 {
 #[error("Key length of {0} is longer than maximum of 65535")]
 pub struct KeyTooLong(pub usize);
 
-/// Appends the serialized partition key: the value itself if it has one component, else every component
-/// behind its 2-byte length and before a zero byte.
+/// Appends the serialized partition key: the value itself if it has one component, else every
+/// component behind its 2-byte length and before a zero byte.
 ///
 /// Nothing is left in `out` on error.
 pub fn partition_key<'a>(
@@ -105,8 +118,9 @@ mod tests {
 
     #[test]
     fn tokens_are_those_other_clients_compute() {
-        // Computed by the Python driver 3.30; the last four, whose tails have bytes with the high bit set, where the
-        // original MurmurHash3 gives something else, also by `token()` of Cassandra 5.0.
+        // Computed by the Python driver 3.30; the last four, whose tails have bytes with the high
+        // bit set, where the original MurmurHash3 gives something else, also by `token()` of
+        // Cassandra 5.0.
         let vectors: [(Vec<u8>, i64); 10] = [
             (b"a".to_vec(), -8839064797231613815),
             (b"123".to_vec(), -7468325962851647638),

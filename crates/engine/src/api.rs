@@ -5,8 +5,8 @@ use bytes::Bytes;
 /// Expiry meaning "never".
 pub const NO_EXPIRY: u32 = 0;
 
-/// Keys that [`Namespace::prefetch`](crate::Namespace::prefetch) takes note of at once: what many more of them touch would push each other out
-/// of the processor's nearest cache.
+/// Keys that [`Namespace::prefetch`](crate::Namespace::prefetch) takes note of at once: what many
+/// more of them touch would push each other out of the processor's nearest cache.
 pub const PREFETCHED: usize = 16;
 
 /// Names of a closed set of reasons, for statistics and metrics labels.
@@ -52,7 +52,8 @@ reasons! {
         Loading = "loading",
         /// The object was found but its expiry had passed.
         Expired = "expired",
-        /// The object was found but its group, partition epoch or namespace was removed after it was put.
+        /// The object was found but its group, partition epoch or namespace was removed after it
+        /// was put.
         Killed = "killed",
         /// A record was found that is older than a put or remove known from the journal.
         Superseded = "superseded",
@@ -72,8 +73,8 @@ reasons! {
 }
 
 reasons! {
-    /// Why a put was refused. The older copy is gone all the same, but for [`RefuseReason::VersionMismatch`] and
-    /// [`RefuseReason::Closed`].
+    /// Why a put was refused. The older copy is gone all the same, but for
+    /// [`RefuseReason::VersionMismatch`] and [`RefuseReason::Closed`].
     RefuseReason {
         /// Key and value are more than a quarter of a segment.
         TooLarge = "too_large",
@@ -85,8 +86,8 @@ reasons! {
         VersionMismatch = "version_mismatch",
         /// The cache is closed; nothing was changed.
         Closed = "closed",
-        /// `write-through` and `synced`: the device refused it, did not take it within five seconds, or the cache was dropped
-        /// meanwhile.
+        /// `write-through` and `synced`: the device refused it, did not take it within five
+        /// seconds, or the cache was dropped meanwhile.
         Device = "device",
         /// `write-through` and `synced`: too much waits for the device.
         QueueFull = "queue_full",
@@ -120,7 +121,8 @@ reasons! {
 }
 
 impl MissReason {
-    /// Whether it says that there is no such object for readers, rather than that it could not be looked at.
+    /// Whether it says that there is no such object for readers, rather than that it could not be
+    /// looked at.
     #[must_use]
     pub fn is_absence(self) -> bool {
         match self {
@@ -160,9 +162,11 @@ pub const PARTITION_SHIFT: u32 = 44;
 pub struct PutOptions {
     /// Unix seconds when the object expires, [`NO_EXPIRY`] for never.
     pub expiry: u32,
-    /// Objects of one group die together by [`Namespace::remove_group`](crate::Namespace::remove_group); 0 is no group.
+    /// Objects of one group die together by
+    /// [`Namespace::remove_group`](crate::Namespace::remove_group); 0 is no group.
     pub group: u32,
-    /// Its top 20 bits, from [`PARTITION_SHIFT`] on, choose the partition epoch, in namespaces that have them.
+    /// Its top 20 bits, from [`PARTITION_SHIFT`] on, choose the partition epoch, in namespaces that
+    /// have them.
     pub token: u64,
 }
 

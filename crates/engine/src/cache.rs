@@ -25,14 +25,16 @@ use crate::sync::Mutex;
 
 /// How long the background thread waits for a device before it looks at the rest of its work again.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long the end of a cache waits for a device, or a disk under the data directory, that does not answer at all.
+/// How long the end of a cache waits for a device, or a disk under the data directory, that does
+/// not answer at all.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a shard of the DRAM tier has at least, in bytes.
 const LEAST_DRAM: u64 = 4096;
 /// How often it looks whether the background thread is over.
 const JOIN: Duration = Duration::from_millis(1);
 
-/// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next opening recovers.
+/// An open cache. Dropping it without [`Cache::close`] is like the death of the process: the next
+/// opening recovers.
 pub struct Cache {
     core: Arc<Core>,
     shared: Arc<BackgroundThread>,
@@ -65,8 +67,8 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Opens the cache of `config.data_dir`, creating it when there is none, and starts its background thread. What
-    /// survived is served at once, the index loads behind.
+    /// Opens the cache of `config.data_dir`, creating it when there is none, and starts its
+    /// background thread. What survived is served at once, the index loads behind.
     ///
     /// # Errors
     /// [`OpenError`] says what is wrong and what to do about it.
@@ -151,9 +153,10 @@ impl Cache {
         self.core.stats()
     }
 
-    /// Makes the DRAM tier smaller by so many bytes than it was opened with, until the next call; 0 gives all of it back. What no longer
-    /// fits is evicted, as fast as the device takes it. Blocks until that is done. False when less than a page a shard
-    /// would be left: nothing is changed then.
+    /// Makes the DRAM tier smaller by so many bytes than it was opened with, until the next call; 0
+    /// gives all of it back. What no longer fits is evicted, as fast as the device takes it. Blocks
+    /// until that is done. False when less than a page a shard would be left: nothing is changed
+    /// then.
     pub fn withhold_dram(&self, bytes: u64) -> bool {
         let full = self.dram_at_opening.lock();
         let shards = self.core.shards.len() as u64;
@@ -166,8 +169,8 @@ impl Cache {
         true
     }
 
-    /// The descriptor of a device for reads on the caller's own ring, opened with `O_DIRECT`; valid as long as the cache is
-    /// open.
+    /// The descriptor of a device for reads on the caller's own ring, opened with `O_DIRECT`; valid
+    /// as long as the cache is open.
     #[must_use]
     pub fn device_fd(&self, device: DeviceId) -> Option<RawFd> {
         self.core.set.raw_fd(device)
@@ -187,9 +190,10 @@ impl Cache {
         self.core.journal.sync()
     }
 
-    /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and marks the cache clean.
-    /// Blocks until that is done; a device that does not answer for ten seconds is given up, with an error in the log, and the
-    /// next start is as after a crash. Calling it again does nothing.
+    /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and
+    /// marks the cache clean. Blocks until that is done; a device that does not answer for ten
+    /// seconds is given up, with an error in the log, and the next start is as after a crash.
+    /// Calling it again does nothing.
     pub fn close(&self) {
         self.shared.close.store(true, Ordering::Release);
         self.join();
@@ -295,7 +299,8 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
             background.complete(d);
         }
         if shared.given_up.load(Ordering::Acquire) {
-            // The kernel may yet write into the buffers of what is in flight: they stay where they are.
+            // The kernel may yet write into the buffers of what is in flight: they stay where they
+            // are.
             std::mem::forget(disk);
             return;
         }

@@ -12,32 +12,40 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Files or block devices that hold the objects.
     pub devices: Vec<DeviceConfig>,
-    /// Bytes of memory for everything: index, DRAM tier, write buffers, epochs. Default 256 MiB, at least 16 MiB.
+    /// Bytes of memory for everything: index, DRAM tier, write buffers, epochs. Default 256 MiB, at
+    /// least 16 MiB.
     pub memory: u64,
-    /// Share of `memory` for the index; default: what the flash needs at 1 KiB per object, at most a quarter of `memory`.
+    /// Share of `memory` for the index; default: what the flash needs at 1 KiB per object, at most
+    /// a quarter of `memory`.
     pub index_memory: Option<u64>,
     /// How to talk to the devices.
     pub io: IoEngine,
-    /// Bytes per segment: a power of two from 64 KiB to 16 MiB. Default: 16 MiB, or smaller so that there are at least 256.
-    /// Fixed when the cache is created.
+    /// Bytes per segment: a power of two from 64 KiB to 16 MiB. Default: 16 MiB, or smaller so that
+    /// there are at least 256. Fixed when the cache is created.
     pub segment_size: Option<u32>,
     /// Bytes of journal. Default 64 MiB. Fixed when the cache is created.
     pub journal_size: u64,
-    /// Whether the journal is mapped into memory, which is fastest. Without, it is written with `pwrite`: for processes that a failing
-    /// disk must not end with a signal, such as a JVM; and on file systems
-    /// on which a store into a mapped file may fail (btrfs, ZFS, overlayfs, NFS and others). Default: mapped.
+    /// Whether the journal is mapped into memory, which is fastest. Without, it is written with
+    /// `pwrite`: for processes that a failing disk must not end with a signal, such as a JVM; and
+    /// on file systems on which a store into a mapped file may fail (btrfs, ZFS, overlayfs, NFS and
+    /// others). Default: mapped.
     pub mapped_journal: bool,
-    /// Bytes per second that may be written, averaged over an hour and more; `None` for no limit. All that is written counts: objects, also
-    /// those that a reclaim writes again ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it; only a
-    /// clean stop, which writes the DRAM tier out, and metadata, which has to be written, may go beyond it for a while.
+    /// Bytes per second that may be written, averaged over an hour and more; `None` for no limit.
+    /// All that is written counts: objects, also those that a reclaim writes again
+    /// ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it; only
+    /// a clean stop, which writes the DRAM tier out, and metadata, which has to be written, may go
+    /// beyond it for a while.
     pub write_budget: Option<u64>,
-    /// Objects read since they were written may be written again when their segment is reclaimed, up to this share of the bytes of
-    /// records that are written otherwise, lately. Default 0.15, 0 switches it off.
+    /// Objects read since they were written may be written again when their segment is reclaimed,
+    /// up to this share of the bytes of records that are written otherwise, lately. Default 0.15, 0
+    /// switches it off.
     pub reinsertion: f64,
-    /// Whether a cache is thrown away when its devices are configured with other sizes, in another order or number than it was made of.
-    /// Otherwise opening is refused ([`OpenError::Mismatch`](crate::OpenError::Mismatch)). Default: it is.
+    /// Whether a cache is thrown away when its devices are configured with other sizes, in another
+    /// order or number than it was made of. Otherwise opening is refused
+    /// ([`OpenError::Mismatch`](crate::OpenError::Mismatch)). Default: it is.
     pub discard: bool,
-    /// Device reads that blocking callers may have in flight at once; more are misses ([`MissReason::Busy`](crate::MissReason)).
+    /// Device reads that blocking callers may have in flight at once; more are misses
+    /// ([`MissReason::Busy`](crate::MissReason)).
     pub max_blocking_reads: u32,
     /// Shards the key space is divided into: a power of two. Default 16.
     pub shards: u32,
@@ -68,7 +76,8 @@ impl Config {
 /// Whether a key may get another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mutability {
-    /// Values change: every put and remove is journalled so that no older value returns after a crash.
+    /// Values change: every put and remove is journalled so that no older value returns after a
+    /// crash.
     #[default]
     Mutable,
     /// A key has one value for ever (a chunk of an immutable file): puts need no journal.
@@ -87,8 +96,9 @@ pub enum Survives {
 
 /// When a put is acknowledged.
 ///
-/// Beyond [`Durability::WriteBack`] each put waits for the device; those that wait at the same time share one write, padded to
-/// 4 KiB. A device that fails, or does not answer within five seconds, refuses the put, and the older object is gone all the same.
+/// Beyond [`Durability::WriteBack`] each put waits for the device; those that wait at the same time
+/// share one write, padded to 4 KiB. A device that fails, or does not answer within five seconds,
+/// refuses the put, and the older object is gone all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// At once; the copy on flash follows within 10 s.
@@ -96,12 +106,13 @@ pub enum Durability {
     WriteBack,
     /// Once its record is on flash: it is a hit after the death of the process.
     WriteThrough,
-    /// Once its record and its journal entry would survive power loss: the namespace is warm after that too, and the object a
-    /// hit, unless the journal had lost an entry.
+    /// Once its record and its journal entry would survive power loss: the namespace is warm after
+    /// that too, and the object a hit, unless the journal had lost an entry.
     Synced,
 }
 
-/// Options of a namespace. A namespace opened with another mutability or survival than before starts empty.
+/// Options of a namespace. A namespace opened with another mutability or survival than before
+/// starts empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NamespaceOptions {
     /// Whether a key may get another value.
@@ -110,7 +121,8 @@ pub struct NamespaceOptions {
     pub survives: Survives,
     /// When a put is acknowledged.
     pub durability: Durability,
-    /// Objects are tied to one of 2^20 partition epochs (8 MiB once all were bumped) for [`Namespace::bump_epoch`](crate::Namespace::bump_epoch).
+    /// Objects are tied to one of 2^20 partition epochs (8 MiB once all were bumped) for
+    /// [`Namespace::bump_epoch`](crate::Namespace::bump_epoch).
     pub partition_epochs: bool,
 }
 
@@ -130,8 +142,9 @@ impl NamespaceOptions {
         self.survives == Survives::Crash
     }
 
-    /// Whether the journal tells of every object that another has taken the place of. It does not where objects outlive power loss, which
-    /// may take entries of puts that nobody was told of, nor where it is not written at all.
+    /// Whether the journal tells of every object that another has taken the place of. It does not
+    /// where objects outlive power loss, which may take entries of puts that nobody was told of,
+    /// nor where it is not written at all.
     pub(crate) fn is_told_by_journal(&self) -> bool {
         let outlives_its_journal =
             self.mutability == Mutability::Mutable && self.durability == Durability::Synced;

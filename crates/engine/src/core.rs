@@ -1,7 +1,8 @@
 //! The engine's shared state and the operations on it that never wait for a device.
 //!
-//! Every change of a key happens under its shard's mutex, in this order: take the version, write the journal entry, clear
-//! the old slot, change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal.
+//! Every change of a key happens under its shard's mutex, in this order: take the version, write
+//! the journal entry, clear the old slot, change the DRAM tier. Whoever sees the change
+//! acknowledged can therefore rely on the journal.
 
 use std::sync::Arc;
 
@@ -66,8 +67,8 @@ impl Core {
         &self.shards[hash as usize & (self.shards.len() - 1)]
     }
 
-    /// The next version. One that is not reserved could come again after a crash: the driver, which reserves them, may be held
-    /// up by a slow device, so the journal says it at once.
+    /// The next version. One that is not reserved could come again after a crash: the driver, which
+    /// reserves them, may be held up by a slow device, so the journal says it at once.
     pub(crate) fn take_version(&self) -> u64 {
         let version = self.versions.take();
         if self.versions.overrun() {
@@ -92,7 +93,8 @@ impl Core {
         }
     }
 
-    /// Bytes written since opening, or sure to be: records with their padding, metadata, and the journal.
+    /// Bytes written since opening, or sure to be: records with their padding, metadata, and the
+    /// journal.
     pub(crate) fn written(&self) -> u64 {
         self.totals.written() + self.journal.appended_bytes()
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::device;
 use crate::device::area::{LockError, MediaError};
 
-/// Why [`Cache::open`](crate::Cache::open) failed. Nothing has been changed then, but for files newly created.
+/// Why [`Cache::open`](crate::Cache::open) failed. Nothing has been changed then, but for files
+/// newly created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -88,7 +89,9 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The background thread could not be started.
-    #[error("cannot start the background thread: {source}: raise the limit on threads of this process")]
+    #[error(
+        "cannot start the background thread: {source}: raise the limit on threads of this process"
+    )]
     Thread {
         /// What the kernel said.
         source: io::Error,

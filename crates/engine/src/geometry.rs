@@ -12,8 +12,8 @@ use crate::index::MAX_SEGMENTS;
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
 /// Smallest segment; the simulation's are smaller, so that more happens in less time.
 const MIN_SEGMENT: u64 = if cfg!(test) { 16 << 10 } else { 64 << 10 };
-/// Chunks that may wait for the device, at least: two while the background work copies, and what a few puts at once then push out of
-/// DRAM.
+/// Chunks that may wait for the device, at least: two while the background work copies, and what a
+/// few puts at once then push out of DRAM.
 const MIN_CHUNKS: u64 = 6;
 /// Segments a cache should have at least.
 const MANY: u64 = 256;
@@ -44,7 +44,9 @@ fn segment_size(config: &Config, flash: u64) -> Result<u32, OpenError> {
         }
     };
     if !size.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) {
-        let why = format!("segment size {size}: choose a power of two from {MIN_SEGMENT} to {MAX_SEGMENT}");
+        let why = format!(
+            "segment size {size}: choose a power of two from {MIN_SEGMENT} to {MAX_SEGMENT}"
+        );
         return Err(OpenError::Config(why));
     }
     Ok(size as u32)
@@ -90,23 +92,27 @@ pub fn format(
         return Err(OpenError::Config(why));
     }
     if segments >= MAX_SEGMENTS {
-        let why = format!("{segments} segments are more than {MAX_SEGMENTS}: configure larger segments");
+        let why =
+            format!("{segments} segments are more than {MAX_SEGMENTS}: configure larger segments");
         return Err(OpenError::Config(why));
     }
     Ok(blocks)
 }
 
-/// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made for.
+/// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made
+/// for.
 fn index_cap(flash: u64) -> u64 {
     round_up((flash / INDEX_SHARE).max(32 << 10), 4096)
 }
 
 /// Most bytes of tables a checkpoint of a cache of that much flash may have.
 fn tables_cap(flash: u64, segment_size: u32) -> u64 {
-    (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20) + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
+    (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
+        + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
 }
 
-/// Segments that reclaim keeps free: what may be written while it frees the next one, which takes it some milliseconds.
+/// Segments that reclaim keeps free: what may be written while it frees the next one, which takes
+/// it some milliseconds.
 pub fn free_target(segments: u32) -> u32 {
     (segments / 128).clamp(3, 64)
 }
@@ -140,7 +146,8 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     let wanted = config.index_memory.unwrap_or((flash / 115).min(config.memory / 4));
     let index = wanted.min(index_cap(flash)).max(64 * shards);
     let chunk = u64::from(segment_size / 4).min(1 << 20);
-    // Open chunks of the streams, closed ones on their way, footers and what checkpoints and loading hold.
+    // Open chunks of the streams, closed ones on their way, footers and what checkpoints and
+    // loading hold.
     let chunks = (config.memory / 16 / chunk).clamp(MIN_CHUNKS, 64);
     let buffers = (chunks + 3 + 2) * chunk;
     // What open segments remember of their records, footers on their way, and the process itself.
@@ -177,7 +184,8 @@ mod tests {
         for size in [2 << 20, 64 << 20, 4 << 30, 1 << 40] {
             let config = Config { memory: 4 << 30, ..Config::new("x", vec![]) };
             let block = format(&config, &[info(size)], [0; 16], 0, 1).unwrap()[0];
-            let end = block.first_segment() + u64::from(block.segments) * u64::from(block.segment_size);
+            let end =
+                block.first_segment() + u64::from(block.segments) * u64::from(block.segment_size);
             assert!(end <= size && end + u64::from(block.segment_size) > size);
             assert!(block.area * 2 < size / 8, "{size}: areas of {}", block.area);
             let memory = memory(&config, size, block.segment_size).unwrap();
@@ -189,7 +197,10 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused_with_a_reason() {
         let config = Config::new("x", vec![]);
-        assert!(matches!(format(&config, &[info(1 << 18)], [0; 16], 0, 1), Err(OpenError::Config(_))));
+        assert!(matches!(
+            format(&config, &[info(1 << 18)], [0; 16], 0, 1),
+            Err(OpenError::Config(_))
+        ));
         let config = Config { memory: 1 << 20, ..config };
         assert!(matches!(memory(&config, 1 << 30, 1 << 20), Err(OpenError::Config(_))));
     }

@@ -1,9 +1,10 @@
 //! The journal: what may make copies on flash stale, written before it is acknowledged.
 //!
-//! Writers take a position with one atomic add and store their entry there; nobody waits for anybody. Positions below the
-//! *tail* are free for reuse; only a completed checkpoint moves the tail. An entry that finds no room, or whose store
-//! fails, *poisons* the journal: its namespaces would be cold if the process died now. A later checkpoint that covers the
-//! moment lifts the poison.
+//! Writers take a position with one atomic add and store their entry there; nobody waits for
+//! anybody. Positions below the *tail* are free for reuse; only a completed checkpoint moves the
+//! tail. An entry that finds no room, or whose store fails, *poisons* the journal: its namespaces
+//! would be cold if the process died now. A later checkpoint that covers the moment lifts the
+//! poison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,12 +33,14 @@ pub struct Journal {
     capacity: u64,
     head: AtomicU64,
     tail: AtomicU64,
-    /// A checkpoint that needs the journal from this position on only makes up for what was lost; `None` when sound.
+    /// A checkpoint that needs the journal from this position on only makes up for what was lost;
+    /// `None` when sound.
     poison: Mutex<Option<u64>>,
     /// Position at which it was opened.
     began: u64,
     bare: AtomicBool,
-    /// Held while the medium is flushed: an error is told once, and whoever flushes next must know of it.
+    /// Held while the medium is flushed: an error is told once, and whoever flushes next must know
+    /// of it.
     flushing: Mutex<()>,
 }
 
@@ -55,7 +58,8 @@ pub struct Kill {
 /// What recovery found in a journal: every whole entry from the position asked for on, in no order.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Puts and removes of single objects, as each thread found them, by the lowest bits of their hashes.
+    /// Puts and removes of single objects, as each thread found them, by the lowest bits of their
+    /// hashes.
     kills: Vec<[Vec<Kill>; PARTS]>,
     /// All other entries.
     pub others: Vec<JournalEntry>,
@@ -95,9 +99,19 @@ struct ScanPart {
 }
 
 impl ScanPart {
-    fn scan(media: &dyn Media, seed: u64, capacity: u64, needed: u64, slots: Range<u64>) -> io::Result<Self> {
-        let mut part =
-            Self { kills: [const { Vec::new() }; PARTS], others: Vec::new(), head: 0, lowest: u64::MAX };
+    fn scan(
+        media: &dyn Media,
+        seed: u64,
+        capacity: u64,
+        needed: u64,
+        slots: Range<u64>,
+    ) -> io::Result<Self> {
+        let mut part = Self {
+            kills: [const { Vec::new() }; PARTS],
+            others: Vec::new(),
+            head: 0,
+            lowest: u64::MAX,
+        };
         let mut buf = vec![0; SCAN];
         let mut slot = slots.start;
         while slot < slots.end {
@@ -105,14 +119,21 @@ impl ScanPart {
             let bytes = &mut buf[..(n * format::ENTRY) as usize];
             media.load(format::HEADER + slot * format::ENTRY, bytes)?;
             for (i, raw) in (0..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
-                let claimed = format::claimed_lap(raw).map(|lap| u64::from(lap) * capacity + slot + i);
-                let Some(position) = claimed.filter(|position| *position >= needed) else { continue };
+                let claimed =
+                    format::claimed_lap(raw).map(|lap| u64::from(lap) * capacity + slot + i);
+                let Some(position) = claimed.filter(|position| *position >= needed) else {
+                    continue;
+                };
                 let Some(entry) = JournalEntry::decode(raw, seed) else { continue };
                 part.head = part.head.max(position + 1);
                 part.lowest = part.lowest.min(position);
                 match entry.event {
                     Event::Kill { hash, ns } => {
-                        part.kills[hash as usize % PARTS].push(Kill { hash, version: entry.version, ns });
+                        part.kills[hash as usize % PARTS].push(Kill {
+                            hash,
+                            version: entry.version,
+                            ns,
+                        });
                     }
                     _ => part.others.push(entry),
                 }
@@ -140,8 +161,8 @@ impl Journal {
         media.len().saturating_sub(format::HEADER) / format::ENTRY
     }
 
-    /// Starts a new epoch: entries of earlier ones do not count any more. `positions` are those of entries that were written to it
-    /// already.
+    /// Starts a new epoch: entries of earlier ones do not count any more. `positions` are those of
+    /// entries that were written to it already.
     ///
     /// # Errors
     /// What the medium said.
@@ -160,9 +181,15 @@ impl Journal {
         Ok(Self::resume(media, uuid, epoch, positions.end, positions.start))
     }
 
-    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs. Without one that lasts it
-    /// is 0, and everything the journal holds is kept.
-    pub fn resume(media: Arc<dyn Media>, uuid: &[u8; 16], epoch: u64, head: u64, tail: u64) -> Self {
+    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
+    /// Without one that lasts it is 0, and everything the journal holds is kept.
+    pub fn resume(
+        media: Arc<dyn Media>,
+        uuid: &[u8; 16],
+        epoch: u64,
+        head: u64,
+        tail: u64,
+    ) -> Self {
         let capacity = Self::capacity(&*media);
         let (began, tail) = (head, tail.max(head.saturating_sub(capacity)));
         Self {
@@ -183,12 +210,14 @@ impl Journal {
         self.bare.store(true, Ordering::Release);
     }
 
-    /// Whether no checkpoint goes with this epoch of the journal yet: a crash now would make Mutable namespaces cold.
+    /// Whether no checkpoint goes with this epoch of the journal yet: a crash now would make
+    /// Mutable namespaces cold.
     pub fn is_bare(&self) -> bool {
         self.bare.load(Ordering::Acquire)
     }
 
-    /// Reads the whole reserved extent; holes are tolerated. Entries below position `needed` are in the checkpoint.
+    /// Reads the whole reserved extent; holes are tolerated. Entries below position `needed` are in
+    /// the checkpoint.
     ///
     /// # Errors
     /// What the medium said; `InvalidData` when it is not the journal of this cache.
@@ -196,7 +225,10 @@ impl Journal {
         let mut header = [0; 40];
         media.load(0, &mut header)?;
         if !format::is_header(&header, uuid) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the journal of this cache"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not the journal of this cache",
+            ));
         }
         let (mut poison, mut time, mut sound_from) = ([0; 8], [0; 8], [0; 8]);
         media.load(format::POISON_AT, &mut poison)?;
@@ -217,8 +249,9 @@ impl Journal {
         let parts = thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || part(n))).collect();
             let first = part(0);
-            let join =
-                |t: thread::ScopedJoinHandle<'_, _>| t.join().unwrap_or(Err(io::ErrorKind::Other.into()));
+            let join = |t: thread::ScopedJoinHandle<'_, _>| {
+                t.join().unwrap_or(Err(io::ErrorKind::Other.into()))
+            };
             iter::once(first).chain(others.into_iter().map(join)).collect::<io::Result<Vec<_>>>()
         })?;
         // What was only looked at shall not count as this process's memory.
@@ -233,7 +266,8 @@ impl Journal {
         Ok(scan)
     }
 
-    /// Writes an entry; it survives the process when this returns. Poisons the journal when it cannot.
+    /// Writes an entry; it survives the process when this returns. Poisons the journal when it
+    /// cannot.
     pub fn append(&self, event: Event, version: u64) {
         let position = self.head.fetch_add(1, Ordering::SeqCst);
         if position >= self.tail.load(Ordering::Acquire) + self.capacity {
@@ -250,13 +284,14 @@ impl Journal {
             self.poison(position + 1);
         }
         if (at + format::ENTRY).is_multiple_of(RELEASE) && at >= 2 * RELEASE {
-            // Two steps behind, so that nobody is likely to be storing there still; it would only cost him a page fault.
+            // Two steps behind, so that nobody is likely to be storing there still; it would only
+            // cost him a page fault.
             self.media.release(at + format::ENTRY - 2 * RELEASE, RELEASE);
         }
     }
 
-    /// Records that something below `position` is missing. When even this cannot be stored it is tried again by
-    /// [`Journal::retry_poison`].
+    /// Records that something below `position` is missing. When even this cannot be stored it is
+    /// tried again by [`Journal::retry_poison`].
     fn poison(&self, position: u64) {
         let mut poison = self.poison.lock();
         let first = poison.is_none();
@@ -287,7 +322,8 @@ impl Journal {
         }
     }
 
-    /// A checkpoint lifts the poison when it needs the journal from this position on only; `None` when it is sound.
+    /// A checkpoint lifts the poison when it needs the journal from this position on only; `None`
+    /// when it is sound.
     pub fn poisoned_below(&self) -> Option<u64> {
         *self.poison.lock()
     }
@@ -297,7 +333,8 @@ impl Journal {
         self.poisoned_below().is_some()
     }
 
-    /// Position of the next entry. Whoever takes a version after reading this gets a position at or above it.
+    /// Position of the next entry. Whoever takes a version after reading this gets a position at or
+    /// above it.
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::SeqCst)
     }
@@ -317,7 +354,8 @@ impl Journal {
         self.capacity
     }
 
-    /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced and read back.
+    /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced
+    /// and read back.
     pub fn truncate(&self, position: u64) {
         if self.tail.fetch_max(position, Ordering::AcqRel) < position {
             coverage_mark!(JournalTruncated);
@@ -325,8 +363,8 @@ impl Journal {
         self.bare.store(false, Ordering::Release);
         let _flushing = self.flushing.lock();
         let Some(below) = self.poisoned_below().filter(|below| position >= *below) else { return };
-        // Everything the lost entries said is in the checkpoint. Should that become unreadable, the journal must not pass for
-        // whole: its word that it is not comes first.
+        // Everything the lost entries said is in the checkpoint. Should that become unreadable, the
+        // journal must not pass for whole: its word that it is not comes first.
         if self.media.store(format::SOUND_FROM_AT, &below.to_le_bytes()).is_err() {
             return;
         }
@@ -336,8 +374,8 @@ impl Journal {
         }
         let mut poison = self.poison.lock();
         // Not where an entry was lost while it was flushed.
-        let lifted =
-            *poison == Some(below) && self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok();
+        let lifted = *poison == Some(below)
+            && self.media.store(format::POISON_AT, &0u64.to_le_bytes()).is_ok();
         if lifted {
             coverage_mark!(PoisonLifted);
             *poison = None;
@@ -349,10 +387,12 @@ impl Journal {
         let _ = self.media.store(format::TIME_AT, &unix.to_le_bytes());
     }
 
-    /// Makes everything appended so far survive power loss; or, where entries were lost, the word that they were.
+    /// Makes everything appended so far survive power loss; or, where entries were lost, the word
+    /// that they were.
     ///
-    /// Where it fails the journal is poisoned: the medium drops what it could not write and says so once, so that the next flush
-    /// succeeds without it. That one makes the poison flag last, which is stored anew before.
+    /// Where it fails the journal is poisoned: the medium drops what it could not write and says so
+    /// once, so that the next flush succeeds without it. That one makes the poison flag last, which
+    /// is stored anew before.
     ///
     /// # Errors
     /// What the medium said.

@@ -6,7 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// By hash: lower versions are dead, wherever they are.
 pub type KillMap = HashMap<u64, u64, BuildHasherDefault<Spread>>;
 
-/// Hashes are random already, but all those of a shard have their lowest bits in common, which is where a map looks.
+/// Hashes are random already, but all those of a shard have their lowest bits in common, which is
+/// where a map looks.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Spread(u64);
 

@@ -1,7 +1,8 @@
 //! Telling the processor what will be looked at soon.
 //!
-//! Index, sketch and DRAM tier are larger than any cache: an operation would wait for memory once for each of them, one after
-//! the other. Their places follow from the hash alone, so they are asked for together, before the first is looked at.
+//! Index, sketch and DRAM tier are larger than any cache: an operation would wait for memory once
+//! for each of them, one after the other. Their places follow from the hash alone, so they are
+//! asked for together, before the first is looked at.
 
 #![allow(unsafe_code)]
 
@@ -17,15 +18,19 @@ pub fn prefetch_bytes(bytes: &[u8]) {
     bytes.iter().take(RUN).step_by(LINE).for_each(prefetch);
 }
 
-/// Asks for the cache lines of `place`. A hint: it changes nothing, and `place` need not be looked at.
+/// Asks for the cache lines of `place`. A hint: it changes nothing, and `place` need not be looked
+/// at.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]
     // The last byte too: what is not aligned to lines may reach into one more.
-    for byte in (0..size_of::<T>()).step_by(LINE).chain((size_of::<T>() > LINE).then(|| size_of::<T>() - 1)) {
+    for byte in
+        (0..size_of::<T>()).step_by(LINE).chain((size_of::<T>() > LINE).then(|| size_of::<T>() - 1))
+    {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let line = std::ptr::from_ref(place).cast::<i8>().wrapping_add(byte);
-        // SAFETY: a prefetch never faults, shows nothing to the program and writes nothing; every x86-64 has it.
+        // SAFETY: a prefetch never faults, shows nothing to the program and writes nothing; every
+        // x86-64 has it.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, shuttle)))))]

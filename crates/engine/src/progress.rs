@@ -1,4 +1,5 @@
-//! How far opening and the background work have come: written by them, read by lookups and statistics.
+//! How far opening and the background work have come: written by them, read by lookups and
+//! statistics.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -7,8 +8,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 pub struct Progress {
     /// The index is loading: what lookups find is compared with the kill versions.
     pub loading: AtomicBool,
-    /// Segments written since the checkpoint are still to be read. Until then an older copy may pass for the newest of a key, unless
-    /// the journal tells.
+    /// Segments written since the checkpoint are still to be read. Until then an older copy may
+    /// pass for the newest of a key, unless the journal tells.
     pub unread: AtomicBool,
     /// Segments and blocks of index lines to be loaded after opening.
     pub load_parts: AtomicU64,

@@ -23,8 +23,8 @@ pub struct Shard {
     pub dram: DramTier,
     /// How often keys were asked for or put lately.
     pub sketch: FrequencySketch,
-    /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded from a checkpoint can
-    /// be older than what the journal or this process knows.
+    /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded
+    /// from a checkpoint can be older than what the journal or this process knows.
     pub kills: Option<KillMap>,
     /// Whether changes still add to `kills`: until the last index line is loaded.
     pub collecting: bool,
@@ -97,15 +97,17 @@ impl Shard {
         }
     }
 
-    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of just its size: where one copy after the other
-    /// pushes another out, the allocator would be a good part of what that costs.
+    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of just its
+    /// size: where one copy after the other pushes another out, the allocator would be a good part
+    /// of what that costs.
     pub fn keep_memory(&mut self, data: Bytes) {
         self.spare = if data.len() <= MAX_KEPT { data.try_into_mut().ok() } else { None };
     }
 
     /// Key and value in one allocation of their size.
     pub fn join(&mut self, key: &[u8], value: &[u8]) -> Bytes {
-        let Some(mut again) = self.spare.take_if(|spare| spare.len() == key.len() + value.len()) else {
+        let Some(mut again) = self.spare.take_if(|spare| spare.len() == key.len() + value.len())
+        else {
             return join(key, value);
         };
         let (key_part, value_part) = again.split_at_mut(key.len());
@@ -114,8 +116,8 @@ impl Shard {
         again.freeze()
     }
 
-    /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`. False when it is itself
-    /// below what is known.
+    /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`.
+    /// False when it is itself below what is known.
     pub fn distrust_below(&mut self, hash: u64, version: u64) -> bool {
         let kill = self.kills.get_or_insert_default().entry(hash).or_insert(version);
         let newest = *kill <= version;
@@ -123,7 +125,8 @@ impl Shard {
         newest
     }
 
-    /// Opening: whether it is known already that slots of `hash` must not be believed below `version`, or below more.
+    /// Opening: whether it is known already that slots of `hash` must not be believed below
+    /// `version`, or below more.
     pub fn knows_of(&self, hash: u64, version: u64) -> bool {
         self.kills.as_ref().and_then(|kills| kills.get(&hash)).is_some_and(|&kill| version <= kill)
     }
@@ -142,8 +145,8 @@ impl Shard {
         self.index.peek(hash).is_some_and(|slot| slot.location() == location)
     }
 
-    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the segment has neither failed to be
-    /// written nor been given up.
+    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the
+    /// segment has neither failed to be written nor been given up.
     pub fn is_copied(&self, hash: u64, location: Location) -> bool {
         let gone = [SegmentState::Retired, SegmentState::Free];
         self.is_at(hash, location) && !gone.contains(&self.table.state(location.segment))
@@ -151,7 +154,8 @@ impl Shard {
 
     /// The same, and the segment is not about to be given up.
     pub fn is_copied_to_stay(&self, hash: u64, location: Location) -> bool {
-        self.is_copied(hash, location) && self.table.state(location.segment) != SegmentState::Reclaiming
+        self.is_copied(hash, location)
+            && self.table.state(location.segment) != SegmentState::Reclaiming
     }
 
     /// Whether a copy of `hash` with this version is known to be superseded.

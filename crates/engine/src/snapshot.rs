@@ -13,7 +13,8 @@ impl Core {
             segment_size: self.table.segment_size().into(),
             segment_table_bytes: self.table.bytes() as u64,
             segments_free: self.table.free_count().into(),
-            segments: u64::from(self.table.len()) - self.table.in_state(SegmentState::Retired).count() as u64,
+            segments: u64::from(self.table.len())
+                - self.table.in_state(SegmentState::Retired).count() as u64,
             chunks_waiting: self.streams.outstanding().into(),
             journal_bytes: self.journal.appended_bytes(),
             journal_used: self.journal.used(),

@@ -204,10 +204,11 @@ pub struct EngineTotals {
     pub segments_tried_again: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
-    /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another, or it could not be read.
+    /// Objects in DRAM whose copy on flash was reclaimed while there was no room for another, or it
+    /// could not be read.
     pub copies_lost: u64,
-    /// Copies of objects in DRAM that flash refused, by popularity or write budget: until they are evicted nothing is lost but by a
-    /// crash.
+    /// Copies of objects in DRAM that flash refused, by popularity or write budget: until they are
+    /// evicted nothing is lost but by a crash.
     pub copies_refused: u64,
     /// Index slots cleared because their record was gone.
     pub stale_slots: u64,
@@ -227,9 +228,11 @@ pub struct Stats {
     pub dram_bytes: u64,
     /// What the DRAM tier may grow to.
     pub dram_capacity: u64,
-    /// Bytes of objects that a crash of the process would lose now: not yet copied, or copied but not yet written.
+    /// Bytes of objects that a crash of the process would lose now: not yet copied, or copied but
+    /// not yet written.
     pub unsaved_bytes: u64,
-    /// How long the one of them that has waited longest has been in DRAM alone, or in a chunk that is not yet written, in milliseconds.
+    /// How long the one of them that has waited longest has been in DRAM alone, or in a chunk that
+    /// is not yet written, in milliseconds.
     pub unsaved_ms: u64,
     /// Occupied slots of the index.
     pub index_slots_used: u64,
@@ -255,7 +258,8 @@ pub struct Stats {
     pub journal_capacity: u64,
     /// The journal lost an entry that no checkpoint has covered yet.
     pub journal_poisoned: bool,
-    /// Seconds that the wall clock is behind the highest time the cache has seen, which is what decides about expiry.
+    /// Seconds that the wall clock is behind the highest time the cache has seen, which is what
+    /// decides about expiry.
     pub clock_behind: u64,
     /// The index is still loading after opening.
     pub loading: bool,

@@ -1,5 +1,5 @@
-//! Locks and atomics of what threads share. Built with `--cfg loom` or `--cfg shuttle` they are those of the model checker, which
-//! then decides who runs when: the models run the real code.
+//! Locks and atomics of what threads share. Built with `--cfg loom` or `--cfg shuttle` they are
+//! those of the model checker, which then decides who runs when: the models run the real code.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -9,7 +9,8 @@ pub use std::sync::atomic;
 #[cfg(any(loom, shuttle))]
 pub use model::{Mutex, MutexGuard, RwLock, atomic};
 
-/// The checkers' locks, with the interface of those above: nothing in a model panics with a lock held.
+/// The checkers' locks, with the interface of those above: nothing in a model panics with a lock
+/// held.
 #[cfg(any(loom, shuttle))]
 mod model {
     #[cfg(loom)]

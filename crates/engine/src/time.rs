@@ -7,7 +7,8 @@ use crate::clock::Clock;
 use crate::journal::Journal;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The cache's time: the highest that the wall clock has ever shown, also in earlier lives. The journal remembers it.
+/// The cache's time: the highest that the wall clock has ever shown, also in earlier lives. The
+/// journal remembers it.
 pub struct CacheTime {
     clock: Arc<dyn Clock>,
     journal: Arc<Journal>,

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::Path;
 
 use afterglow_engine::{
-    Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, Opening, Origin, PutOptions,
-    PutOutcome, RefuseReason, Tier, Truncated,
+    Cache, Config, DeviceConfig, Durability, IoEngine, NamespaceOptions, Opening, Origin,
+    PutOptions, PutOutcome, RefuseReason, Tier, Truncated,
 };
 use tempfile::TempDir;
 
@@ -58,12 +58,18 @@ fn round_trip(io: IoEngine) {
     let cache = Cache::open(config(dir.path(), io)).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     for n in 0..10_000 {
-        assert!(matches!(ns.put(&key(n), &value(n), PutOptions::default()), PutOutcome::Stored { .. }));
+        assert!(matches!(
+            ns.put(&key(n), &value(n), PutOptions::default()),
+            PutOutcome::Stored { .. }
+        ));
         pace(&cache);
     }
     ns.remove(&key(7));
     cache.close();
-    assert_eq!(ns.put(b"late", b"", PutOptions::default()), PutOutcome::Refused(RefuseReason::Closed));
+    assert_eq!(
+        ns.put(b"late", b"", PutOptions::default()),
+        PutOutcome::Refused(RefuseReason::Closed)
+    );
     drop(ns);
     drop(cache);
 
@@ -150,7 +156,10 @@ fn what_was_put_through_is_there_although_the_cache_was_never_closed() {
             assert_eq!(ns.get_blocking(&key(n)).expect("acknowledged").value, value(n));
         }
         cache.close();
-        assert_eq!(ns.put(b"late", b"", PutOptions::default()), PutOutcome::Refused(RefuseReason::Closed));
+        assert_eq!(
+            ns.put(b"late", b"", PutOptions::default()),
+            PutOutcome::Refused(RefuseReason::Closed)
+        );
     }
 }
 
@@ -281,8 +290,11 @@ fn damaged_files_cost_warmth_and_nothing_else() {
     let dir = TempDir::new().unwrap();
     let of_version = |n: u32, version: u32| value(n * VERSIONS + version);
     // All versions of a key reach flash, so that damage may uncover an old one.
-    let options = NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
-    for (damage, close) in ["state", "journal", "flash"].into_iter().flat_map(|d| [(d, true), (d, false)]) {
+    let options =
+        NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
+    for (damage, close) in
+        ["state", "journal", "flash"].into_iter().flat_map(|d| [(d, true), (d, false)])
+    {
         let cache = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap();
         let ns = cache.namespace("test", options).unwrap();
         for version in 0..VERSIONS {
@@ -311,10 +323,17 @@ fn damaged_files_cost_warmth_and_nothing_else() {
         for n in 0..500 {
             if let Some(hit) = ns.get_blocking(&key(n)) {
                 assert!(n >= 50, "{damage}: key {n} was removed");
-                assert_eq!(hit.value, of_version(n, VERSIONS - 1), "{damage}: an old value, or a wrong one");
+                assert_eq!(
+                    hit.value,
+                    of_version(n, VERSIONS - 1),
+                    "{damage}: an old value, or a wrong one"
+                );
             }
         }
-        assert!(ns.put(b"k", b"v", PutOptions::default()).version().is_some(), "{damage}: the cache goes on");
+        assert!(
+            ns.put(b"k", b"v", PutOptions::default()).version().is_some(),
+            "{damage}: the cache goes on"
+        );
     }
 }
 
@@ -406,7 +425,8 @@ fn a_journal_that_is_not_mapped_serves_the_same() {
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
         wait_loaded(&cache);
         for n in (0..life * 100).filter(|n| n % 100 != 50) {
-            let hit = ns.get_blocking(&key(n)).unwrap_or_else(|| panic!("{n} is lost in life {life}"));
+            let hit =
+                ns.get_blocking(&key(n)).unwrap_or_else(|| panic!("{n} is lost in life {life}"));
             assert_eq!(&hit.value[..], value(n), "life {life}");
         }
         for before in 0..life {

@@ -89,7 +89,8 @@ fn what_moves_while_it_is_listed_is_listed() {
     let dir = TempDir::new().unwrap();
     let (cache, ns) = open(dir.path(), 32 << 20);
     // Its objects are on flash when a put returns.
-    let options = NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
+    let options =
+        NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() };
     let others = cache.namespace("others", options).unwrap();
     let reclaimed = || cache.stats().totals.segments_reclaimed;
     let mut n = 1_000_000;
@@ -106,7 +107,8 @@ fn what_moves_while_it_is_listed_is_listed() {
         // The oldest are the next to be moved, because they are asked for here.
         let there: Vec<_> = (1_000_000..n).filter(is_there).take(100).collect();
         let mut listed = BTreeSet::new();
-        // Two segments are written while it is listed, so about two are reclaimed, and no more passes are in vain.
+        // Two segments are written while it is listed, so about two are reclaimed, and no more
+        // passes are in vain.
         let mut moves = 64;
         for key in ns.keys() {
             listed.insert(key.unwrap());
@@ -116,7 +118,8 @@ fn what_moves_while_it_is_listed_is_listed() {
             }
         }
         for n in there {
-            // Asked for all the time they stay, in DRAM or written again; what went meanwhile need not be listed.
+            // Asked for all the time they stay, in DRAM or written again; what went meanwhile need
+            // not be listed.
             let is_listed = listed.contains(&key(n)) || !is_there(&n);
             assert!(is_listed, "key {n} was there before and after, and was not listed");
         }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterglow_engine::{
-    Cache, Change, Changed, Config, DeviceConfig, Hit, MissReason, NamespaceOptions, PutOptions, PutOutcome,
+    Cache, Change, Changed, Config, DeviceConfig, Hit, MissReason, NamespaceOptions, PutOptions,
+    PutOutcome,
 };
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -32,7 +33,10 @@ fn a_change_sees_the_object_wherever_it_is() {
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
     let append = |found: Option<&Hit>| {
         let value = [found.map_or(&b""[..], |hit| &hit.value[..]), b"2"].concat();
-        (Change::Value(value.into()), found.map(|hit| (hit.version, hit.expiry, hit.group, hit.partition)))
+        (
+            Change::Value(value.into()),
+            found.map(|hit| (hit.version, hit.expiry, hit.group, hit.partition)),
+        )
     };
     // On flash; the index loads behind the opening.
     let modified = loop {
@@ -53,12 +57,16 @@ fn a_change_sees_the_object_wherever_it_is() {
     // Touch gives a new version and keeps the rest.
     let before = ns.get_blocking(b"key").unwrap();
     let touch = |_: Option<&Hit>| (Change::Touch(0), ());
-    let Changed::Put(PutOutcome::Stored { version }) = ns.modify_blocking(b"key", touch).unwrap().changed
+    let Changed::Put(PutOutcome::Stored { version }) =
+        ns.modify_blocking(b"key", touch).unwrap().changed
     else {
         panic!("not touched")
     };
     let after = ns.get_blocking(b"key").unwrap();
-    assert_eq!((after.version, after.expiry, after.group, &after.value), (version, 0, 7, &before.value));
+    assert_eq!(
+        (after.version, after.expiry, after.group, &after.value),
+        (version, 0, 7, &before.value)
+    );
     assert!(version > before.version);
     // Its group takes it away, and a change then finds nothing.
     ns.remove_group(7);
@@ -123,7 +131,8 @@ fn no_update_is_lost_among_threads_that_change_put_remove_clear_and_evict() {
         let churn = ns.clone();
         scope.spawn(move || {
             for n in 0..30_000u64 {
-                let _ = churn.put(&(KEYS + n).to_le_bytes(), &[n as u8; 3000], PutOptions::default());
+                let _ =
+                    churn.put(&(KEYS + n).to_le_bytes(), &[n as u8; 3000], PutOptions::default());
             }
         });
         let (clearing, roots, floor) = (ns.clone(), &roots, &floor);
@@ -135,7 +144,11 @@ fn no_update_is_lost_among_threads_that_change_put_remove_clear_and_evict() {
                     floor.fetch_max(below, Ordering::SeqCst);
                 } else {
                     let root = roots.fetch_add(1, Ordering::SeqCst);
-                    let _ = clearing.put(&(n % KEYS).to_le_bytes(), &value(root, 0), PutOptions::default());
+                    let _ = clearing.put(
+                        &(n % KEYS).to_le_bytes(),
+                        &value(root, 0),
+                        PutOptions::default(),
+                    );
                 }
                 std::thread::yield_now();
             }

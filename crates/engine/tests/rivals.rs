@@ -1,11 +1,11 @@
-//! What users of other caches have run into, each as a test of ours. `docs/guide/guarantees.md` has the whole table: which defect, whose,
-//! and where it is shown that ours does not have it.
+//! What users of other caches have run into, each as a test of ours. `docs/guide/guarantees.md` has
+//! the whole table: which defect, whose, and where it is shown that ours does not have it.
 
 use std::path::Path;
 
 use afterglow_engine::{
-    Cache, Config, DeviceConfig, IoEngine, Lookup, MissReason, Namespace, NamespaceOptions, PutOptions,
-    PutOutcome, RefuseReason, Tier,
+    Cache, Config, DeviceConfig, IoEngine, Lookup, MissReason, Namespace, NamespaceOptions,
+    PutOptions, PutOutcome, RefuseReason, Tier,
 };
 use tempfile::TempDir;
 
@@ -73,7 +73,8 @@ fn a_removal_is_seen_by_the_very_next_read_wherever_the_object_was() {
     store(&ns, b"read meanwhile", b"value");
     let (cache, ns) = reopen(dir.path(), cache, ns);
     store(&ns, b"in DRAM", b"value");
-    // A read under way when the removal is acknowledged may still return what was there when it began; none after it.
+    // A read under way when the removal is acknowledged may still return what was there when it
+    // began; none after it.
     let Lookup::Flash(under_way) = ns.get(b"read meanwhile") else { panic!("it is on flash") };
     for key in [&b"in DRAM"[..], b"on flash", b"read meanwhile"] {
         ns.remove(key);
@@ -84,7 +85,8 @@ fn a_removal_is_seen_by_the_very_next_read_wherever_the_object_was() {
     assert_eq!(tier(&ns, b"read meanwhile"), None, "the late read has brought it back");
 }
 
-/// foyer 1334, OpenSearch 22946: entries vanish when a buffer or queue is full, and the load reports success.
+/// foyer 1334, OpenSearch 22946: entries vanish when a buffer or queue is full, and the load
+/// reports success.
 #[test]
 fn every_object_that_is_not_kept_has_been_counted_with_a_reason() {
     const OBJECTS: u32 = 60_000;
@@ -100,7 +102,8 @@ fn every_object_that_is_not_kept_has_been_counted_with_a_reason() {
     let kept = (0..OBJECTS).filter(|n| ns.get_blocking(&key(*n)).is_some()).count() as u64;
     let stats = cache.stats();
     let dropped: u64 = stats.totals.dropped.iter().chain(&stats.namespaces[0].dropped).sum();
-    // Two keys of equal tag and lines share a slot of the index: one in some thousands, which no counter can tell.
+    // Two keys of equal tag and lines share a slot of the index: one in some thousands, which no
+    // counter can tell.
     let unaccounted = u64::from(OBJECTS).saturating_sub(kept + dropped);
     assert!(
         unaccounted <= u64::from(OBJECTS) / 500,
@@ -120,8 +123,9 @@ fn a_device_is_open_once() {
     });
     let (_cache, _ns) = reopen(dir.path(), cache, ns);
     let flash = dir.path().join("flash").canonicalize().unwrap();
-    let links =
-        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
     assert_eq!(links.filter(|target| *target == flash).count(), 1);
 }
 
@@ -148,8 +152,9 @@ fn a_bulk_load_stays_within_its_memory() {
     }
 }
 
-/// foyer 1286: dropping a read under way frees the buffer that the kernel writes into. Here the buffer belongs to whoever reads, and
-/// a lookup that is dropped leaves nothing behind but a counted miss.
+/// foyer 1286: dropping a read under way frees the buffer that the kernel writes into. Here the
+/// buffer belongs to whoever reads, and a lookup that is dropped leaves nothing behind but a
+/// counted miss.
 #[test]
 fn a_lookup_dropped_half_way_is_a_counted_miss_and_nothing_else() {
     let dir = TempDir::new().unwrap();

@@ -54,11 +54,13 @@ pub struct aglow_config {
     pub journal_size: u64,
     /// Bytes per second that may be written to flash, averaged over a day; default: no limit.
     pub write_budget: u64,
-    /// Bytes per segment, a power of two from 64 KiB to 16 MiB. An object may be a quarter of it. Fixed when the cache is created.
+    /// Bytes per segment, a power of two from 64 KiB to 16 MiB. An object may be a quarter of it.
+    /// Fixed when the cache is created.
     pub segment_size: u32,
     /// Device reads in flight at once, more are misses; default 256.
     pub max_blocking_reads: u32,
-    /// Not 0: the journal is mapped into memory, which is faster, but a disk that fails may end the process with SIGBUS.
+    /// Not 0: the journal is mapped into memory, which is faster, but a disk that fails may end the
+    /// process with SIGBUS.
     pub mapped_journal: u32,
 }
 
@@ -76,7 +78,9 @@ pub unsafe extern "C" fn aglow_cache_open(
         let given = unsafe { reference(config, "configuration")? };
         if given.struct_size != size_of::<aglow_config>() {
             let (given, known) = (given.struct_size, size_of::<aglow_config>());
-            return Err(Failure::argument(format!("struct_size is {given}, this library knows {known}")));
+            return Err(Failure::argument(format!(
+                "struct_size is {given}, this library knows {known}"
+            )));
         }
         let mut devices = Vec::new();
         for n in 0..given.device_count {
@@ -107,8 +111,8 @@ pub(crate) fn open(config: Config) -> Result<Cache, Failure> {
     Cache::open(config).map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))
 }
 
-/// The clean stop: writes everything out, so that the next opening is warm. Returns when that is done; lookups go on to be
-/// answered, puts are refused. Calling it again does nothing.
+/// The clean stop: writes everything out, so that the next opening is warm. Returns when that is
+/// done; lookups go on to be answered, puts are refused. Calling it again does nothing.
 ///
 /// # Safety
 /// `cache` is a handle that was opened and not freed.
@@ -121,10 +125,12 @@ pub unsafe extern "C" fn aglow_cache_close(cache: *const aglow_cache) -> aglow_s
     })
 }
 
-/// Frees a cache. Without [`aglow_cache_close`] before, it is like the death of the process. Null is allowed.
+/// Frees a cache. Without [`aglow_cache_close`] before, it is like the death of the process. Null
+/// is allowed.
 ///
 /// # Safety
-/// `cache` is null, or was opened, and nobody uses it any more; its namespaces are freed too, or not used any more.
+/// `cache` is null, or was opened, and nobody uses it any more; its namespaces are freed too, or
+/// not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aglow_cache_free(cache: *mut aglow_cache) -> aglow_status {
     guard(|| {
@@ -134,8 +140,8 @@ pub unsafe extern "C" fn aglow_cache_free(cache: *mut aglow_cache) -> aglow_stat
     })
 }
 
-/// Opens a namespace, creating it when there is none of that name. `flags` are the AGLOW_* bits for namespaces; with another
-/// mutability or survival than before it starts empty.
+/// Opens a namespace, creating it when there is none of that name. `flags` are the AGLOW_* bits for
+/// namespaces; with another mutability or survival than before it starts empty.
 ///
 /// # Safety
 /// `cache` is an open handle, `name` a text, `namespace_` may be written.
@@ -148,7 +154,8 @@ pub unsafe extern "C" fn aglow_namespace_open(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (cache, name) = unsafe { (reference(cache, "cache")?, text(name, "namespace's name")?) };
+        let (cache, name) =
+            unsafe { (reference(cache, "cache")?, text(name, "namespace's name")?) };
         let ns = cache.cache.namespace(name, options(flags)?);
         let ns = ns.map_err(|e| Failure::new(aglow_status::AGLOW_E_OPEN, e.to_string()))?;
         // SAFETY: the caller's promise.
@@ -158,14 +165,19 @@ pub unsafe extern "C" fn aglow_namespace_open(
 }
 
 pub(crate) fn options(flags: u32) -> Result<NamespaceOptions, Failure> {
-    let known = AGLOW_IMMUTABLE | AGLOW_SURVIVES_CLEAN_STOP_ONLY | AGLOW_WRITE_THROUGH | AGLOW_SYNCED;
+    let known =
+        AGLOW_IMMUTABLE | AGLOW_SURVIVES_CLEAN_STOP_ONLY | AGLOW_WRITE_THROUGH | AGLOW_SYNCED;
     if flags & !known != 0 {
         return Err(Failure::argument(format!("unknown flags {:#x}", flags & !known)));
     }
     let has = |flag: u32| flags & flag != 0;
     Ok(NamespaceOptions {
         mutability: if has(AGLOW_IMMUTABLE) { Mutability::Immutable } else { Mutability::Mutable },
-        survives: if has(AGLOW_SURVIVES_CLEAN_STOP_ONLY) { Survives::CleanStop } else { Survives::Crash },
+        survives: if has(AGLOW_SURVIVES_CLEAN_STOP_ONLY) {
+            Survives::CleanStop
+        } else {
+            Survives::Crash
+        },
         durability: match (has(AGLOW_SYNCED), has(AGLOW_WRITE_THROUGH)) {
             (true, _) => Durability::Synced,
             (false, true) => Durability::WriteThrough,

@@ -13,7 +13,8 @@ pub enum aglow_status {
     AGLOW_OK = 0,
     /// A lookup found nothing, whatever the reason (the counters know it).
     AGLOW_MISS = 1,
-    /// A put was refused; the older object is gone all the same, unless the message says that nothing was changed.
+    /// A put was refused; the older object is gone all the same, unless the message says that
+    /// nothing was changed.
     AGLOW_REFUSED = 2,
     /// A listing is over, and complete.
     AGLOW_END = 3,
@@ -49,8 +50,8 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// The message of the calling thread's last call that was refused or failed; empty if there was none. Valid until this thread's next
-/// such call. UTF-8.
+/// The message of the calling thread's last call that was refused or failed; empty if there was
+/// none. Valid until this thread's next such call. UTF-8.
 #[unsafe(no_mangle)]
 pub extern "C" fn aglow_error() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
@@ -68,7 +69,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 
 /// Runs what a call from outside asks for: a panic ends here.
 pub fn catch<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // What a panic leaves half done is behind the engine's own locks; callers are told to drop the cache.
+    // What a panic leaves half done is behind the engine's own locks; callers are told to drop the
+    // cache.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let message = format!("a bug in Afterglow: {}", panic_message(&*panic));
         Err(Failure::new(aglow_status::AGLOW_E_PANIC, message))

@@ -1,8 +1,10 @@
-//! Entry points for `io.afterglow.cassandra.Native`. Everything is passed as numbers and addresses, so nothing here calls back into
-//! the virtual machine: a call costs some nanoseconds, and a thread that waits for flash holds up no garbage collection.
+//! Entry points for `io.afterglow.cassandra.Native`. Everything is passed as numbers and addresses,
+//! so nothing here calls back into the virtual machine: a call costs some nanoseconds, and a thread
+//! that waits for flash holds up no garbage collection.
 //!
-//! A *front end* is an open cache with its one namespace; handles of front ends and listings are addresses. A failed call returns a negative number, the
-//! [`aglow_status`], and leaves its message in the log.
+//! A *front end* is an open cache with its one namespace; handles of front ends and listings are
+//! addresses. A failed call returns a negative number, the [`aglow_status`], and leaves its message
+//! in the log.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -67,7 +69,8 @@ unsafe fn input<'a>(at: i64, length: i64, what: &str) -> Result<&'a [u8], Failur
 
 /// What `open` is told: lines of `name=value`; `device` may come several times as `PATH:BYTES`.
 fn parse(text: &str) -> Result<Settings, Failure> {
-    let (mut config, mut namespace, mut flags) = (Config::new("", Vec::new()), "rows".to_owned(), 0);
+    let (mut config, mut namespace, mut flags) =
+        (Config::new("", Vec::new()), "rows".to_owned(), 0);
     let mut timeout = Duration::from_millis(250);
     config.mapped_journal = false;
     for line in text.lines() {
@@ -97,11 +100,15 @@ fn parse(text: &str) -> Result<Settings, Failure> {
 
 /// Which form of these entry points this is; the Java side refuses another.
 #[unsafe(no_mangle)]
-pub extern "system" fn Java_io_afterglow_cassandra_Native_abi(_: *mut c_void, _: *mut c_void) -> i32 {
+pub extern "system" fn Java_io_afterglow_cassandra_Native_abi(
+    _: *mut c_void,
+    _: *mut c_void,
+) -> i32 {
     crate::AGLOW_ABI as i32
 }
 
-/// Opens a front end as the text at `config` says: its handle, or a negative status with the message at `message`.
+/// Opens a front end as the text at `config` says: its handle, or a negative status with the
+/// message at `message`.
 ///
 /// # Safety
 /// The addresses are those of so many bytes that stay valid during the call.
@@ -118,8 +125,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
     let opened = catch(|| {
         // SAFETY: the caller's promise.
         let text = unsafe { input(config, config_len, "configuration")? };
-        let text =
-            std::str::from_utf8(text).map_err(|_| Failure::argument("the configuration is not UTF-8"))?;
+        let text = std::str::from_utf8(text)
+            .map_err(|_| Failure::argument("the configuration is not UTF-8"))?;
         let Settings { config, namespace, flags, timeout } = parse(text)?;
         let options = options(flags)?;
         let reads = Reads::new(config.max_blocking_reads, timeout);
@@ -130,7 +137,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
     });
     opened.unwrap_or_else(|failure| {
         let room = usize::try_from(message_capacity).unwrap_or(0).saturating_sub(1);
-        let mut text = failure.message.as_bytes()[..failure.message.floor_char_boundary(room)].to_vec();
+        let mut text =
+            failure.message.as_bytes()[..failure.message.floor_char_boundary(room)].to_vec();
         text.push(0);
         // SAFETY: the caller's promise; cut to the room there is.
         unsafe { copy_out(&text, address(message), room + 1) };
@@ -138,10 +146,12 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
     })
 }
 
-/// Looks a key up, with one read on this thread if need be, which is waited for no longer than the front end's limit. The length of the value, which is copied if it fits; or -100 for a miss.
+/// Looks a key up, with one read on this thread if need be, which is waited for no longer than the
+/// front end's limit. The length of the value, which is copied if it fits; or -100 for a miss.
 ///
 /// # Safety
-/// The handle is a front end's, the addresses are those of so many bytes that stay valid during the call.
+/// The handle is a front end's, the addresses are those of so many bytes that stay valid during the
+/// call.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
     _: *mut c_void,
@@ -162,8 +172,9 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
     })
 }
 
-/// Looks two keys of one length up, whose bytes follow each other at `keys`; if both are on flash they are read at once. The length of the first
-/// value, which is copied if it fits, or -100 for a miss; that of the second goes to `second_len`.
+/// Looks two keys of one length up, whose bytes follow each other at `keys`; if both are on flash
+/// they are read at once. The length of the first value, which is copied if it fits, or -100 for a
+/// miss; that of the second goes to `second_len`.
 ///
 /// # Safety
 /// As for `get`; `second_len` is the address of 8 bytes that nobody else uses during the call.
@@ -281,7 +292,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_clear(
     })
 }
 
-/// The clean stop: 0 when everything is on flash. The front end stays valid, puts are refused; it is never freed, since a thread may still be in it.
+/// The clean stop: 0 when everything is on flash. The front end stays valid, puts are refused; it
+/// is never freed, since a thread may still be in it.
 ///
 /// # Safety
 /// The handle is a front end's.
@@ -359,7 +371,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysOpen(
 /// The next key: its length, or -100 at the end. What does not fit is not copied, and not passed.
 ///
 /// # Safety
-/// The handle is a listing's, which no other thread uses; the address is that of so many bytes that stay valid during the call.
+/// The handle is a listing's, which no other thread uses; the address is that of so many bytes that
+/// stay valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysNext(
     _: *mut c_void,

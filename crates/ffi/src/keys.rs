@@ -22,7 +22,8 @@ impl aglow_keys {
     pub(crate) fn peek(&mut self) -> Result<Option<&[u8]>, Failure> {
         if self.next.is_none() {
             let next = self.keys.next().transpose();
-            self.next = next.map_err(|e| Failure::new(aglow_status::AGLOW_E_INCOMPLETE, e.to_string()))?;
+            self.next =
+                next.map_err(|e| Failure::new(aglow_status::AGLOW_E_INCOMPLETE, e.to_string()))?;
         }
         Ok(self.next.as_deref())
     }
@@ -33,8 +34,8 @@ impl aglow_keys {
     }
 }
 
-/// Begins to list the keys of a namespace. All that are there from now until the end are listed, and maybe some put or removed
-/// meanwhile; a key may come twice.
+/// Begins to list the keys of a namespace. All that are there from now until the end are listed,
+/// and maybe some put or removed meanwhile; a key may come twice.
 ///
 /// # Safety
 /// `namespace_` is an open handle, `keys` may be written.
@@ -52,11 +53,13 @@ pub unsafe extern "C" fn aglow_keys_open(
     })
 }
 
-/// Copies the next key to `buffer`: `AGLOW_OK`, at the end `AGLOW_END`. With `AGLOW_E_TOO_SMALL` it is not passed: call again with room for `*len`
-/// bytes. After `AGLOW_E_INCOMPLETE` there are no more keys, and some were not listed.
+/// Copies the next key to `buffer`: `AGLOW_OK`, at the end `AGLOW_END`. With `AGLOW_E_TOO_SMALL` it
+/// is not passed: call again with room for `*len` bytes. After `AGLOW_E_INCOMPLETE` there are no
+/// more keys, and some were not listed.
 ///
 /// # Safety
-/// `keys` is an open listing that no other thread uses, `buffer` takes `capacity` bytes, `len` is null or may be written.
+/// `keys` is an open listing that no other thread uses, `buffer` takes `capacity` bytes, `len` is
+/// null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aglow_keys_next(
     keys: *mut aglow_keys,
@@ -66,8 +69,8 @@ pub unsafe extern "C" fn aglow_keys_next(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise: nobody else uses it.
-        let keys =
-            unsafe { keys.as_mut() }.ok_or_else(|| Failure::argument("the listing is a null pointer"))?;
+        let keys = unsafe { keys.as_mut() }
+            .ok_or_else(|| Failure::argument("the listing is a null pointer"))?;
         let Some(key) = keys.peek()? else { return Ok(aglow_status::AGLOW_END) };
         // SAFETY: the caller's promise.
         unsafe { store(len, key.len()) };

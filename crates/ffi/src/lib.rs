@@ -1,11 +1,13 @@
 //! The Afterglow engine behind a C ABI, and for Java behind JNI entry points that take addresses.
 //!
-//! `include/afterglow.h` is made from this source by cbindgen and checked in; `cargo test -p afterglow-ffi` fails when it is not
-//! current and builds and runs a C program against it. Rules that hold for every function:
+//! `include/afterglow.h` is made from this source by cbindgen and checked in; `cargo test -p
+//! afterglow-ffi` fails when it is not current and builds and runs a C program against it. Rules
+//! that hold for every function:
 //!
 //! - No panic crosses the border: it becomes [`aglow_status::AGLOW_E_PANIC`].
 //! - A failure leaves a message for the calling thread ([`aglow_error`]).
-//! - Handles may be used by any number of threads at once, but for [`aglow_keys`]; freeing one is the caller's last use of it.
+//! - Handles may be used by any number of threads at once, but for [`aglow_keys`]; freeing one is
+//!   the caller's last use of it.
 //! - No signal handlers, no allocator of its own, no threads but those of the caches that are open.
 
 #![allow(unsafe_code)]
@@ -22,9 +24,9 @@ mod reads;
 mod stats;
 
 pub use cache::{
-    AGLOW_IMMUTABLE, AGLOW_SURVIVES_CLEAN_STOP_ONLY, AGLOW_SYNCED, AGLOW_WRITE_THROUGH, aglow_cache,
-    aglow_cache_close, aglow_cache_free, aglow_cache_open, aglow_config, aglow_device, aglow_namespace,
-    aglow_namespace_free, aglow_namespace_open,
+    AGLOW_IMMUTABLE, AGLOW_SURVIVES_CLEAN_STOP_ONLY, AGLOW_SYNCED, AGLOW_WRITE_THROUGH,
+    aglow_cache, aglow_cache_close, aglow_cache_free, aglow_cache_open, aglow_config, aglow_device,
+    aglow_namespace, aglow_namespace_free, aglow_namespace_open,
 };
 pub use error::{aglow_error, aglow_status};
 pub use jni::*;
@@ -36,7 +38,8 @@ pub use objects::{
 };
 pub use stats::aglow_stats;
 
-/// Grows when a function or structure changes in a way that a caller built before would not survive.
+/// Grows when a function or structure changes in a way that a caller built before would not
+/// survive.
 pub const AGLOW_ABI: u32 = 1;
 
 /// [`AGLOW_ABI`] of the library that is loaded.

@@ -1,4 +1,5 @@
-//! What the engine logs, for hosts that have a log of their own: they fetch it, nobody calls back into them.
+//! What the engine logs, for hosts that have a log of their own: they fetch it, nobody calls back
+//! into them.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
@@ -66,13 +67,18 @@ impl Visit for Line {
     }
 }
 
-/// Copies the oldest line of the engine's log that was not yet fetched: `AGLOW_OK`, or `AGLOW_MISS` if there is none. It begins with its level (`INFO`,
-/// `WARN`, `ERROR`). The last 256 lines are kept. A line longer than `capacity` is cut.
+/// Copies the oldest line of the engine's log that was not yet fetched: `AGLOW_OK`, or `AGLOW_MISS`
+/// if there is none. It begins with its level (`INFO`, `WARN`, `ERROR`). The last 256 lines are
+/// kept. A line longer than `capacity` is cut.
 ///
 /// # Safety
 /// `buffer` takes `capacity` bytes, `len` is null or may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aglow_log_next(buffer: *mut u8, capacity: usize, len: *mut usize) -> aglow_status {
+pub unsafe extern "C" fn aglow_log_next(
+    buffer: *mut u8,
+    capacity: usize,
+    len: *mut usize,
+) -> aglow_status {
     guard(|| {
         start();
         let Some(line) = next() else { return Ok(aglow_status::AGLOW_MISS) };

@@ -7,7 +7,8 @@ use crate::error::Failure;
 /// The bytes a caller points at.
 ///
 /// # Safety
-/// `data` is null with `len` 0, or `len` readable bytes that nobody changes while the result is in use.
+/// `data` is null with `len` 0, or `len` readable bytes that nobody changes while the result is in
+/// use.
 pub unsafe fn bytes<'a>(data: *const u8, len: usize, what: &str) -> Result<&'a [u8], Failure> {
     if len == 0 {
         return Ok(&[]);
@@ -28,7 +29,8 @@ pub unsafe fn copy_out(value: &[u8], buffer: *mut u8, capacity: usize) -> bool {
         return false;
     }
     if !value.is_empty() {
-        // SAFETY: the buffer has room for the value, and cannot overlap memory of the engine, which callers never see.
+        // SAFETY: the buffer has room for the value, and cannot overlap memory of the engine, which
+        // callers never see.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), buffer, value.len()) };
     }
     true
@@ -48,7 +50,8 @@ pub unsafe fn store<T>(to: *mut T, value: T) {
 /// A structure or handle a caller points at.
 ///
 /// # Safety
-/// `at` is null, or what it points at is valid, aligned, and not changed or freed while the result is in use.
+/// `at` is null, or what it points at is valid, aligned, and not changed or freed while the result
+/// is in use.
 pub unsafe fn reference<'a, T>(at: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { at.as_ref() }.ok_or_else(|| Failure::argument(format!("the {what} is a null pointer")))
@@ -57,7 +60,8 @@ pub unsafe fn reference<'a, T>(at: *const T, what: &str) -> Result<&'a T, Failur
 /// A text a caller points at.
 ///
 /// # Safety
-/// `at` is null, or a text that ends with a zero byte and is not changed while the result is in use.
+/// `at` is null, or a text that ends with a zero byte and is not changed while the result is in
+/// use.
 pub unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if at.is_null() {
         return Err(Failure::argument(format!("the {what} is a null pointer")));

@@ -32,11 +32,13 @@ pub struct aglow_put_options {
     pub group: u32,
 }
 
-/// Looks a key up, with one read from flash on the calling thread if need be, and copies the value to `buffer`. A value that is larger than
-/// `capacity` is not copied: the call is `AGLOW_E_TOO_SMALL` and `hit` has the length.
+/// Looks a key up, with one read from flash on the calling thread if need be, and copies the value
+/// to `buffer`. A value that is larger than `capacity` is not copied: the call is
+/// `AGLOW_E_TOO_SMALL` and `hit` has the length.
 ///
 /// # Safety
-/// `namespace_` is an open handle, `key` has `key_len` bytes, `buffer` takes `capacity` bytes, `hit` is null or may be written.
+/// `namespace_` is an open handle, `key` has `key_len` bytes, `buffer` takes `capacity` bytes,
+/// `hit` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aglow_get(
     namespace_: *const aglow_namespace,
@@ -48,7 +50,8 @@ pub unsafe extern "C" fn aglow_get(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (ns, key) = unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
+        let (ns, key) =
+            unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
         let Some(found) = ns.ns.get_blocking(key) else { return Ok(aglow_status::AGLOW_MISS) };
         let len = found.value.len();
         let told = aglow_hit {
@@ -69,12 +72,12 @@ pub unsafe extern "C" fn aglow_get(
     })
 }
 
-/// Puts an object. When this returns no lookup returns an older value of the key, also when it was refused (but for a cache that is
-/// closed, which changes nothing).
+/// Puts an object. When this returns no lookup returns an older value of the key, also when it was
+/// refused (but for a cache that is closed, which changes nothing).
 ///
 /// # Safety
-/// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no expiry, no group) or valid, `version` is null or
-/// may be written.
+/// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no
+/// expiry, no group) or valid, `version` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aglow_put(
     namespace_: *const aglow_namespace,
@@ -87,7 +90,8 @@ pub unsafe extern "C" fn aglow_put(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (ns, key) = unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
+        let (ns, key) =
+            unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
         // SAFETY: the caller's promise.
         let (value, options) = unsafe { (bytes(value, value_len, "value")?, options.as_ref()) };
         let outcome = ns.ns.put(key, value, put_options(options));
@@ -96,8 +100,9 @@ pub unsafe extern "C" fn aglow_put(
     })
 }
 
-/// Puts an object if the key's version is `*expected`, or with `expected` null if there is no such object. Otherwise it is refused and
-/// nothing is changed, also when the object cannot be looked at now.
+/// Puts an object if the key's version is `*expected`, or with `expected` null if there is no such
+/// object. Otherwise it is refused and nothing is changed, also when the object cannot be looked at
+/// now.
 ///
 /// # Safety
 /// As [`aglow_put`]; `expected` is null or valid.
@@ -114,7 +119,8 @@ pub unsafe extern "C" fn aglow_put_if(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (ns, key) = unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
+        let (ns, key) =
+            unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
         // SAFETY: the caller's promise.
         let (value, options) = unsafe { (bytes(value, value_len, "value")?, options.as_ref()) };
         // SAFETY: the caller's promise.
@@ -126,7 +132,11 @@ pub unsafe extern "C" fn aglow_put_if(
 }
 
 fn put_options(given: Option<&aglow_put_options>) -> PutOptions {
-    given.map_or_else(PutOptions::default, |o| PutOptions { expiry: o.expiry, group: o.group, token: 0 })
+    given.map_or_else(PutOptions::default, |o| PutOptions {
+        expiry: o.expiry,
+        group: o.group,
+        token: 0,
+    })
 }
 
 /// # Safety
@@ -161,7 +171,8 @@ pub unsafe extern "C" fn aglow_remove(
 ) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (ns, key) = unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
+        let (ns, key) =
+            unsafe { (reference(namespace_, "namespace")?, bytes(key, key_len, "key")?) };
         ns.ns.remove(key);
         Ok(aglow_status::AGLOW_OK)
     })
@@ -172,7 +183,10 @@ pub unsafe extern "C" fn aglow_remove(
 /// # Safety
 /// `namespace_` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aglow_remove_group(namespace_: *const aglow_namespace, group: u32) -> aglow_status {
+pub unsafe extern "C" fn aglow_remove_group(
+    namespace_: *const aglow_namespace,
+    group: u32,
+) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
         let ns = unsafe { reference(namespace_, "namespace")? };

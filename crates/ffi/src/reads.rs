@@ -1,9 +1,10 @@
-//! Reads of flash that are waited for no longer than a limit: a device that hangs must not hold the threads of whoever embeds us.
+//! Reads of flash that are waited for no longer than a limit: a device that hangs must not hold the
+//! threads of whoever embeds us.
 //!
-//! One or two reads go through a ring that their thread keeps, with one system call, as `pread` would take. When the time is
-//! over, ring and buffers are left to the kernel, the thread goes on with a miss, and until the device has answered what was
-//! given up it is not asked again. Where io_uring is refused, or older than Linux 5.11, it is `pread`,
-//! which no limit can end.
+//! One or two reads go through a ring that their thread keeps, with one system call, as `pread`
+//! would take. When the time is over, ring and buffers are left to the kernel, the thread goes on
+//! with a miss, and until the device has answered what was given up it is not asked again. Where
+//! io_uring is refused, or older than Linux 5.11, it is `pread`, which no limit can end.
 
 use std::cell::RefCell;
 use std::io;
@@ -86,7 +87,12 @@ impl Reads {
     }
 
     /// Looks two keys up; if both are on flash they are read at once.
-    pub(crate) fn get_two(&self, cache: &Cache, ns: &Namespace, keys: [&[u8]; 2]) -> [Option<Hit>; 2] {
+    pub(crate) fn get_two(
+        &self,
+        cache: &Cache,
+        ns: &Namespace,
+        keys: [&[u8]; 2],
+    ) -> [Option<Hit>; 2] {
         match keys.map(|key| ns.get(key)) {
             [Lookup::Flash(one), Lookup::Flash(two)] => {
                 let wanted = [&one, &two].map(wanted);
@@ -96,7 +102,8 @@ impl Reads {
                 };
                 let mut outcomes = outcomes.into_iter();
                 [one, two].map(|read| {
-                    let outcome = outcomes.next().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+                    let outcome =
+                        outcomes.next().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
                     self.follow(cache, read.finish(outcome))
                 })
             }
@@ -154,7 +161,9 @@ impl Reads {
         if before > 0 && given_up.is_empty() {
             tracing::info!("flash answers again");
         }
-        given_up.iter().any(|reads| wanted.iter().any(|wanted| reads.devices.contains(&wanted.device)))
+        given_up
+            .iter()
+            .any(|reads| wanted.iter().any(|wanted| reads.devices.contains(&wanted.device)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<GivenUp>> {
@@ -171,8 +180,9 @@ impl Reads {
         self.unanswered.store(given_up.len(), Ordering::Relaxed);
     }
 
-    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the thread's again
-    /// afterwards, unless it was given up or refused the reads. `Unsupported`: the kernel took none of them.
+    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the
+    /// thread's again afterwards, unless it was given up or refused the reads. `Unsupported`: the
+    /// kernel took none of them.
     fn read(
         &self,
         mut ring: IoUring,
@@ -182,9 +192,10 @@ impl Reads {
         let mut bufs: Vec<_> =
             wanted.iter().map(|wanted| AlignedBuf::for_read(wanted.len as usize)).collect();
         for (n, (wanted, fd)) in wanted.iter().zip(fds).enumerate() {
-            let read =
-                opcode::Read::new(types::Fd(*fd), bufs[n].as_mut_ptr(), wanted.len).offset(wanted.offset);
-            // SAFETY: until its completion is seen a buffer is kept: here, or in `given_up`, where nothing drops it before.
+            let read = opcode::Read::new(types::Fd(*fd), bufs[n].as_mut_ptr(), wanted.len)
+                .offset(wanted.offset);
+            // SAFETY: until its completion is seen a buffer is kept: here, or in `given_up`, where
+            // nothing drops it before.
             unsafe { ring.submission().push(&read.build().user_data(n as u64)) }
                 .expect("a ring that is taken has no reads in flight, and a place for each");
         }
@@ -217,9 +228,11 @@ fn wanted(read: &FlashRead) -> Wanted {
     Wanted { device: read.device(), offset: read.offset(), len: read.len() }
 }
 
-/// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was over.
+/// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was
+/// over.
 fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
-    let fds: Option<Vec<RawFd>> = wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
+    let fds: Option<Vec<RawFd>> =
+        wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
     if let Some((ring, fds)) = fds.and_then(|fds| Some((ring()?, fds))) {
         match reads.read(ring, wanted, &fds) {
             Ok(outcomes) => return outcomes,
@@ -268,11 +281,18 @@ fn waits_with_limit(ext_arg: bool) -> bool {
     ext_arg
 }
 
-/// Hands what was pushed to the kernel and waits for `count` completions. Results go to the places that reads name.
+/// Hands what was pushed to the kernel and waits for `count` completions. Results go to the places
+/// that reads name.
 ///
-/// What the kernel has not taken is not in flight, so it is never waited for: a ring that holds only such reads may be
-/// dropped with its buffers.
-fn wait(ring: &mut IoUring, enter: Enter, limit: Duration, count: usize, results: &mut [i32]) -> Waited {
+/// What the kernel has not taken is not in flight, so it is never waited for: a ring that holds
+/// only such reads may be dropped with its buffers.
+fn wait(
+    ring: &mut IoUring,
+    enter: Enter,
+    limit: Duration,
+    count: usize,
+    results: &mut [i32],
+) -> Waited {
     let (end, mut missing) = (Instant::now() + limit, count);
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -385,7 +405,8 @@ mod tests {
         let pipes = [pipe().expect("a pipe"), pipe().expect("a pipe")];
         let fds = pipes.each_ref().map(|(device, _)| device.as_raw_fd());
         let both = [of(0, 512), of(1, 1024)];
-        let fill = |n: usize, len: usize| (&pipes[n].1).write_all(&vec![n as u8 + 1; len]).expect("room");
+        let fill =
+            |n: usize, len: usize| (&pipes[n].1).write_all(&vec![n as u8 + 1; len]).expect("room");
         fill(0, 512);
         fill(1, 1024);
         let answers: Vec<_> = reads
@@ -411,7 +432,8 @@ mod tests {
     #[test]
     fn what_comes_on_top_of_the_limit_is_not_read() {
         let reads = Reads::new(1, LIMIT);
-        let inner = reads.admitted(&[of(0, 512)], || reads.admitted(&[of(0, 512)], || ()).is_some());
+        let inner =
+            reads.admitted(&[of(0, 512)], || reads.admitted(&[of(0, 512)], || ()).is_some());
         assert_eq!(inner, Some(false));
         assert!(reads.admitted(&[of(0, 512)], || ()).is_some(), "there is room again");
     }

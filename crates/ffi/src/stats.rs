@@ -8,7 +8,8 @@ use crate::cache::aglow_cache;
 use crate::error::{Failure, aglow_status, guard};
 use crate::memory::{copy_out, reference, store};
 
-/// Everything counted since opening: one line for each figure, `name value`, in decimal. Those of a namespace begin with its name and a dot.
+/// Everything counted since opening: one line for each figure, `name value`, in decimal. Those of a
+/// namespace begin with its name and a dot.
 pub fn text(cache: &Cache) -> String {
     let stats = cache.stats();
     let mut out = String::new();
@@ -18,7 +19,10 @@ pub fn text(cache: &Cache) -> String {
     };
     for ns in &stats.namespaces {
         let name = &ns.name;
-        Tier::ALL.iter().zip(ns.hits).for_each(|(t, n)| line(&format!("{name}.hits.{}", t.label()), n));
+        Tier::ALL
+            .iter()
+            .zip(ns.hits)
+            .for_each(|(t, n)| line(&format!("{name}.hits.{}", t.label()), n));
         MissReason::ALL
             .iter()
             .zip(ns.misses)
@@ -36,7 +40,10 @@ pub fn text(cache: &Cache) -> String {
         line(&format!("{name}.kills"), ns.kills);
     }
     let totals = &stats.totals;
-    DropReason::ALL.iter().zip(totals.dropped).for_each(|(r, n)| line(&format!("dropped.{}", r.label()), n));
+    DropReason::ALL
+        .iter()
+        .zip(totals.dropped)
+        .for_each(|(r, n)| line(&format!("dropped.{}", r.label()), n));
     for (name, value) in [
         ("record_bytes", totals.record_bytes),
         ("reinserted_bytes", totals.reinserted_bytes),
@@ -66,8 +73,9 @@ pub fn text(cache: &Cache) -> String {
     out
 }
 
-/// Copies the counters to `buffer` as text: one line for each figure, `name value`. Those of a namespace begin with its name and a dot. `*len` is
-/// set to the length; there is no zero byte at the end.
+/// Copies the counters to `buffer` as text: one line for each figure, `name value`. Those of a
+/// namespace begin with its name and a dot. `*len` is set to the length; there is no zero byte at
+/// the end.
 ///
 /// # Safety
 /// `cache` is an open handle, `buffer` takes `capacity` bytes, `len` is null or may be written.

@@ -1,4 +1,5 @@
-//! A program in C, built against the header and the library, does everything that the header offers.
+//! A program in C, built against the header and the library, does everything that the header
+//! offers.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +8,13 @@ use std::process::Command;
 fn a_c_program_uses_the_engine() {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Beside this test's own program.
-    let libraries = std::env::current_exe().expect("this program").parent().expect("its folder").to_owned();
-    assert!(libraries.join("libafterglow_ffi.so").exists(), "no library in {}", libraries.display());
+    let libraries =
+        std::env::current_exe().expect("this program").parent().expect("its folder").to_owned();
+    assert!(
+        libraries.join("libafterglow_ffi.so").exists(),
+        "no library in {}",
+        libraries.display()
+    );
     let dir = tempfile::tempdir().expect("a folder");
     let program = dir.path().join("smoke");
     let built = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))

@@ -5,9 +5,13 @@ use std::path::Path;
 #[test]
 fn the_header_is_current() {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let config = cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("a configuration");
-    let bindings =
-        cbindgen::Builder::new().with_crate(crate_dir).with_config(config).generate().expect("bindings");
+    let config =
+        cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("a configuration");
+    let bindings = cbindgen::Builder::new()
+        .with_crate(crate_dir)
+        .with_config(config)
+        .generate()
+        .expect("bindings");
     let mut made = Vec::new();
     bindings.write(&mut made);
     let path = crate_dir.join("include/afterglow.h");

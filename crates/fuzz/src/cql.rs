@@ -6,8 +6,8 @@ use std::sync::Arc;
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{
-    Compression, Decoder, Encoder, Envelope, Flags, FrameError, HEADER_LEN, Header, MAX_PAYLOAD, Opcode,
-    SegmentHeader, Version, crc32,
+    Compression, Decoder, Encoder, Envelope, Flags, FrameError, HEADER_LEN, Header, MAX_PAYLOAD,
+    Opcode, SegmentHeader, Version, crc32,
 };
 use afterglow_cql::message::{self, Execute, QueryParams, Request, Startup, ValuesBuilder};
 use afterglow_cql::negotiate::{self, Stage};
@@ -27,19 +27,23 @@ pub const TARGETS: &[Target] = &[
 
 /// Longest envelope that the decoders here take.
 const LONGEST: usize = 4096;
-/// What a decoder may hold besides what was fed last: an envelope, and a segment of which a byte is missing.
+/// What a decoder may hold besides what was fed last: an envelope, and a segment of which a byte is
+/// missing.
 const HELD: usize = LONGEST + MAX_PAYLOAD + 64;
 
 /// Decoders that ask hold envelopes that take more than that.
 const ASKED_ABOVE: usize = 600;
 
-/// Admits every other envelope that a decoder holds, and refuses the others. What is held takes more than may be had
-/// unasked, no more than the longest envelope packed and unpacked, and next to nothing of it is there: its beginning,
-/// and what was fed last.
+/// Admits every other envelope that a decoder holds, and refuses the others. What is held takes
+/// more than may be had unasked, no more than the longest envelope packed and unpacked, and next to
+/// nothing of it is there: its beginning, and what was fed last.
 fn decide(decoder: &mut Decoder, held: usize, fed: usize) {
     assert!(held > ASKED_ABOVE && held <= 2 * LONGEST, "{held} bytes are asked for");
     let kept = decoder.buffered();
-    assert!(kept <= fed + 2 * MAX_PAYLOAD + 64, "{kept} bytes are kept of what is asked for, {fed} were fed");
+    assert!(
+        kept <= fed + 2 * MAX_PAYLOAD + 64,
+        "{kept} bytes are kept of what is asked for, {fed} were fed"
+    );
     assert!(matches!(decoder.next_envelope(), Ok(None)), "nothing comes before it is decided");
     if held.is_multiple_of(2) {
         decoder.admit()
@@ -49,8 +53,9 @@ fn decide(decoder: &mut Decoder, held: usize, fed: usize) {
     assert_eq!(decoder.held(), None, "it is decided");
 }
 
-/// Everything that a decoder makes of bytes that come in pieces of that size, until an error that ends the connection. After each
-/// piece no more is held than may be. In segments all is known of an envelope when it is held, so it is held once.
+/// Everything that a decoder makes of bytes that come in pieces of that size, until an error that
+/// ends the connection. After each piece no more is held than may be. In segments all is known of
+/// an envelope when it is held, so it is held once.
 fn decoded(
     mut decoder: Decoder,
     segments: bool,
@@ -66,7 +71,10 @@ fn decoded(
             match decoder.next_envelope() {
                 Ok(None) => match decoder.held() {
                     Some(held) => {
-                        assert!(!segments || admitted.is_none(), "{held} bytes are asked for again");
+                        assert!(
+                            !segments || admitted.is_none(),
+                            "{held} bytes are asked for again"
+                        );
                         decide(&mut decoder, held, part.len());
                         admitted = decoder.is_receiving().then_some(held);
                     }
@@ -91,12 +99,14 @@ fn decoded(
     found
 }
 
-/// The first byte chooses direction, segments, compression and whether large envelopes are held, the second the size of the pieces: one connection's bytes mean the
-/// same however they are cut, as long as nobody is told an unsupported version (whose length nobody knows).
+/// The first byte chooses direction, segments, compression and whether large envelopes are held,
+/// the second the size of the pieces: one connection's bytes mean the same however they are cut, as
+/// long as nobody is told an unsupported version (whose length nobody knows).
 fn frames(data: &[u8]) {
     let [how, piece, bytes @ ..] = data else { return };
     let decoder = || {
-        let mut decoder = if how & 1 == 0 { Decoder::for_requests() } else { Decoder::for_responses() };
+        let mut decoder =
+            if how & 1 == 0 { Decoder::for_requests() } else { Decoder::for_responses() };
         decoder = decoder.with_max_envelope(LONGEST);
         if how & 2 != 0 {
             decoder.pin_version(Version::V5);
@@ -114,7 +124,11 @@ fn frames(data: &[u8]) {
     let whole = decoded(decoder(), segments, bytes, bytes.len());
     let guessed = |error: &FrameError| error.to_string().contains("version");
     if segments || !whole.iter().flat_map(|one| one.as_ref().err()).any(guessed) {
-        assert_eq!(decoded(decoder(), segments, bytes, usize::from(*piece)), whole, "cut in another way");
+        assert_eq!(
+            decoded(decoder(), segments, bytes, usize::from(*piece)),
+            whole,
+            "cut in another way"
+        );
     }
     for envelope in whole.into_iter().flatten() {
         if how & 1 == 0 {
@@ -132,7 +146,11 @@ fn request(envelope: &Envelope) {
         Request::Query(query) => Some(query.text),
         Request::Prepare(prepare) => Some(prepare.text),
         Request::Batch(batch) => {
-            assert_eq!(batch.statements().count(), batch.len(), "a statement of a checked batch is missing");
+            assert_eq!(
+                batch.statements().count(),
+                batch.len(),
+                "a statement of a checked batch is missing"
+            );
             None
         }
         _ => None,
@@ -152,7 +170,8 @@ fn query(version: Version, text: &str) -> Vec<u8> {
     let mut values = ValuesBuilder::positional();
     values.push(Value::Bytes(&[0, 0, 0, 1]));
     values.push(Value::Unset);
-    let params = QueryParams { values: values.view(), ..QueryParams::new(message::Consistency::One) };
+    let params =
+        QueryParams { values: values.view(), ..QueryParams::new(message::Consistency::One) };
     encoded(version, Opcode::Query, |out| message::Query { text, params }.encode(version, out))
 }
 
@@ -190,8 +209,8 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Large envelopes among small ones as they travel in v4 and v5, compressed and not, to decoders that hold them; and
-/// announcements of more than there may be.
+/// Large envelopes among small ones as they travel in v4 and v5, compressed and not, to decoders
+/// that hold them; and announcements of more than there may be.
 fn large_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (version, compressed) in
@@ -204,7 +223,8 @@ fn large_seeds() -> Vec<Vec<u8>> {
         if version.has_segments() {
             encoder.switch_to_segments();
         }
-        for (stream, length) in [10, 700, 701, 3_000, 0, 4_000, 100_000, 5].into_iter().enumerate() {
+        for (stream, length) in [10, 700, 701, 3_000, 0, 4_000, 100_000, 5].into_iter().enumerate()
+        {
             encoder.push(&Header::new(version, stream as i16, Opcode::Query), &vec![7; length]);
         }
         let how = 8 | u8::from(compressed) << 2 | u8::from(version.has_segments()) << 1;
@@ -224,8 +244,9 @@ fn large_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A client's whole connection as the front end has it: what is sent is read in the front end's order of things, every envelope gets
-/// exactly one answer on its stream, and the client can read all of them.
+/// A client's whole connection as the front end has it: what is sent is read in the front end's
+/// order of things, every envelope gets exactly one answer on its stream, and the client can read
+/// all of them.
 fn session(data: &[u8]) {
     let [piece, bytes @ ..] = data else { return };
     let mut decoder = Decoder::for_requests().with_max_envelope(LONGEST);
@@ -258,7 +279,10 @@ fn session(data: &[u8]) {
             *waiting.entry(header.stream).or_default() += 1;
             let started = startup(stage, &envelope);
             answers.push(
-                &Header { flags: Flags::NONE, ..Header::new(header.version, header.stream, Opcode::Ready) },
+                &Header {
+                    flags: Flags::NONE,
+                    ..Header::new(header.version, header.stream, Opcode::Ready)
+                },
                 b"",
             );
             read_all(&mut client, &mut answers, &mut waiting);
@@ -279,7 +303,10 @@ fn session(data: &[u8]) {
         }
         assert!(decoder.buffered() <= HELD, "{} bytes are held", decoder.buffered());
     }
-    assert!(waiting.values().all(|count| *count == 0), "streams without an answer, or with two: {waiting:?}");
+    assert!(
+        waiting.values().all(|count| *count == 0),
+        "streams without an answer, or with two: {waiting:?}"
+    );
     assert_eq!(client.buffered(), 0, "the end of an answer is missing");
 }
 
@@ -326,9 +353,14 @@ fn session_seeds() -> Vec<Vec<u8>> {
         }
         [vec![200], startup, rest.take()].concat()
     };
-    [(Version::V3, None), (Version::V4, Some("lz4")), (Version::V5, None), (Version::V5, Some("lz4"))]
-        .map(seed)
-        .to_vec()
+    [
+        (Version::V3, None),
+        (Version::V4, Some("lz4")),
+        (Version::V5, None),
+        (Version::V5, Some("lz4")),
+    ]
+    .map(seed)
+    .to_vec()
 }
 
 /// One table of every kind of key that matters to planning.
@@ -342,7 +374,8 @@ impl SchemaView for Schema {
 
 fn schema() -> Schema {
     let mut table = TableSchema::new("ks".into(), "t".into(), Default::default());
-    let columns = |all: &[(&str, &str)]| all.iter().map(|(name, kind)| Column::new(*name, *kind)).collect();
+    let columns =
+        |all: &[(&str, &str)]| all.iter().map(|(name, kind)| Column::new(*name, *kind)).collect();
     table.partition_key = columns(&[("k", "int"), ("p", "text")]);
     table.clustering = columns(&[("c", "timestamp")]);
     table.statics = columns(&[("s", "text")]);
@@ -350,8 +383,8 @@ fn schema() -> Schema {
     Schema(Arc::new(table))
 }
 
-/// Any text gets a plan, the same one each time and the same as its normal form; a plan to read from the cache finds a key or an
-/// error in any values, never more than the longest key.
+/// Any text gets a plan, the same one each time and the same as its normal form; a plan to read
+/// from the cache finds a key or an error in any values, never more than the longest key.
 fn statement(data: &[u8]) {
     let schema = schema();
     let parsed = parse_bytes(data);

@@ -1,7 +1,7 @@
 //! The structures of `docs/internals/formats.md`, one parser at a time.
 //!
-//! The first byte of an input says whether checksums are put right before parsing (odd) or not. What was parsed is encoded
-//! again and must come out as it was.
+//! The first byte of an input says whether checksums are put right before parsing (odd) or not.
+//! What was parsed is encoded again and must come out as it was.
 
 use afterglow_engine::format::checkpoint::{self, Header, NamespaceKills, SegmentEntry, Tables};
 use afterglow_engine::format::footer::{self, SegmentId};
@@ -27,7 +27,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", run: checkpoint, seeds: checkpoint_seeds, mutations: 10_000 },
     Target { name: "index_block", run: index_block, seeds: index_block_seeds, mutations: 10_000 },
     Target { name: "tables", run: tables, seeds: tables_seeds, mutations: 20_000 },
-    Target { name: "journal_entry", run: journal_entry, seeds: journal_entry_seeds, mutations: 20_000 },
+    Target {
+        name: "journal_entry",
+        run: journal_entry,
+        seeds: journal_entry_seeds,
+        mutations: 20_000,
+    },
     Target { name: "state", run: state, seeds: state_seeds, mutations: 20_000 },
 ];
 
@@ -55,7 +60,13 @@ fn record(data: &[u8]) {
 }
 
 fn record_seeds() -> Vec<Vec<u8>> {
-    let meta = Meta { ns: 1, version: 1 << 40, expiry: 2_000_000_000, group: 7, epoch_slot: (1 << 20) - 1 };
+    let meta = Meta {
+        ns: 1,
+        version: 1 << 40,
+        expiry: 2_000_000_000,
+        group: 7,
+        epoch_slot: (1 << 20) - 1,
+    };
     let seed = |(key, value): (&[u8], &[u8])| {
         let mut bytes = vec![0; record::padded_len(key.len(), value.len()) as usize];
         record::encode(&mut bytes, SEED, &meta, key, value);
@@ -75,10 +86,20 @@ fn footer(data: &[u8]) {
         let ends = entries.iter().map(|e| u64::from(e.offset.get()) + u64::from(e.len.get()));
         assert!(ends.max().is_none_or(|end| end <= SEGMENT_SIZE.into()), "a record beyond the end");
         let trailer = &bytes[bytes.len() - 64..];
-        assert_eq!(footer::decode_trailer(trailer, &UUID, SEGMENT), Some((generation, entries.len())));
+        assert_eq!(
+            footer::decode_trailer(trailer, &UUID, SEGMENT),
+            Some((generation, entries.len()))
+        );
         let mut again = vec![0; footer::footer_len(entries.len()) as usize];
-        footer::encode_footer(&mut again, &SegmentId { uuid: UUID, segment: SEGMENT, generation }, entries);
-        assert_eq!(footer::decode_footer(&again, &UUID, SEGMENT, SEGMENT_SIZE), Some((generation, entries)));
+        footer::encode_footer(
+            &mut again,
+            &SegmentId { uuid: UUID, segment: SEGMENT, generation },
+            entries,
+        );
+        assert_eq!(
+            footer::decode_footer(&again, &UUID, SEGMENT, SEGMENT_SIZE),
+            Some((generation, entries))
+        );
     }
     if seal && bytes.len() >= 64 {
         seal::segment_header(&mut bytes, &UUID, SEGMENT);
@@ -181,7 +202,14 @@ fn index_block(data: &[u8]) {
 fn index_block_seeds() -> Vec<Vec<u8>> {
     let seed = |n: usize| {
         let mut bytes = vec![0; 64 + 64 * n];
-        checkpoint::encode_block(&mut bytes, &UUID, SEQUENCE, 1, 1023, &vec![[1, 2, 3, 4, 5, 6, 7, 0]; n]);
+        checkpoint::encode_block(
+            &mut bytes,
+            &UUID,
+            SEQUENCE,
+            1,
+            1023,
+            &vec![[1, 2, 3, 4, 5, 6, 7, 0]; n],
+        );
         both(&bytes)
     };
     [0, 1, 4].into_iter().flat_map(seed).collect()
@@ -196,12 +224,21 @@ fn tables(data: &[u8]) {
 }
 
 fn tables_seeds() -> Vec<Vec<u8>> {
-    let segment =
-        SegmentEntry { generation: 1, min_version: 2, max_expiry: 3, records: 4, bytes: 5, state: 2 };
-    let ns = |id, n| NamespaceKills { id, kill: 9, groups: vec![(1, 2); n], epochs: vec![(3, 4); n] };
+    let segment = SegmentEntry {
+        generation: 1,
+        min_version: 2,
+        max_expiry: 3,
+        records: 4,
+        bytes: 5,
+        state: 2,
+    };
+    let ns =
+        |id, n| NamespaceKills { id, kill: 9, groups: vec![(1, 2); n], epochs: vec![(3, 4); n] };
     let seed = |n: u8| {
-        let tables =
-            Tables { segments: vec![segment; n.into()], namespaces: vec![ns(0, n.into()), ns(1, 0)] };
+        let tables = Tables {
+            segments: vec![segment; n.into()],
+            namespaces: vec![ns(0, n.into()), ns(1, 0)],
+        };
         [vec![n], tables.encode()].concat()
     };
     [0, 1, 5].map(seed).to_vec()
@@ -239,7 +276,8 @@ fn state(data: &[u8]) {
 }
 
 fn state_seeds() -> Vec<Vec<u8>> {
-    let options = NamespaceOptions { durability: Durability::Synced, ..NamespaceOptions::default() };
+    let options =
+        NamespaceOptions { durability: Durability::Synced, ..NamespaceOptions::default() };
     let ns = |id: u16| NamespaceRecord { id, name: format!("namespace-{id}"), options, kill: 7 };
     let seed = |n| {
         let state = StateFile {

@@ -1,8 +1,9 @@
 //! A whole small cache, as its files are, with some of its bytes changed.
 //!
-//! Input: `flags`, then changes `region | offset u16 | n | n bytes` until the input ends. A region is one structure of the
-//! files, so that few bytes reach every structure. Flags: bit 0 puts all checksums right afterwards, bit 1 takes the image of a
-//! killed process instead of a cleanly stopped one, bit 2 lets it be of this boot, bit 3 ends the file of the last change where that
+//! Input: `flags`, then changes `region | offset u16 | n | n bytes` until the input ends. A region
+//! is one structure of the files, so that few bytes reach every structure. Flags: bit 0 puts all
+//! checksums right afterwards, bit 1 takes the image of a killed process instead of a cleanly
+//! stopped one, bit 2 lets it be of this boot, bit 3 ends the file of the last change where that
 //! change ends.
 
 use std::io::Read;
@@ -198,7 +199,8 @@ impl Image {
         seal::superblock(&mut self.files[FLASH]);
         seal::state(&mut self.files[STATE]);
         let seed = journal::seed(&self.state.uuid, self.state.journal_epoch);
-        for entry in self.files[JOURNAL][4096..].chunks_exact_mut(32).filter(|entry| entry[22] != 0) {
+        for entry in self.files[JOURNAL][4096..].chunks_exact_mut(32).filter(|entry| entry[22] != 0)
+        {
             seal::journal_entry(entry, seed);
         }
         for which in [0, 1] {
@@ -233,7 +235,8 @@ impl Image {
     }
 
     fn seal_segment(&mut self, segment: u32) {
-        let (uuid, hash_seed, place) = (self.block.uuid, self.block.hash_seed, self.segment(segment));
+        let (uuid, hash_seed, place) =
+            (self.block.uuid, self.block.hash_seed, self.segment(segment));
         let len = footer::footer_len(self.footer_entries(segment)) as usize;
         let bytes = &mut self.files[FLASH][place];
         if bytes[..8] == [0; 8] {
@@ -244,13 +247,16 @@ impl Image {
         if !seal::footer(&mut bytes[at..], &uuid, segment) {
             return;
         }
-        let generation = footer::decode_trailer(&bytes[bytes.len() - 64..], &uuid, segment).map(|(g, _)| g);
+        let generation =
+            footer::decode_trailer(&bytes[bytes.len() - 64..], &uuid, segment).map(|(g, _)| g);
         let offsets: Vec<u32> = bytes[at..bytes.len() - 64]
             .chunks_exact(footer::ENTRY as usize)
             .map(|entry| u32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]))
             .collect();
         for offset in offsets {
-            if let (Some(generation), Some(record)) = (generation, bytes[..at].get_mut(offset as usize..)) {
+            if let (Some(generation), Some(record)) =
+                (generation, bytes[..at].get_mut(offset as usize..))
+            {
                 seal::record(record, record::seed(hash_seed, generation, offset));
             }
         }

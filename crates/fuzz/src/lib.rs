@@ -1,13 +1,16 @@
 //! Fuzz targets: one for every parser whose bytes come from a disk or from a network.
 //!
-//! A [`Target`] takes any bytes and panics only when something is wrong. The same targets run in three ways:
+//! A [`Target`] takes any bytes and panics only when something is wrong. The same targets run in
+//! three ways:
 //!
-//! * `cargo test -p afterglow-fuzz` replays seeds and corpus, then seeded mutations of them: seconds, stable, deterministic;
-//! * `make fuzz [TARGET=name] [TIME=seconds]` drives them with libFuzzer (nightly), coverage-guided, for as long as you like;
+//! * `cargo test -p afterglow-fuzz` replays seeds and corpus, then seeded mutations of them:
+//!   seconds, stable, deterministic;
+//! * `make fuzz [TARGET=name] [TIME=seconds]` drives them with libFuzzer (nightly),
+//!   coverage-guided, for as long as you like;
 //! * `cargo run -p afterglow-fuzz -- replay NAME FILE` runs one input.
 //!
-//! A new target is a line in the `TARGETS` of its module here, with seeds: whole, valid inputs to start from. What
-//! libFuzzer finds worth keeping goes to `corpus/NAME/`.
+//! A new target is a line in the `TARGETS` of its module here, with seeds: whole, valid inputs to
+//! start from. What libFuzzer finds worth keeping goes to `corpus/NAME/`.
 
 mod cql;
 pub mod format;

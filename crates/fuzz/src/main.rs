@@ -30,7 +30,8 @@ fn main() -> ExitCode {
 fn write_seeds(dir: &Path) -> Result<(), String> {
     for target in afterglow_fuzz::targets() {
         let dir: PathBuf = dir.join(target.name);
-        let write = |(n, seed): (usize, Vec<u8>)| std::fs::write(dir.join(format!("seed-{n}")), seed);
+        let write =
+            |(n, seed): (usize, Vec<u8>)| std::fs::write(dir.join(format!("seed-{n}")), seed);
         let written = std::fs::create_dir_all(&dir)
             .and_then(|()| (target.seeds)().into_iter().enumerate().try_for_each(write));
         written.map_err(|e| format!("cannot write to {}: {e}", dir.display()))?;
@@ -39,7 +40,8 @@ fn write_seeds(dir: &Path) -> Result<(), String> {
 }
 
 fn replay(target: &str, files: &[&str]) -> Result<(), String> {
-    let target = afterglow_fuzz::find(target).ok_or("there is no such target: see `afterglow-fuzz list`")?;
+    let target =
+        afterglow_fuzz::find(target).ok_or("there is no such target: see `afterglow-fuzz list`")?;
     for file in files {
         let data = std::fs::read(file).map_err(|e| format!("cannot read {file}: {e}"))?;
         (target.run)(&data);

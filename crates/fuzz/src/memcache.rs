@@ -26,7 +26,8 @@ fn only_known(data: &[u8]) {
     session(data, Some("a:b\n"));
 }
 
-/// The first byte says in what pieces the rest comes. Whatever comes there is no panic, and the answers are those to all of it at once.
+/// The first byte says in what pieces the rest comes. Whatever comes there is no panic, and the
+/// answers are those to all of it at once.
 fn session(data: &[u8], users: Option<&str>) {
     let Some((cut, bytes)) = data.split_first() else { return };
     let mut whole = Server::new(users);
@@ -38,7 +39,11 @@ fn session(data: &[u8], users: Option<&str>) {
         answers.extend(pieces.send(piece));
     }
     if longest_line(bytes) < memcache::MAX_LINE {
-        assert!(answers == expected, "in pieces of {}: other answers than at once", usize::from(*cut) + 1);
+        assert!(
+            answers == expected,
+            "in pieces of {}: other answers than at once",
+            usize::from(*cut) + 1
+        );
         assert_eq!(pieces.closed, whole.closed);
     }
     if bytes.first() == Some(&0x16) {
@@ -55,7 +60,9 @@ fn is_http(bytes: &[u8]) -> bool {
     let Some(line) = bytes.split_inclusive(|byte| *byte == b'\n').next() else { return false };
     // No browser sends a zero byte, where a line of memcached ends.
     let words = if line.contains(&0) { 0 } else { line.split(|byte| *byte == b' ').count() };
-    methods.iter().any(|method| line.starts_with(method)) && words == 3 && line.ends_with(b" HTTP/1.1\r\n")
+    methods.iter().any(|method| line.starts_with(method))
+        && words == 3
+        && line.ends_with(b" HTTP/1.1\r\n")
 }
 
 /// A web page's request, with commands where its head or its body may be.
@@ -71,7 +78,8 @@ fn longest_line(bytes: &[u8]) -> usize {
     bytes.split(|byte| *byte == b'\n').map(<[u8]>::len).max().unwrap_or(0)
 }
 
-/// The short ones among the conversations, each in pieces of its own length; and a session of the binary protocol.
+/// The short ones among the conversations, each in pieces of its own length; and a session of the
+/// binary protocol.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![vec![255], binary()];
     seeds.extend(pages());

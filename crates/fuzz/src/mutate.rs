@@ -1,8 +1,20 @@
 //! A small deterministic mutator: enough to shake a parser in a test, without a nightly toolchain.
 
 /// Lengths and numbers at which parsers stumble.
-const NUMBERS: [u64; 12] =
-    [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
+const NUMBERS: [u64; 12] = [
+    0,
+    1,
+    0x7f,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    1 << 32,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX,
+];
 /// Longest input it makes.
 const LONGEST: usize = 1 << 16;
 
@@ -31,7 +43,8 @@ impl Random {
     }
 }
 
-/// One to eight changes to one of `inputs`: bits, bytes, numbers, pieces of it or of another input inserted, removed, repeated.
+/// One to eight changes to one of `inputs`: bits, bytes, numbers, pieces of it or of another input
+/// inserted, removed, repeated.
 #[must_use]
 pub fn mutate(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut data = inputs.get(random.below(inputs.len())).cloned().unwrap_or_default();
@@ -62,9 +75,11 @@ pub fn mutate(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
     data
 }
 
-/// A number of 1, 2, 4 or 8 bytes, in either byte order, near one of [`NUMBERS`], as far as there is room.
+/// A number of 1, 2, 4 or 8 bytes, in either byte order, near one of [`NUMBERS`], as far as there
+/// is room.
 fn put_number(random: &mut Random, to: &mut [u8]) {
-    let number = NUMBERS[random.below(NUMBERS.len())].wrapping_add(random.below(3) as u64).wrapping_sub(1);
+    let number =
+        NUMBERS[random.below(NUMBERS.len())].wrapping_add(random.below(3) as u64).wrapping_sub(1);
     let width = 1 << random.below(4);
     let mut bytes = number.to_le_bytes();
     if random.below(2) == 0 {

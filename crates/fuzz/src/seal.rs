@@ -1,6 +1,7 @@
 //! Checksums put right after bytes were changed, so that what lies behind them is reached too.
 //!
-//! A checksum keeps accidents out; a parser must not fall over what a bug, of this version or another, has sealed either.
+//! A checksum keeps accidents out; a parser must not fall over what a bug, of this version or
+//! another, has sealed either.
 
 use afterglow_engine::format::{FORMAT_VERSION, checksum, mix, record};
 
@@ -10,7 +11,9 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 /// A record of as many bytes as its header claims. False when there are fewer.
 pub fn record(bytes: &mut [u8], seed: u64) -> bool {
-    let Some((.., len)) = record::claims(bytes).filter(|(.., len)| *len <= bytes.len()) else { return false };
+    let Some((.., len)) = record::claims(bytes).filter(|(.., len)| *len <= bytes.len()) else {
+        return false;
+    };
     let sum = checksum(seed, &bytes[6..len]).to_le_bytes();
     put(bytes, 0, &sum[..6]);
     true
@@ -31,8 +34,8 @@ pub fn segment_header(bytes: &mut [u8], uuid: &[u8; 16], segment: u32) {
     mark(&mut bytes[..64], b"aglowSEG", uuid, segment);
 }
 
-/// A footer: its trailer is the last 64 bytes, its entries (as many as the trailer says) the first bytes. False when there
-/// is no room for so many.
+/// A footer: its trailer is the last 64 bytes, its entries (as many as the trailer says) the first
+/// bytes. False when there is no room for so many.
 pub fn footer(bytes: &mut [u8], uuid: &[u8; 16], segment: u32) -> bool {
     let Some(trailer) = bytes.len().checked_sub(64) else { return false };
     let number = |at: usize, n: usize| {

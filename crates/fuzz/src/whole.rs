@@ -22,7 +22,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "intents", run: intents, seeds: intents_seeds, mutations: 500 },
 ];
 
-/// Panics of any thread of this process. The engine survives one of its background thread, a target must not.
+/// Panics of any thread of this process. The engine survives one of its background thread, a target
+/// must not.
 static PANICS: LazyLock<AtomicU64> = LazyLock::new(|| {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -39,15 +40,17 @@ fn folder() -> tempfile::TempDir {
     made.expect("a folder for temporary files")
 }
 
-/// Opens the changed image as a server would, reads everything in it, changes it, and stops cleanly. What was not sealed is a miss or
-/// what was put (G2), and what was removed stays removed (G1). What `inspect` says of the next start is what happens.
+/// Opens the changed image as a server would, reads everything in it, changes it, and stops
+/// cleanly. What was not sealed is a miss or what was put (G2), and what was removed stays removed
+/// (G1). What `inspect` says of the next start is what happens.
 fn open(data: &[u8]) {
     let panics = PANICS.load(Ordering::SeqCst);
     let image::Changed { image, sealed, forgetful } = image::changed(data);
     let dir = folder();
     image.write_to(dir.path());
-    let foretold =
-        inspect(dir.path(), &[dir.path().join("flash")]).expect("a folder that is there").next_start;
+    let foretold = inspect(dir.path(), &[dir.path().join("flash")])
+        .expect("a folder that is there")
+        .next_start;
     let opened = Cache::open(content::config(dir.path()));
     let refused = matches!(
         opened,
@@ -58,7 +61,12 @@ fn open(data: &[u8]) {
             | OpenError::OtherFormat { .. }
             | OpenError::OtherCache { .. })
     );
-    assert_eq!(foretold == NextStart::Refused, refused, "foretold {foretold:?}, opened {:?}", opened.err());
+    assert_eq!(
+        foretold == NextStart::Refused,
+        refused,
+        "foretold {foretold:?}, opened {:?}",
+        opened.err()
+    );
     let Ok(cache) = opened else { return };
     let found = cache.opening();
     // How much of a device is configured `inspect` does not know.
@@ -72,7 +80,10 @@ fn open(data: &[u8]) {
         for (ns, which) in namespaces.iter().zip(0..) {
             for n in 0..content::OBJECTS {
                 let Some(hit) = ns.get_blocking(&content::key(n)) else { continue };
-                assert!(sealed || hit.value == content::value(n), "object {n} has a value it never had");
+                assert!(
+                    sealed || hit.value == content::value(n),
+                    "object {n} has a value it never had"
+                );
                 let removed = which == 0 && n == content::REMOVED;
                 assert!(sealed || forgetful || !removed, "object {n} is back");
             }
@@ -91,7 +102,9 @@ fn is_as_foretold(foretold: NextStart, found: &Opening) -> bool {
     match foretold {
         NextStart::New => matches!(found.origin, Origin::New | Origin::Replaced(_)),
         NextStart::Warm => found.origin == Origin::Closed && all && !found.timeless,
-        NextStart::WarmAfterCrash => found.origin == Origin::Process && found.journal && !found.timeless,
+        NextStart::WarmAfterCrash => {
+            found.origin == Origin::Process && found.journal && !found.timeless
+        }
         NextStart::Cold => match found.origin {
             Origin::Closed => found.timeless,
             Origin::Process => found.timeless || !found.journal,
@@ -115,7 +128,8 @@ fn report(dir: &Path) {
     assert!(text.contains("next start") && text.contains("flash"), "{text}");
 }
 
-/// Files of nothing but the input: the first byte says which of them it is, and where the input's parts are split.
+/// Files of nothing but the input: the first byte says which of them it is, and where the input's
+/// parts are split.
 fn nonsense(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let dir = folder();
@@ -146,7 +160,8 @@ fn intents_file() -> Vec<u8> {
     std::fs::read(path).expect("just made")
 }
 
-/// A table of intents with `at u16 | byte` changed in it: never less than what was under way, as far as the file tells.
+/// A table of intents with `at u16 | byte` changed in it: never less than what was under way, as
+/// far as the file tells.
 fn intents(data: &[u8]) {
     static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(intents_file);
     let mut bytes = WHOLE.clone();
@@ -166,7 +181,8 @@ fn intents(data: &[u8]) {
     let dir = folder();
     let path = dir.path().join("intents");
     std::fs::write(&path, bytes).expect("a folder to write to");
-    let (table, unsettled) = IntentTable::open(&path, INTENT_SLOTS, ANYTHING, true).expect("always opens");
+    let (table, unsettled) =
+        IntentTable::open(&path, INTENT_SLOTS, ANYTHING, true).expect("always opens");
     let words: Vec<u64> = unsettled.intents.iter().map(|(_, word)| *word).collect();
     match &unsettled.doubt {
         Some(doubt) => assert!(header_changed && words == [ANYTHING], "{doubt:?}: {words:?}"),

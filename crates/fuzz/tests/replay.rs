@@ -13,8 +13,11 @@ fn corpus(target: &Target) -> PathBuf {
 
 /// Seeds, and the corpus in the order of its names.
 fn inputs(target: &Target) -> Vec<Vec<u8>> {
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(corpus(target)).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(corpus(target))
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     let mut inputs = (target.seeds)();
     inputs.extend(files.iter().map(|file| std::fs::read(file).unwrap()));
@@ -45,8 +48,13 @@ fn no_target_falls_over_its_corpus_or_what_is_made_of_it() {
 fn every_target_has_seeds_and_every_corpus_a_target() {
     let names: HashSet<&str> = afterglow_fuzz::targets().map(|target| target.name).collect();
     assert_eq!(names.len(), afterglow_fuzz::targets().count(), "two targets of one name");
-    assert!(afterglow_fuzz::targets().all(|target| !(target.seeds)().is_empty() && target.mutations > 0));
-    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")).into_iter().flatten()
+    assert!(
+        afterglow_fuzz::targets()
+            .all(|target| !(target.seeds)().is_empty() && target.mutations > 0)
+    );
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus"))
+        .into_iter()
+        .flatten()
     {
         let name = entry.unwrap().file_name();
         assert!(names.contains(&*name.to_string_lossy()), "{name:?} is the corpus of nothing");

@@ -1,4 +1,5 @@
-//! CPU time: our own, another process's, the machine's. In nanoseconds; other processes and the machine in steps of a tick (10 ms).
+//! CPU time: our own, another process's, the machine's. In nanoseconds; other processes and the
+//! machine in steps of a tick (10 ms).
 
 use std::{fs, io};
 
@@ -19,13 +20,16 @@ fn nanos(clock: ClockId) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// User and system time that all threads of process `pid`, ended ones too, have used so far. An error if there is no such process.
+/// User and system time that all threads of process `pid`, ended ones too, have used so far. An
+/// error if there is no such process.
 pub fn of_process(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parse_stat(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
+    parse_stat(&stat)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
 }
 
-/// User and system time that those threads of process `pid` have used that run now and whose name begins with `name`.
+/// User and system time that those threads of process `pid` have used that run now and whose name
+/// begins with `name`.
 ///
 /// # Errors
 /// When there is no such process.
@@ -45,14 +49,16 @@ pub fn of_threads(pid: u32, name: &str) -> io::Result<u64> {
 /// Time that all cores together were not idle so far (steal counts as busy: it was not ours).
 pub fn of_machine() -> io::Result<u64> {
     let stat = fs::read_to_string("/proc/stat")?;
-    parse_machine(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/stat"))
+    parse_machine(&stat)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/stat"))
 }
 
 fn tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second()
 }
 
-/// Fields 14 (user) and 15 (system). The command name in field 2 may hold blanks and parentheses, so count from the last one.
+/// Fields 14 (user) and 15 (system). The command name in field 2 may hold blanks and parentheses,
+/// so count from the last one.
 fn parse_stat(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -60,12 +66,14 @@ fn parse_stat(stat: &str) -> Option<u64> {
     Some((user + system) * tick())
 }
 
-/// First line: user nice system idle iowait irq softirq steal guest ...; idle and iowait are not work.
+/// First line: user nice system idle iowait irq softirq steal guest ...; idle and iowait are not
+/// work.
 fn parse_machine(stat: &str) -> Option<u64> {
     let fields: Result<Vec<u64>, _> =
         stat.lines().next()?.split_ascii_whitespace().skip(1).take(8).map(str::parse).collect();
     let fields = fields.ok()?;
-    let busy: u64 = fields.iter().enumerate().filter(|(i, _)| *i != 3 && *i != 4).map(|(_, v)| v).sum();
+    let busy: u64 =
+        fields.iter().enumerate().filter(|(i, _)| *i != 3 && *i != 4).map(|(_, v)| v).sum();
     Some(busy * tick())
 }
 

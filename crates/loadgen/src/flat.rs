@@ -9,8 +9,9 @@ pub struct Flatness {
 }
 
 impl Flatness {
-    /// Level means: over the last `windows` (at least 3) values the fitted line rises or falls by at most `tolerance` (a fraction) of
-    /// their mean, and the later half of them is on average not more than that above or below the earlier half.
+    /// Level means: over the last `windows` (at least 3) values the fitted line rises or falls by
+    /// at most `tolerance` (a fraction) of their mean, and the later half of them is on average not
+    /// more than that above or below the earlier half.
     pub fn new(windows: usize, tolerance: f64) -> Self {
         Self { windows: windows.max(3), tolerance, values: Vec::new() }
     }

@@ -22,7 +22,8 @@ impl Latency {
     /// An empty recorder.
     pub fn new() -> Self {
         // The bounds are constants that satisfy the constructor's conditions.
-        let histogram = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).expect("valid constant bounds");
+        let histogram =
+            Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).expect("valid constant bounds");
         Self { histogram }
     }
 
@@ -61,7 +62,8 @@ impl Latency {
         }
     }
 
-    /// Points (percentile, microseconds) of the curve a plot shows: ten per order of magnitude towards 100 %.
+    /// Points (percentile, microseconds) of the curve a plot shows: ten per order of magnitude
+    /// towards 100 %.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         if self.histogram.is_empty() {
             return Vec::new();
@@ -108,7 +110,10 @@ mod tests {
         let s = latency.summary();
         let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.002;
         assert!(near(s.p50_us, 500.0) && near(s.p95_us, 950.0) && near(s.p99_us, 990.0), "{s:?}");
-        assert!(near(s.p999_us, 999.0) && near(s.max_us, 1000.0) && near(s.mean_us, 500.5), "{s:?}");
+        assert!(
+            near(s.p999_us, 999.0) && near(s.max_us, 1000.0) && near(s.mean_us, 500.5),
+            "{s:?}"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Loads for Afterglow and what measures them: YCSB's key choosers, native load clients of CQL and memcached,
-//! latency recording free of coordinated omission, the CPU of processes. Knows nothing of the product but its protocol.
+//! Loads for Afterglow and what measures them: YCSB's key choosers, native load clients of CQL and
+//! memcached, latency recording free of coordinated omission, the CPU of processes. Knows nothing
+//! of the product but its protocol.
 
 pub mod cpu;
 pub mod cql;

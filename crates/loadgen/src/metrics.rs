@@ -43,20 +43,27 @@ pub fn scrape(address: &str) -> io::Result<CacheCounters> {
     Ok(parse(&get(address, "/metrics")?))
 }
 
-/// The body of a plain HTTP GET; an error unless the answer is 200. Waits at most two seconds per step.
+/// The body of a plain HTTP GET; an error unless the answer is 200. Waits at most two seconds per
+/// step.
 pub fn get(address: &str, path: &str) -> io::Result<String> {
     let limit = Duration::from_secs(2);
-    let target =
-        address.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))?;
+    let target = address
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::other("the name has no address"))?;
     let mut stream = TcpStream::connect_timeout(&target, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| io::Error::other("not an HTTP answer"))?;
+    let (head, body) =
+        answer.split_once("\r\n\r\n").ok_or_else(|| io::Error::other("not an HTTP answer"))?;
     if head.split_ascii_whitespace().nth(1) != Some("200") {
-        return Err(io::Error::other(format!("{path}: {}", head.lines().next().unwrap_or_default())));
+        return Err(io::Error::other(format!(
+            "{path}: {}",
+            head.lines().next().unwrap_or_default()
+        )));
     }
     Ok(body.to_owned())
 }
@@ -102,6 +109,9 @@ mod tests {
         assert_eq!(counters.hit_ratio(), 0.875);
         assert_eq!((sum(text, "afterglow_hits_total"), sum(text, "afterglow_hits")), (1035, 0));
         let earlier = CacheCounters { dram_hits: 4, flash_hits: 100, misses: 5 };
-        assert_eq!(counters.since(&earlier), CacheCounters { dram_hits: 6, flash_hits: 25, misses: 0 });
+        assert_eq!(
+            counters.since(&earlier),
+            CacheCounters { dram_hits: 6, flash_hits: 25, misses: 0 }
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! When an operation should start: as soon as there is room (closed loop) or by the clock (open loop).
+//! When an operation should start: as soon as there is room (closed loop) or by the clock (open
+//! loop).
 //!
-//! In an open loop latency counts from the *intended* start. A server that stalls for a second then shows the second to every
-//! operation that was due meanwhile, although the client could not even send them (no coordinated omission).
+//! In an open loop latency counts from the *intended* start. A server that stalls for a second then
+//! shows the second to every operation that was due meanwhile, although the client could not even
+//! send them (no coordinated omission).
 
 use crate::rng::Rng;
 
@@ -30,10 +32,15 @@ impl Pacer {
 
     /// `rate` operations a second on average, in the random distances of independent users.
     pub fn poisson(rate: f64, start: u64, seed: u64) -> Self {
-        Pacer::Open(Schedule { next: start as f64, interval: 1e9 / rate, poisson: Some(Rng::new(seed)) })
+        Pacer::Open(Schedule {
+            next: start as f64,
+            interval: 1e9 / rate,
+            poisson: Some(Rng::new(seed)),
+        })
     }
 
-    /// The time from which the latency of an operation sent at `now` counts; `None` if none is due yet.
+    /// The time from which the latency of an operation sent at `now` counts; `None` if none is due
+    /// yet.
     #[inline]
     pub fn take(&mut self, now: u64) -> Option<u64> {
         match self {
@@ -60,7 +67,8 @@ impl Pacer {
         }
     }
 
-    /// How many operations were due by `now` and never sent: above zero at the end of a run, the server did not keep up.
+    /// How many operations were due by `now` and never sent: above zero at the end of a run, the
+    /// server did not keep up.
     pub fn backlog(&self, now: u64) -> u64 {
         match self {
             Pacer::Closed => 0,
@@ -77,7 +85,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One slot, a fake clock, a server that needs 0.1 ms but stands still from 1 s to 2 s; 4 s in all.
+    /// One slot, a fake clock, a server that needs 0.1 ms but stands still from 1 s to 2 s; 4 s in
+    /// all.
     fn run(mut pacer: Pacer) -> (Summary, Summary) {
         let (mut from_intent, mut from_send) = (Latency::new(), Latency::new());
         let mut now = 0;
@@ -97,7 +106,8 @@ mod tests {
 
     #[test]
     fn an_open_loop_charges_a_stall_to_everyone_who_had_to_wait() {
-        // 1000 a second for 4 s: a quarter was due during the stall and waited 0 to 1000 ms (more until the queue was drained).
+        // 1000 a second for 4 s: a quarter was due during the stall and waited 0 to 1000 ms (more
+        // until the queue was drained).
         let (from_intent, from_send) = run(Pacer::open(1000.0, 0));
         assert!(from_intent.p99_us > 900_000.0, "{from_intent:?}");
         assert!(from_intent.mean_us > 100_000.0, "{from_intent:?}");

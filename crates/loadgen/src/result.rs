@@ -16,7 +16,8 @@ pub struct RunResult {
     pub format: u32,
     /// What was measured, `direct` for instance. Results of one label are runs of the same thing.
     pub label: String,
-    /// The load it was measured under, `flat out` for instance. Labels are compared within a scenario.
+    /// The load it was measured under, `flat out` for instance. Labels are compared within a
+    /// scenario.
     pub scenario: String,
     /// The command that made it.
     pub command: String,
@@ -36,7 +37,8 @@ pub struct RunResult {
     pub reads: Summary,
     /// Latency of writes, from the intended start.
     pub writes: Summary,
-    /// Latency of all from the moment of sending: differs from the above in an open loop that does not keep up.
+    /// Latency of all from the moment of sending: differs from the above in an open loop that does
+    /// not keep up.
     pub service: Summary,
     /// Points (percentile, microseconds) of the curve of reads.
     pub curve: Vec<(f64, f64)>,
@@ -48,7 +50,8 @@ pub struct RunResult {
     pub client: ClientCpu,
     /// The processes watched.
     pub servers: Vec<ServerCpu>,
-    /// Cores that neither the client nor the watched processes used: other work on the machine. `None` if no process was watched.
+    /// Cores that neither the client nor the watched processes used: other work on the machine.
+    /// `None` if no process was watched.
     pub other_cores: Option<f64>,
     /// Where Afterglow answered the reads from.
     pub cache: Option<CacheCounters>,

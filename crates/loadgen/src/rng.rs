@@ -1,5 +1,5 @@
-//! A small seeded generator: xoshiro256++ (Blackman and Vigna, public domain reference), seeded through SplitMix64.
-//! Not for secrets: it exists so that one seed gives one run.
+//! A small seeded generator: xoshiro256++ (Blackman and Vigna, public domain reference), seeded
+//! through SplitMix64. Not for secrets: it exists so that one seed gives one run.
 
 /// A seeded pseudo-random source.
 #[derive(Clone, Debug)]
@@ -71,7 +71,10 @@ mod tests {
     fn matches_the_reference_xoshiro256plusplus() {
         // First outputs of the published C code for the state {1, 2, 3, 4}.
         let mut r = Rng { state: [1, 2, 3, 4] };
-        assert_eq!([r.next_u64(), r.next_u64(), r.next_u64()], [41943041, 58720359, 3588806011781223]);
+        assert_eq!(
+            [r.next_u64(), r.next_u64(), r.next_u64()],
+            [41943041, 58720359, 3588806011781223]
+        );
     }
 
     #[test]

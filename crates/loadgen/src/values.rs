@@ -1,4 +1,5 @@
-//! Keys and values that follow from their numbers, so that any read can be verified without remembering what was written.
+//! Keys and values that follow from their numbers, so that any read can be verified without
+//! remembering what was written.
 
 use crate::{rng::mix, ycsb::fnv_hash64};
 
@@ -8,7 +9,8 @@ pub const KEY_LEN: usize = 23;
 /// A field holds at least its version.
 pub const MIN_FIELD_LEN: usize = 8;
 
-/// The key of record `number`: `user` and YCSB's hash of the number, zero-padded to 19 digits so that all keys have one length.
+/// The key of record `number`: `user` and YCSB's hash of the number, zero-padded to 19 digits so
+/// that all keys have one length.
 pub fn write_key(number: u64, key: &mut [u8; KEY_LEN]) {
     key[..4].copy_from_slice(b"user");
     let mut rest = fnv_hash64(number);
@@ -21,8 +23,9 @@ pub fn write_key(number: u64, key: &mut [u8; KEY_LEN]) {
 /// Words of a value after which its pattern of zeros repeats.
 const PERIOD: usize = 5;
 
-/// Fills `value` with the content of `field` of record `number` after write `version`: the version (8 bytes, little endian), then bytes that
-/// no compressor can shrink, but for `zeros` percent of them. `value` must have at least [`MIN_FIELD_LEN`] bytes.
+/// Fills `value` with the content of `field` of record `number` after write `version`: the version
+/// (8 bytes, little endian), then bytes that no compressor can shrink, but for `zeros` percent of
+/// them. `value` must have at least [`MIN_FIELD_LEN`] bytes.
 pub fn fill(number: u64, field: u32, version: u64, zeros: u32, value: &mut [u8]) {
     value[..MIN_FIELD_LEN].copy_from_slice(&version.to_le_bytes());
     let seed = seed(number, field, version);
@@ -31,12 +34,15 @@ pub fn fill(number: u64, field: u32, version: u64, zeros: u32, value: &mut [u8])
     }
 }
 
-/// The version of `value` if it is, in every byte, a content of `field` of record `number` with so many percent of zeros.
+/// The version of `value` if it is, in every byte, a content of `field` of record `number` with so
+/// many percent of zeros.
 pub fn verify(number: u64, field: u32, zeros: u32, value: &[u8]) -> Option<u64> {
     let version = u64::from_le_bytes(value.get(..MIN_FIELD_LEN)?.try_into().ok()?);
     let seed = seed(number, field, version);
     let rest = value[MIN_FIELD_LEN..].chunks(8).enumerate();
-    rest.into_iter().all(|(i, chunk)| *chunk == word(seed, i, zeros)[..chunk.len()]).then_some(version)
+    rest.into_iter()
+        .all(|(i, chunk)| *chunk == word(seed, i, zeros)[..chunk.len()])
+        .then_some(version)
 }
 
 fn seed(number: u64, field: u32, version: u64) -> u64 {

@@ -45,13 +45,17 @@ impl Users {
             let bad = |expected| BadLine { line: number, expected };
             let colon = line.iter().position(|b| *b == b':').ok_or(bad("write `name:password`"))?;
             let (name, password) = (&line[..colon], &line[colon + 1..]);
-            if name.is_empty() || password.is_empty() || line.iter().any(|b| matches!(b, b' ' | 0)) {
+            if name.is_empty() || password.is_empty() || line.iter().any(|b| matches!(b, b' ' | 0))
+            {
                 return Err(bad("write `name:password`, neither empty, without spaces"));
             }
             users.push((name.into(), password.into()));
         }
         if users.is_empty() {
-            return Err(BadLine { line: 1, expected: "the file names nobody: write `name:password`" });
+            return Err(BadLine {
+                line: 1,
+                expected: "the file names nobody: write `name:password`",
+            });
         }
         Ok(Users(users))
     }
@@ -59,7 +63,9 @@ impl Users {
     /// Whether that is one of them. Takes as long for every wrong password of one length.
     #[must_use]
     pub fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        self.0.iter().fold(false, |known, (name, word)| known | (same(name, user) & same(word, password)))
+        self.0
+            .iter()
+            .fold(false, |known, (name, word)| known | (same(name, user) & same(word, password)))
     }
 }
 
@@ -67,7 +73,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Name and password in a message of SASL's PLAIN (RFC 4616): authorization, name and password, parted by zeros.
+/// Name and password in a message of SASL's PLAIN (RFC 4616): authorization, name and password,
+/// parted by zeros.
 #[must_use]
 pub fn plain(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = message.split(|b| *b == 0);
@@ -83,7 +90,9 @@ mod tests {
     fn users_are_known_by_name_and_password() {
         let users = Users::parse(b"# who\nada:love:lace\r\n\nbob:b\n").unwrap();
         assert!(users.knows(b"ada", b"love:lace") && users.knows(b"bob", b"b"));
-        for (name, password) in [("ada", "love"), ("bob", ""), ("", ""), ("bob", "bb"), ("eve", "b")] {
+        for (name, password) in
+            [("ada", "love"), ("bob", ""), ("", ""), ("bob", "bb"), ("eve", "b")]
+        {
             assert!(!users.knows(name.as_bytes(), password.as_bytes()), "{name}");
         }
         for (bad, line) in [("", 1), ("a:b\nnobody\n", 2), ("a:\n", 1), (":b", 1), ("a b:c", 1)] {

@@ -49,9 +49,13 @@ mod tests {
 
     #[test]
     fn the_vectors_of_the_standard() {
-        for (plain, code) in
-            [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
-        {
+        for (plain, code) in [
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
             encode(plain.as_bytes(), &mut encoded);
             assert_eq!(encoded, code.as_bytes());

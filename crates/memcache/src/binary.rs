@@ -67,14 +67,15 @@ impl Header {
         Request::Answer { bytes: Cow::Owned(bytes), close }
     }
 
-    /// What to do about it. `authenticated` says whether the client may ask for anything, `sasl` whether there is
-    /// anything to say who one is to.
+    /// What to do about it. `authenticated` says whether the client may ask for anything, `sasl`
+    /// whether there is anything to say who one is to.
     pub fn plan(&self, authenticated: bool, sasl: bool, max_item: usize) -> Plan<'static> {
         if self.extras + self.key > self.body {
             return Plan::Refuse(self.refusal(Status::Unknown, true), 0);
         }
         let whole = (HEADER + self.body) as u64;
-        let open = matches!(self.opcode, op::SASL_LIST | op::SASL_AUTH | op::SASL_STEP | op::VERSION);
+        let open =
+            matches!(self.opcode, op::SASL_LIST | op::SASL_AUTH | op::SASL_STEP | op::VERSION);
         if !authenticated && !open {
             return Plan::Refuse(self.refusal(Status::AuthError, true), 0);
         }
@@ -135,8 +136,9 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
     let (extras, key) = head[HEADER..].split_at(header.extras);
     let binary = header.reply();
     let reply = Reply::Binary(binary);
-    let operation =
-        |action| Request::Operation(Operation { key: Cow::Borrowed(key), action, reply: reply.clone() });
+    let operation = |action| {
+        Request::Operation(Operation { key: Cow::Borrowed(key), action, reply: reply.clone() })
+    };
     let store = |mode| operation(Action::Store(store(header, mode, extras, value)));
     match plain(header.opcode) {
         op::GET | op::GETK => operation(Action::Get(Get::default())),
@@ -172,7 +174,9 @@ pub fn parse<'a>(header: &Header, packet: &'a [u8]) -> Request<'a> {
             packet::packet(&binary, Status::Ok, 0, &[], &[], b"PLAIN", &mut bytes);
             Request::Answer { bytes: Cow::Owned(bytes), close: false }
         }
-        _ => match crate::auth::plain(value).filter(|_| key == b"PLAIN" && header.opcode == op::SASL_AUTH) {
+        _ => match crate::auth::plain(value)
+            .filter(|_| key == b"PLAIN" && header.opcode == op::SASL_AUTH)
+        {
             Some((user, password)) => Request::Authenticate { user, password, reply },
             None => header.refusal(Status::AuthError, false),
         },

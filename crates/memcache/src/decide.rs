@@ -1,4 +1,5 @@
-//! What an action does to the object it names. Knows the object as it is and the time, nothing of where objects live.
+//! What an action does to the object it names. Knows the object as it is and the time, nothing of
+//! where objects live.
 
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
 use crate::expiry::{NEVER, absolute};
@@ -99,7 +100,9 @@ impl NewValue<'_> {
     pub fn len(&self) -> usize {
         match self {
             NewValue::Parts([a, b]) => a.len() + b.len(),
-            NewValue::Number { value, width } => number::digits_of(*value, &mut [0; 20]).len().max(*width),
+            NewValue::Number { value, width } => {
+                number::digits_of(*value, &mut [0; 20]).len().max(*width)
+            }
         }
     }
 
@@ -181,7 +184,8 @@ impl Outcome<'_> {
     }
 }
 
-/// What is to be changed, and what the client is told once that is done (with the cas token filled in).
+/// What is to be changed, and what the client is told once that is done (with the cas token filled
+/// in).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<'a> {
     /// What is to be changed.
@@ -229,7 +233,8 @@ fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let Some(item) = old else { return vivify(get, now) };
     let expiry = get.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
     let looked_at = if get.recache_first { item.expiry } else { expiry };
-    let runs_out = get.recache.is_some_and(|ttl| looked_at != NEVER && looked_at < absolute(ttl, now));
+    let runs_out =
+        get.recache.is_some_and(|ttl| looked_at != NEVER && looked_at < absolute(ttl, now));
     let won = get.can_win && !item.token_sent && (runs_out || item.stale);
     let change = match won || expiry != item.expiry {
         true => Change::Put(NewItem { expiry, token_sent: item.token_sent || won, ..kept(item) }),
@@ -355,6 +360,10 @@ fn begin<'a>(arithmetic: &Arithmetic, now: u64) -> Decision<'a> {
     let Some((value, ttl)) = arithmetic.initial else { return Decision::nothing(Outcome::Missing) };
     let expiry = absolute(ttl, now);
     let number = NewValue::Number { value, width: 0 };
-    let new = NewItem { value: number, cas: arithmetic.new_cas.into(), expiry, ..kept(Item::default()) };
-    Decision { change: Change::Put(new), outcome: Outcome::Number { value, cas: 0, before: NEVER, expiry } }
+    let new =
+        NewItem { value: number, cas: arithmetic.new_cas.into(), expiry, ..kept(Item::default()) };
+    Decision {
+        change: Change::Put(new),
+        outcome: Outcome::Number { value, cas: 0, before: NEVER, expiry },
+    }
 }

@@ -15,7 +15,8 @@ use crate::{number, text};
 /// What the bytes so far come to.
 #[derive(Debug)]
 pub enum Decoded<'a> {
-    /// Not a whole request yet: ask again when there are at least so many bytes, counted from the first of these.
+    /// Not a whole request yet: ask again when there are at least so many bytes, counted from the
+    /// first of these.
     More(usize),
     /// So many bytes are of no use: drop them and ask again.
     Skip(usize),
@@ -25,8 +26,9 @@ pub enum Decoded<'a> {
     Close,
 }
 
-/// What TLS begins with. A browser that was given the address as one of HTTPS sends bytes of a web page's choice in the handshake (session
-/// tickets, names), among which could be lines with commands: nothing behind that byte is looked at.
+/// What TLS begins with. A browser that was given the address as one of HTTPS sends bytes of a web
+/// page's choice in the handshake (session tickets, names), among which could be lines with
+/// commands: nothing behind that byte is looked at.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +39,8 @@ enum Protocol {
 
 /// Finds requests in the bytes of one connection. The first byte decides which protocol it speaks.
 ///
-/// It keeps no bytes: the caller hands in all that have come and not been dropped yet. What comes out does not depend on
-/// how the bytes were cut on their way.
+/// It keeps no bytes: the caller hands in all that have come and not been dropped yet. What comes
+/// out does not depend on how the bytes were cut on their way.
 #[derive(Debug)]
 pub struct Decoder {
     protocol: Option<Protocol>,
@@ -53,7 +55,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a connection whose objects may count `max_item` bytes, and whose client must say who it is if `sasl`.
+    /// For a connection whose objects may count `max_item` bytes, and whose client must say who it
+    /// is if `sasl`.
     #[must_use]
     pub fn new(max_item: usize, sasl: bool) -> Self {
         Decoder { protocol: None, skip: 0, scanned: 0, max_item, sasl, authenticated: !sasl }
@@ -78,7 +81,8 @@ impl Decoder {
     /// The first request in `input`.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Decoded<'a> {
         if self.skip > 0 && !input.is_empty() {
-            let dropped = usize::try_from(self.skip).map_or(input.len(), |skip| skip.min(input.len()));
+            let dropped =
+                usize::try_from(self.skip).map_or(input.len(), |skip| skip.min(input.len()));
             self.skip -= dropped as u64;
             return Decoded::Skip(dropped);
         }
@@ -103,7 +107,9 @@ impl Decoder {
                 self.skip = skip;
                 Decoded::Request(0, request)
             }
-            Plan::RefuseTooLarge if input.len() < header.head_len() => Decoded::More(header.head_len()),
+            Plan::RefuseTooLarge if input.len() < header.head_len() => {
+                Decoded::More(header.head_len())
+            }
             Plan::RefuseTooLarge => {
                 self.skip = header.value_len() as u64;
                 let head = &input[..header.head_len()];
@@ -152,10 +158,12 @@ impl Decoder {
         Decoded::Request(len, request)
     }
 
-    /// A client that may not ask anything yet says who it is by a `set` of whatever key, with name and password as value.
+    /// A client that may not ask anything yet says who it is by a `set` of whatever key, with name
+    /// and password as value.
     fn authenticate<'a>(&mut self, line: &'a [u8], start: usize, input: &'a [u8]) -> Decoded<'a> {
         let words = Tokens::of(line);
-        let len = (words.len() >= 5 && words.get(0) == b"set").then(|| number::unsigned_32(words.get(4)));
+        let len =
+            (words.len() >= 5 && words.get(0) == b"set").then(|| number::unsigned_32(words.get(4)));
         let Some(len) = len.flatten() else {
             if text::is_http(&words) {
                 return Decoded::Close;
@@ -176,15 +184,19 @@ impl Decoder {
             return self.whole(total, answer("CLIENT_ERROR bad authentication token format\r\n"));
         }
         let (user, password) = (words.get(0), words.get(1));
-        self.whole(total, Request::Authenticate { user, password, reply: Reply::Text { quiet: false } })
+        self.whole(
+            total,
+            Request::Authenticate { user, password, reply: Reply::Text { quiet: false } },
+        )
     }
 }
 
 /// A retrieval may name many keys.
 fn is_long_lawfully(input: &[u8], end: Option<usize>) -> bool {
     let start = input.iter().take_while(|b| **b == b' ').count();
-    let names_keys =
-        [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|name| input[start..].starts_with(name));
+    let names_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
+        .iter()
+        .any(|name| input[start..].starts_with(name));
     start <= 100 && names_keys && end.unwrap_or(input.len()) <= MAX_GET_LINE
 }
 

@@ -17,7 +17,8 @@ pub struct Dump {
 /// How objects are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// `lru_crawler metadump`: key, expiry, last use, cas token, whether it was read, class and size.
+    /// `lru_crawler metadump`: key, expiry, last use, cas token, whether it was read, class and
+    /// size.
     Metadata,
     /// `lru_crawler mgdump`: an `mg` of each key.
     Keys,

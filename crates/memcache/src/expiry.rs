@@ -7,7 +7,8 @@ pub const PAST: u32 = 1;
 /// More seconds than this are a moment, not a length of time.
 const LONGEST_RELATIVE: i64 = 60 * 60 * 24 * 30;
 
-/// The second, counted from 1970, in which an object expires that a client wants to live for `ttl` at second `now`.
+/// The second, counted from 1970, in which an object expires that a client wants to live for `ttl`
+/// at second `now`.
 #[must_use]
 pub fn absolute(ttl: i64, now: u64) -> u32 {
     let moment = match ttl {

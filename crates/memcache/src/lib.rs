@@ -1,8 +1,8 @@
 //! memcached's protocols, sans-io: classic text, meta and binary, as memcached 1.6 speaks them.
 //!
-//! Three steps, each pure: a [`Decoder`] finds [`Request`]s in bytes, [`decide`] says what an [`Action`] does to the object
-//! it names and what comes of it, and a [`Reply`] writes that [`Outcome`] the way its client expects. Sockets, storage and
-//! clocks are the caller's.
+//! Three steps, each pure: a [`Decoder`] finds [`Request`]s in bytes, [`decide`] says what an
+//! [`Action`] does to the object it names and what comes of it, and a [`Reply`] writes that
+//! [`Outcome`] the way its client expects. Sockets, storage and clocks are the caller's.
 
 mod action;
 pub mod auth;

@@ -4,7 +4,8 @@
 pub const MAX_KEY: usize = 250;
 /// Longest command line, but for those that name many keys.
 pub const MAX_LINE: usize = 2048;
-/// Longest line of `get`, `gets`, `gat` and `gats`. memcached has no bound here; 1 MiB is four thousand of the longest keys.
+/// Longest line of `get`, `gets`, `gat` and `gats`. memcached has no bound here; 1 MiB is four
+/// thousand of the longest keys.
 pub const MAX_GET_LINE: usize = 1 << 20;
 /// The one slab class that all objects are said to be in.
 pub const CLASS: u32 = 1;

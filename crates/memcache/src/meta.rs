@@ -81,8 +81,8 @@ impl Flags {
                 _ => return Err("CLIENT_ERROR incorrect length for M token\r\n"),
             },
             b'J' => {
-                self.initial =
-                    number::unsigned(rest).ok_or("CLIENT_ERROR invalid numeric initial value\r\n")?;
+                self.initial = number::unsigned(rest)
+                    .ok_or("CLIENT_ERROR invalid numeric initial value\r\n")?;
             }
             b'D' => {
                 let delta = number::unsigned(rest);
@@ -164,7 +164,8 @@ pub fn parse<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a
     Line::Whole(Request::Operation(Operation { key, action, reply }))
 }
 
-/// Whether both flags are there, `first` before `second`: memcached carries flags out as it comes by them.
+/// Whether both flags are there, `first` before `second`: memcached carries flags out as it comes
+/// by them.
 fn stands_before(words: &Tokens<'_>, first: u8, second: u8) -> bool {
     let place = |letter| words.from(2).iter().position(|word| word[0] == letter);
     place(first).zip(place(second)).is_some_and(|(first, second)| first < second)

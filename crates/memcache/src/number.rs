@@ -1,5 +1,5 @@
-//! Numbers as memcached reads them: C's `strtoul` and its kin, which take a sign, skip leading space, stop at a space, and
-//! are then cut to the width of the variable.
+//! Numbers as memcached reads them: C's `strtoul` and its kin, which take a sign, skip leading
+//! space, stop at a space, and are then cut to the width of the variable.
 
 /// Sign, magnitude and whether that fits 64 bits.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
@@ -13,9 +13,9 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
     if len == 0 || digits.get(len).is_some_and(|b| !is_space(*b)) {
         return None;
     }
-    let value = digits[..len]
-        .iter()
-        .try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
+    let value = digits[..len].iter().try_fold(0u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })?;
     Some((negative, value))
 }
 

@@ -139,7 +139,13 @@ pub fn error(reply: &Binary, status: Status, out: &mut Vec<u8>) {
 }
 
 /// Writes what came of an operation.
-pub fn outcome(reply: &Binary, key: &[u8], outcome: &Outcome<'_>, mode: Option<Mode>, out: &mut Vec<u8>) {
+pub fn outcome(
+    reply: &Binary,
+    key: &[u8],
+    outcome: &Outcome<'_>,
+    mode: Option<Mode>,
+    out: &mut Vec<u8>,
+) {
     let quiet = is_quiet(reply.opcode);
     let opcode = plain(reply.opcode);
     let with_key = matches!(opcode, op::GETK | op::GATK);

@@ -74,7 +74,9 @@ impl Reply<'_> {
         match self {
             Reply::Text { quiet } => Reply::Text { quiet },
             Reply::Value { cas } => Reply::Value { cas },
-            Reply::Meta(meta) => Reply::Meta(Meta { flags: Cow::Owned(meta.flags.into_owned()), ..meta }),
+            Reply::Meta(meta) => {
+                Reply::Meta(Meta { flags: Cow::Owned(meta.flags.into_owned()), ..meta })
+            }
             Reply::Binary(binary) => Reply::Binary(binary),
         }
     }
@@ -290,7 +292,14 @@ impl Meta<'_> {
         }
     }
 
-    fn found(&self, key: &[u8], item: &Item<'_>, (new, won): (u32, bool), now: u64, out: &mut Vec<u8>) {
+    fn found(
+        &self,
+        key: &[u8],
+        item: &Item<'_>,
+        (new, won): (u32, bool),
+        now: u64,
+        out: &mut Vec<u8>,
+    ) {
         if self.value {
             out.extend_from_slice(b"VA ");
             number::push(out, item.value.len() as u64);

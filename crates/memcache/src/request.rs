@@ -21,7 +21,8 @@ pub enum Request<'a> {
     },
     /// Something to do with one object.
     Operation(Operation<'a>),
-    /// An object was to be stored that is too large: an older one under its key must go all the same if `remove` says so.
+    /// An object was to be stored that is too large: an older one under its key must go all the
+    /// same if `remove` says so.
     TooLarge {
         /// Its key.
         key: Cow<'a, [u8]>,
@@ -44,9 +45,11 @@ pub enum Request<'a> {
         /// How to answer.
         reply: Reply<'a>,
     },
-    /// Every object that is there in so many seconds (at once when not positive), or at that moment, is to be dropped.
+    /// Every object that is there in so many seconds (at once when not positive), or at that
+    /// moment, is to be dropped.
     Flush {
-        /// As clients write expiry; `None` when it is no number, which is said only where a flush is allowed.
+        /// As clients write expiry; `None` when it is no number, which is said only where a flush
+        /// is allowed.
         delay: Option<i64>,
         /// How to answer.
         reply: Reply<'a>,

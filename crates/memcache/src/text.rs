@@ -68,7 +68,8 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
     }
 }
 
-/// There is nothing to move: as where reassignment is off, the setting is taken and changes nothing.
+/// There is nothing to move: as where reassignment is off, the setting is taken and changes
+/// nothing.
 fn automove(words: &Tokens<'_>) -> Line<'static> {
     let text = match (words.get(2), number::unsigned_32(words.get(2))) {
         (b"ratio", _) if number::is_float(words.get(3)) => "OK\r\n",
@@ -84,7 +85,9 @@ fn memory_limit(words: &Tokens<'_>) -> Line<'static> {
     let text = match number::unsigned_32(words.get(1)) {
         None => ERROR,
         Some(..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-        Some(megabytes @ 8..=1_000_000_000) => return Line::Whole(Request::MemoryLimit { megabytes, quiet }),
+        Some(megabytes @ 8..=1_000_000_000) => {
+            return Line::Whole(Request::MemoryLimit { megabytes, quiet });
+        }
         Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
     };
     told(text, quiet)
@@ -95,9 +98,10 @@ pub fn close() -> Request<'static> {
     Request::Answer { bytes: Cow::Borrowed(b""), close: true }
 }
 
-/// Whether a line that is no command is one of HTTP. A web page can have a browser send a request here, and what follows in it would be
-/// commands. memcached ends the connection at a request line, unless its method begins like a command; the `Host` that each
-/// request has in its head catches the others.
+/// Whether a line that is no command is one of HTTP. A web page can have a browser send a request
+/// here, and what follows in it would be commands. memcached ends the connection at a request line,
+/// unless its method begins like a command; the `Host` that each request has in its head catches
+/// the others.
 pub fn is_http(words: &Tokens<'_>) -> bool {
     words.last().starts_with(b"HTTP/") || words.get(0).eq_ignore_ascii_case(b"host:")
 }
@@ -142,8 +146,12 @@ fn store<'a>(words: &Tokens<'a>, mode: Mode, max_item: usize) -> Line<'a> {
         number::signed_32(words.get(4)),
         if mode == Mode::Cas { number::unsigned(words.get(5)) } else { Some(0) },
     );
-    let (Some(flags), Some(ttl), Some(len), Some(cas)) = numbers else { return told(BAD_FORMAT, quiet) };
-    let Some(len) = usize::try_from(len).ok().filter(|_| len <= i32::MAX - 2 && key.len() <= MAX_KEY) else {
+    let (Some(flags), Some(ttl), Some(len), Some(cas)) = numbers else {
+        return told(BAD_FORMAT, quiet);
+    };
+    let Some(len) =
+        usize::try_from(len).ok().filter(|_| len <= i32::MAX - 2 && key.len() <= MAX_KEY)
+    else {
         return told(BAD_FORMAT, quiet);
     };
     let (key, reply) = (Cow::Borrowed(key), Reply::Text { quiet });

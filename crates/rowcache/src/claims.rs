@@ -58,7 +58,12 @@ pub struct Claims<W> {
 impl<W> Claims<W> {
     /// Of an instance that holds no lease yet; `generation` is that of the policies that its claim
     /// is about.
-    pub fn new(cache: Arc<RowCache<W>>, instance: Instance, generation: u64, times: LeaseTimes) -> Claims<W> {
+    pub fn new(
+        cache: Arc<RowCache<W>>,
+        instance: Instance,
+        generation: u64,
+        times: LeaseTimes,
+    ) -> Claims<W> {
         let config = LeaseConfig {
             me: instance.id(),
             ttl_seconds: times.lease.as_secs() as u32,
@@ -129,7 +134,13 @@ impl<W> Claims<W> {
 
     /// Does what a change means. `settled`: of a lease that another held, the epoch that its holder
     /// said to be settled, if any.
-    pub fn apply(&mut self, request: Request, answer: Answer, change: Change, settled: Option<i64>) {
+    pub fn apply(
+        &mut self,
+        request: Request,
+        answer: Answer,
+        change: Change,
+        settled: Option<i64>,
+    ) {
         match change {
             Change::Nothing => {
                 if matches!((request, answer), (Request::Renew { .. }, Answer::Applied(true))) {

@@ -79,7 +79,8 @@ impl Claims<()> {
     /// Whether what a read fills now is short-lived.
     fn is_weak(&self) -> bool {
         let permission = CachePermission::Exclusive { claim: 1 };
-        match self.cache.join(&table(), &RowKey::new(), permission, || unreachable!("nobody leads")) {
+        match self.cache.join(&table(), &RowKey::new(), permission, || unreachable!("nobody leads"))
+        {
             Join::Lead(ticket) => ticket.is_weak(),
             _ => panic!("the gates are open"),
         }

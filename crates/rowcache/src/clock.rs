@@ -16,8 +16,8 @@ pub struct Moment {
     pub boot: u32,
 }
 
-/// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts while the machine
-/// sleeps: a lease that ran out during a suspend has run out.
+/// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts
+/// while the machine sleeps: a lease that ran out during a suspend has run out.
 pub trait Clock: Send + Sync {
     /// Milliseconds since boot.
     fn now(&self) -> Millis;

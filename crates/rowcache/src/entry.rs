@@ -59,6 +59,8 @@ impl Row {
 
     /// `None` for what is not a stored row of this shape of the table.
     pub(crate) fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
-        StoredRow::decode(&bytes).is_some_and(|row| row.fingerprint() == fingerprint).then_some(Row(bytes))
+        StoredRow::decode(&bytes)
+            .is_some_and(|row| row.fingerprint() == fingerprint)
+            .then_some(Row(bytes))
     }
 }

@@ -68,15 +68,21 @@ impl Stage {
         }
     }
 
-    /// A fill that the database took so many seconds for, of a row that may be served for `life` seconds. The wall clock was
-    /// set back by as much meanwhile.
+    /// A fill that the database took so many seconds for, of a row that may be served for `life`
+    /// seconds. The wall clock was set back by as much meanwhile.
     fn fill(&self, took: u32, life: Option<u32>) -> ReturnedFill<'_> {
         let asked_at = self.cache.clock().moment();
         self.clock.pass(took);
         let mut bytes = Vec::new();
         encode_absent(self.plan.fingerprint, &mut bytes);
         let filled = Filled { bytes, life, marker_only: false };
-        ReturnedFill { plan: &self.plan, key: &self.key, filled, cache_permission: LICENCE, asked_at }
+        ReturnedFill {
+            plan: &self.plan,
+            key: &self.key,
+            filled,
+            cache_permission: LICENCE,
+            asked_at,
+        }
     }
 
     fn served(&self) -> Result<Row, NotServed> {
@@ -113,10 +119,13 @@ fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
 #[test]
 fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
     let stage = Stage::new();
-    for (life, shared) in [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)] {
+    for (life, shared) in
+        [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)]
+    {
         let ticket = stage.lead();
         assert!(matches!(stage.join(1), Join::Wait), "the fill can be joined");
-        let InstallOutcome { waiters, shared: told, .. } = stage.cache.install(stage.fill(3, life), ticket);
+        let InstallOutcome { waiters, shared: told, .. } =
+            stage.cache.install(stage.fill(3, life), ticket);
         assert_eq!(waiters, [1], "it is told");
         assert_eq!(told.is_some(), shared, "{life:?}");
     }

@@ -1,8 +1,8 @@
 //! Version gates: what keeps a fill from installing a value that a write has overtaken.
 //!
-//! Every partition belongs to one of [`SLOTS`] slots, every slot has a gate, and so has every table and the
-//! cache as a whole. A write passes its gates in this order (the lease of "Scaling Memcache at Facebook",
-//! NSDI'13, with the write's whole flight closed to fills):
+//! Every partition belongs to one of [`SLOTS`] slots, every slot has a gate, and so has every table
+//! and the cache as a whole. A write passes its gates in this order (the lease of "Scaling Memcache
+//! at Facebook", NSDI'13, with the write's whole flight closed to fills):
 //!
 //! ```text
 //!   write   begin: version + 1, writers + 1 | drop from the cache | send to the database | settle: writers - 1
@@ -11,17 +11,21 @@
 //! ```
 //!
 //! Invariants:
-//! - While `writers > 0` or a hold lasts no fill starts, so none can carry what it read into the time after.
-//! - Check and install are one step under the slot's lock. A write that begins before it makes the check fail;
-//!   one that begins after it finds the entry and drops it.
-//! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while: fills go on, but what they
-//!   install must be short-lived.
-//! - A read joins a fill that is on its way only if no write has begun since the fill started: every write
-//!   acknowledged before the read came is then older than the fill's own read of the database.
-//! - It joins none that has taken long: the node that was asked may be gone, and who comes again must not meet the same silence.
-//!   So several fills of a row may be on their way, and what one installs, no older one replaces.
+//! - While `writers > 0` or a hold lasts no fill starts, so none can carry what it read into the
+//!   time after.
+//! - Check and install are one step under the slot's lock. A write that begins before it makes the
+//!   check fail; one that begins after it finds the entry and drops it.
+//! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while: fills
+//!   go on, but what they install must be short-lived.
+//! - A read joins a fill that is on its way only if no write has begun since the fill started:
+//!   every write acknowledged before the read came is then older than the fill's own read of the
+//!   database.
+//! - It joins none that has taken long: the node that was asked may be gone, and who comes again
+//!   must not meet the same silence. So several fills of a row may be on their way, and what one
+//!   installs, no older one replaces.
 //!
-//! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then the rows that are too large.
+//! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then
+//! the rows that are too large.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +36,8 @@ use crate::clock::Millis;
 use crate::stamp::Stamp;
 use crate::too_large::TooLarge;
 
-/// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the token.
+/// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the
+/// token.
 pub const SLOTS: u32 = 1 << SLOT_BITS;
 /// Bits of a token that name its slot.
 pub const SLOT_BITS: u32 = 20;
@@ -98,7 +103,8 @@ pub enum Join<W> {
 
 /// What became of a finished fill.
 pub struct FinishedFill<W> {
-    /// Whether the value was installed. False if a write began since the fill did, or a younger fill has installed.
+    /// Whether the value was installed. False if a write began since the fill did, or a younger
+    /// fill has installed.
     pub installed: bool,
     /// Reads that waited for the result.
     pub waiters: Vec<W>,
@@ -108,7 +114,8 @@ pub struct FinishedFill<W> {
 
 #[derive(Default, Clone, Copy)]
 struct Slot {
-    /// Moves with every write that begins. A fill lasts seconds, so 32 bits cannot come round under it.
+    /// Moves with every write that begins. A fill lasts seconds, so 32 bits cannot come round under
+    /// it.
     version: u32,
     writers: u32,
 }
@@ -124,7 +131,9 @@ impl Hold {
     fn add(&mut self, settled: Settled) {
         match settled {
             Settled::Definite => {}
-            Settled::Unknown { hold_until } => self.closed_until = self.closed_until.max(hold_until),
+            Settled::Unknown { hold_until } => {
+                self.closed_until = self.closed_until.max(hold_until)
+            }
             Settled::Weak { until } => self.weak_until = self.weak_until.max(until),
         }
     }
@@ -144,8 +153,8 @@ struct WideGate {
 #[derive(Default)]
 struct Wide {
     all: WideGate,
-    /// By the lower half of the table's number, which bounds them whatever names statements make up. Tables that share
-    /// one share their writes.
+    /// By the lower half of the table's number, which bounds them whatever names statements make
+    /// up. Tables that share one share their writes.
     tables: HashMap<u16, WideGate>,
 }
 
@@ -195,7 +204,8 @@ struct Stripe<W> {
     slots: Box<[Slot]>,
     /// Slots that are closed or weak for a while, at most one entry a slot.
     holds: HashMap<u32, Hold>,
-    /// Fills on their way, by key, the oldest first; only the last of a key can be joined, the others have been overtaken or take long.
+    /// Fills on their way, by key, the oldest first; only the last of a key can be joined, the
+    /// others have been overtaken or take long.
     fills: HashMap<Box<[u8]>, Vec<RunningFill<W>>>,
     next_fill: u64,
 }
@@ -240,8 +250,8 @@ impl<W> Stripe<W> {
 
 /// All gates. `W` is how a waiting read is told of the result.
 ///
-/// Memory: 8 bytes a slot (8 MiB), and an entry for each fill in flight, each held slot and each table that was
-/// written as a whole. A bounded number of rows that are too large is remembered.
+/// Memory: 8 bytes a slot (8 MiB), and an entry for each fill in flight, each held slot and each
+/// table that was written as a whole. A bounded number of rows that are too large is remembered.
 pub struct Gates<W> {
     wide: RwLock<Wide>,
     stripes: Box<[Mutex<Stripe<W>>]>,
@@ -273,8 +283,9 @@ impl<W> Gates<W> {
         &self.stripes[(slot / SLOTS_PER_STRIPE) as usize]
     }
 
-    /// Closes the gates of `scope` to fills and overtakes those on their way. Comes before the cached rows are
-    /// dropped and before the write is sent. Every call needs one [`Gates::end_write`].
+    /// Closes the gates of `scope` to fills and overtakes those on their way. Comes before the
+    /// cached rows are dropped and before the write is sent. Every call needs one
+    /// [`Gates::end_write`].
     pub fn begin_write(&self, scope: &GateScope) {
         if let GateScope::Slots(slots) = scope {
             for &slot in slots {
@@ -347,9 +358,9 @@ impl<W> Gates<W> {
             })
     }
 
-    /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if the answer is
-    /// [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway, so that outcomes unknown need not stop it: nobody
-    /// was told of those writes.
+    /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if
+    /// the answer is [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway, so that
+    /// outcomes unknown need not stop it: nobody was told of those writes.
     pub fn join(
         self: &Arc<Self>,
         table: u32,
@@ -389,18 +400,27 @@ impl<W> Gates<W> {
             barred: false,
             waiters: Vec::new(),
         });
-        Join::Lead(Ticket { gates: self.clone(), table, slot, key: key.into(), id, weak, done: false })
+        Join::Lead(Ticket {
+            gates: self.clone(),
+            table,
+            slot,
+            key: key.into(),
+            id,
+            weak,
+            done: false,
+        })
     }
 
-    /// A fill that began at `stamp` has brought a row that is too large to keep: reads of it go past for a while, or until
-    /// the next write that may touch it. If that has begun already, this says nothing.
+    /// A fill that began at `stamp` has brought a row that is too large to keep: reads of it go
+    /// past for a while, or until the next write that may touch it. If that has begun already, this
+    /// says nothing.
     pub fn note_too_large(&self, key: &[u8], stamp: Stamp, now: Millis) {
         self.too_large.note(key, stamp, now);
     }
 }
 
-/// The right to install one fill. Dropped unfinished (its client went away, its read failed), it installs nothing
-/// and drops its waiters, who then ask the database themselves.
+/// The right to install one fill. Dropped unfinished (its client went away, its read failed), it
+/// installs nothing and drops its waiters, who then ask the database themselves.
 pub struct Ticket<W> {
     gates: Arc<Gates<W>>,
     table: u32,
@@ -417,14 +437,16 @@ impl<W> Ticket<W> {
         self.weak
     }
 
-    /// Ends the fill: calls `install` if no write has begun since it started, and no younger fill has installed, in one step with
-    /// the check.
+    /// Ends the fill: calls `install` if no write has begun since it started, and no younger fill
+    /// has installed, in one step with the check.
     pub fn finish(mut self, install: impl FnOnce()) -> FinishedFill<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.slot).lock();
         let now = Stamp { slot: stripe.slot(self.slot).version, wide: wide.version_of(self.table) };
-        let fill = stripe.take_fill(&self.key, self.id).expect("a ticket's fill stays until it is finished");
+        let fill = stripe
+            .take_fill(&self.key, self.id)
+            .expect("a ticket's fill stays until it is finished");
         let installed = fill.stamp == now && !fill.barred;
         if installed {
             install();

@@ -71,7 +71,10 @@ fn an_unknown_outcome_holds_until_its_time() {
         // A shorter hold does not end a longer one.
         gates.hold(&scope, 10);
         assert_eq!(bypass(&gates, 999), Some(Bypass::Quarantined), "{scope:?}");
-        assert!(matches!(gates.join(TABLE, SLOT, KEY, 999, true, || "waits"), Join::Lead(_)), "{scope:?}");
+        assert!(
+            matches!(gates.join(TABLE, SLOT, KEY, 999, true, || "waits"), Join::Lead(_)),
+            "{scope:?}"
+        );
         assert!(gates.held(999) > 0);
         assert_eq!(bypass(&gates, 1_000), None, "{scope:?}");
         assert_eq!(gates.held(1_000), 0);
@@ -168,7 +171,10 @@ fn a_row_that_is_too_large_is_passed_by_until_a_write_or_for_a_while() {
         };
         large(0);
         assert_eq!(bypass(&gates, 1_000), Some(Bypass::TooLarge), "{scope:?}");
-        assert!(matches!(gates.join(TABLE, SLOT, b"other", 0, false, || ""), Join::Lead(_)), "{scope:?}");
+        assert!(
+            matches!(gates.join(TABLE, SLOT, b"other", 0, false, || ""), Join::Lead(_)),
+            "{scope:?}"
+        );
         gates.begin_write(&scope);
         assert_eq!(bypass(&gates, 1_000), Some(Bypass::WriteInFlight), "{scope:?}");
         gates.end_write(&scope, Settled::Definite);
@@ -184,8 +190,9 @@ fn a_row_that_is_too_large_is_passed_by_until_a_write_or_for_a_while() {
     }
 }
 
-/// Readers and a writer race over one key. "Database" and "cache" are two cells; the writer follows the order that
-/// the gates demand. A reader that starts after a write was acknowledged must not see an older value in the cache.
+/// Readers and a writer race over one key. "Database" and "cache" are two cells; the writer follows
+/// the order that the gates demand. A reader that starts after a write was acknowledged must not
+/// see an older value in the cache.
 #[test]
 fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
     const EMPTY: u64 = u64::MAX;
@@ -225,5 +232,8 @@ fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
             });
         }
     });
-    assert!(fills.load(Ordering::SeqCst) > 0, "the race must also let fills through, or it shows nothing");
+    assert!(
+        fills.load(Ordering::SeqCst) > 0,
+        "the race must also let fills through, or it shows nothing"
+    );
 }

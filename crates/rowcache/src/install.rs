@@ -110,7 +110,8 @@ impl<W> RowCache<W> {
             ticket.finish(|| installed = self.put(&fill, &bytes, life))
         };
         // Who came while the database took its time may have come after the row's end.
-        let ended = life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
+        let ended =
+            life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
         if installed == Installed::TooLarge {
             self.gates.note_too_large(fill.key.engine_key(), finished.stamp, self.clock.now());
         }
@@ -119,7 +120,8 @@ impl<W> RowCache<W> {
     }
 
     fn put(&self, fill: &ReturnedFill<'_>, bytes: &[u8], life: Option<u32>) -> Installed {
-        let ReturnedFill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } = fill;
+        let ReturnedFill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } =
+            fill;
         let claim = match cache_permission {
             CachePermission::Exclusive { claim } => *claim,
             CachePermission::Bounded { .. } => self.boot,

@@ -1,8 +1,10 @@
-//! Who this instance is and what it may still believe: the file `instance.toml` in the data directory.
+//! Who this instance is and what it may still believe: the file `instance.toml` in the data
+//! directory.
 //!
-//! Rows cached under `exclusive` carry a *claim*, a random number that stands for "nobody but us has written since".
-//! A new claim makes all of them misses at once, without touching them. It is written to disk before the first row
-//! carries it, and never used again once left, so no damage or loss of the file can bring old rows back.
+//! Rows cached under `exclusive` carry a *claim*, a random number that stands for "nobody but us
+//! has written since". A new claim makes all of them misses at once, without touching them. It is
+//! written to disk before the first row carries it, and never used again once left, so no damage or
+//! loss of the file can bring old rows back.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,7 +70,9 @@ impl std::fmt::Display for NewClaim {
             NewClaim::FirstStart => write!(f, "this is the first start in this data directory"),
             NewClaim::Damaged(why) => write!(f, "{FILE} cannot be used ({why})"),
             NewClaim::Rebooted => write!(f, "the machine was restarted since"),
-            NewClaim::Away(away) => write!(f, "away for {} s, longer than restart-grace", away.as_secs()),
+            NewClaim::Away(away) => {
+                write!(f, "away for {} s, longer than restart-grace", away.as_secs())
+            }
             NewClaim::PoliciesChanged => write!(f, "the table policies have changed"),
             NewClaim::OtherCluster => write!(f, "the backend is another cluster"),
             NewClaim::FirstLease => write!(f, "this instance holds the lease for the first time"),
@@ -98,7 +102,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Reads the file in `data_dir` and decides whether its claim still holds; writes it anew either way.
+    /// Reads the file in `data_dir` and decides whether its claim still holds; writes it anew
+    /// either way.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -141,36 +146,38 @@ impl Instance {
     /// Starts a new claim.
     ///
     /// # Errors
-    /// The file cannot be written; the new claim counts in memory all the same, and the old one is still on
-    /// disk: the caller must not cache under either.
+    /// The file cannot be written; the new claim counts in memory all the same, and the old one is
+    /// still on disk: the caller must not cache under either.
     pub fn renew_claim(&mut self) -> io::Result<u64> {
         self.stored.claim = random_claim();
         self.write()?;
         Ok(self.claim())
     }
 
-    /// Takes the cluster behind the backend. True if it is not the one that the claim is about, and a new claim is due. On disk with the
-    /// next write: never before that claim is.
+    /// Takes the cluster behind the backend. True if it is not the one that the claim is about, and
+    /// a new claim is due. On disk with the next write: never before that claim is.
     pub fn set_cluster(&mut self, cluster: &str) -> bool {
         let other = !self.stored.cluster.is_empty() && self.stored.cluster != cluster;
         self.stored.cluster = cluster.to_owned();
         other
     }
 
-    /// Takes our data centre. True if it was another, also when an earlier run ended: what was acknowledged there may be missing here.
+    /// Takes our data centre. True if it was another, also when an earlier run ended: what was
+    /// acknowledged there may be missing here.
     pub fn set_data_center(&mut self, data_center: &str) -> bool {
         let other = !self.stored.data_center.is_empty() && self.stored.data_center != data_center;
         self.stored.data_center = data_center.to_owned();
         other
     }
 
-    /// Takes other table policies, for which a new claim is due. On disk with the next write: never before that claim is.
+    /// Takes other table policies, for which a new claim is due. On disk with the next write: never
+    /// before that claim is.
     pub fn set_policies(&mut self, policies: &str) {
         self.stored.policies = policies.to_owned();
     }
 
-    /// Takes lease epochs for which a new claim is due. On disk with the next write: never before that claim is, or a restart would
-    /// take the old claim for unbroken.
+    /// Takes lease epochs for which a new claim is due. On disk with the next write: never before
+    /// that claim is, or a restart would take the old claim for unbroken.
     pub fn set_epochs(&mut self, epochs: KnownEpochs) {
         self.stored.lease_held = epochs.held;
         self.stored.lease_asked = epochs.asked;
@@ -194,15 +201,16 @@ impl Instance {
         self.write()
     }
 
-    /// Replaces the file in one step. Not synced: after a power loss the boot id differs, and then nothing in it
-    /// but the identity counts.
+    /// Replaces the file in one step. Not synced: after a power loss the boot id differs, and then
+    /// nothing in it but the identity counts.
     fn write(&self) -> io::Result<()> {
         let text = toml::to_string(&self.stored).map_err(io::Error::other)?;
         replace_file(&self.path, text.as_bytes(), false)
     }
 }
 
-/// Sees whether the file can be written, by a look: it is written beside its last version, which is left there.
+/// Sees whether the file can be written, by a look: it is written beside its last version, which is
+/// left there.
 ///
 /// # Errors
 /// What writing it would say.
@@ -231,7 +239,8 @@ fn doubt(stored: &Stored, present: &Present) -> Option<NewClaim> {
     if stored.boot_id != present.boot_id {
         return Some(NewClaim::Rebooted);
     }
-    // A sign of life from the future of the same boot cannot be: then nothing in the file is to be trusted.
+    // A sign of life from the future of the same boot cannot be: then nothing in the file is to be
+    // trusted.
     let Some(away) = present.now.checked_sub(stored.alive_at).map(Duration::from_millis) else {
         return Some(NewClaim::Damaged("its last sign of life lies in the future".to_owned()));
     };
@@ -278,7 +287,8 @@ mod tests {
     }
 
     fn directory(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("afterglow-instance-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("afterglow-instance-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         dir
     }
@@ -340,7 +350,11 @@ mod tests {
         assert!(!first.set_data_center("a") && !first.set_data_center("a"));
         first.note_alive(0).unwrap();
         let mut second = open();
-        assert!(!second.set_data_center("a") && second.set_data_center("b") && !second.set_data_center("b"));
+        assert!(
+            !second.set_data_center("a")
+                && second.set_data_center("b")
+                && !second.set_data_center("b")
+        );
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -12,13 +12,14 @@
 //!     +-- failed ------+------ failed ------+-------------------+
 //! ```
 //!
-//! Every take raises the epoch, so that two processes that believe to be the same instance fence each other.
-//! The lease ends, for us, `ttl - margin` after the moment *before* the transaction was sent, on a clock that
-//! never steps; for others it ends when the database expires the owner cell, which is later as long as the
-//! database's clocks keep within the margin. A transaction that timed out counts as not held.
+//! Every take raises the epoch, so that two processes that believe to be the same instance fence
+//! each other. The lease ends, for us, `ttl - margin` after the moment *before* the transaction was
+//! sent, on a clock that never steps; for others it ends when the database expires the owner cell,
+//! which is later as long as the database's clocks keep within the margin. A transaction that timed
+//! out counts as not held.
 //!
-//! The lease is *continuous* if nobody else had it since we last did: then what was cached under it is still
-//! the truth, because every write in between came through us or not at all.
+//! The lease is *continuous* if nobody else had it since we last did: then what was cached under it
+//! is still the truth, because every write in between came through us or not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +64,8 @@ impl LeaseConfig {
     }
 }
 
-/// The epochs an earlier run left in the data directory: the one it held and the one it was about to take.
+/// The epochs an earlier run left in the data directory: the one it held and the one it was about
+/// to take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownEpochs {
     /// Held for certain.
@@ -110,10 +112,12 @@ impl Request {
     /// The statement to run, at serial consistency.
     pub fn cql(&self, config: &LeaseConfig) -> String {
         let LeaseConfig { me, ttl_seconds: ttl, .. } = config;
-        let own = format!("UPDATE afterglow.lease USING TTL {ttl} SET owner = {me} WHERE scope = 'cql'");
+        let own =
+            format!("UPDATE afterglow.lease USING TTL {ttl} SET owner = {me} WHERE scope = 'cql'");
         match self {
             Request::Read => {
-                "SELECT owner, epoch, last_owner FROM afterglow.lease WHERE scope = 'cql'".to_string()
+                "SELECT owner, epoch, last_owner FROM afterglow.lease WHERE scope = 'cql'"
+                    .to_string()
             }
             Request::Found => format!(
                 "BEGIN BATCH INSERT INTO afterglow.lease (scope, epoch, last_owner) VALUES ('cql', 1, {me}) \
@@ -134,15 +138,18 @@ impl Request {
 /// The statement that gives the lease back at a clean stop, so that another instance need not wait.
 pub fn release_cql(config: &LeaseConfig, epoch: i64) -> String {
     let me = config.me;
-    format!("UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF owner = {me} AND epoch = {epoch}")
+    format!(
+        "UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF owner = {me} AND epoch = {epoch}"
+    )
 }
 
 /// Reads the epoch that ended with nothing unsettled, see [`settled_cql`].
 pub const READ_SETTLED: &str = "SELECT epoch FROM afterglow.lease WHERE scope = 'settled'";
 
-/// The statement that tells who comes next that all writes through the holder of this epoch are where every fill finds them: to be run
-/// once nothing is under way any more, before the lease is given back. It is about one epoch, which nobody has twice: come too late, it
-/// says nothing of any other.
+/// The statement that tells who comes next that all writes through the holder of this epoch are
+/// where every fill finds them: to be run once nothing is under way any more, before the lease is
+/// given back. It is about one epoch, which nobody has twice: come too late, it says nothing of any
+/// other.
 pub fn settled_cql(epoch: i64) -> String {
     format!("INSERT INTO afterglow.lease (scope, epoch) VALUES ('settled', {epoch})")
 }
@@ -176,15 +183,16 @@ pub enum Change {
     Lost,
 }
 
-/// Who had the lease before it was acquired. Unless it was us, everything cached under it must be forgotten before
-/// [`LeaseClock::extend`] makes it count.
+/// Who had the lease before it was acquired. Unless it was us, everything cached under it must be
+/// forgotten before [`LeaseClock::extend`] makes it count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// We had, and nobody since.
     Us,
     /// Nobody: the row is new.
     Nobody,
-    /// Somebody else, at this epoch. What went through it may not have reached all replicas, see [`settled_cql`].
+    /// Somebody else, at this epoch. What went through it may not have reached all replicas, see
+    /// [`settled_cql`].
     Another(i64),
 }
 
@@ -225,7 +233,8 @@ enum State {
     Held { epoch: i64, renew_at: Millis },
 }
 
-/// The state machine. Its driver runs what [`Lease::next`] says and hands the answer to [`Lease::answered`].
+/// The state machine. Its driver runs what [`Lease::next`] says and hands the answer to
+/// [`Lease::answered`].
 #[derive(Debug)]
 pub struct Lease {
     config: LeaseConfig,
@@ -275,12 +284,19 @@ impl Lease {
     }
 
     /// Takes the answer to `request`, sent at `sent_at` (taken before sending), at `now`.
-    pub fn answered(&mut self, request: Request, sent_at: Millis, answer: Answer, now: Millis) -> Change {
+    pub fn answered(
+        &mut self,
+        request: Request,
+        sent_at: Millis,
+        answer: Answer,
+        now: Millis,
+    ) -> Change {
         match (request, answer) {
             (Request::Read, Answer::Row(row)) => self.saw(row, now),
             (Request::Found, Answer::Applied(true)) => self.acquired(1, Before::Nobody, sent_at),
             (Request::Take { from, to, .. }, Answer::Applied(true)) => {
-                let before = if self.is_continuous(from) { Before::Us } else { Before::Another(from) };
+                let before =
+                    if self.is_continuous(from) { Before::Us } else { Before::Another(from) };
                 self.acquired(to, before, sent_at)
             }
             (Request::Renew { epoch }, Answer::Applied(true)) => {
@@ -318,10 +334,11 @@ impl Lease {
         }
     }
 
-    /// The epochs to note before `request` is sent: those of a take which, applied, leaves no gap. The one that it starts from
-    /// counts as held: it may be that of an earlier take whose answer was lost, and this one's may be lost too.
-    /// A take that follows another holder must not be noted: should its answer be lost, its epoch would pass for one of
-    /// ours, and what was cached before the other came would be believed.
+    /// The epochs to note before `request` is sent: those of a take which, applied, leaves no gap.
+    /// The one that it starts from counts as held: it may be that of an earlier take whose answer
+    /// was lost, and this one's may be lost too. A take that follows another holder must not be
+    /// noted: should its answer be lost, its epoch would pass for one of ours, and what was cached
+    /// before the other came would be believed.
     pub fn to_note(&self, request: Request) -> Option<KnownEpochs> {
         match request {
             Request::Take { from, to, .. } if self.is_continuous(from) => {
@@ -331,11 +348,12 @@ impl Lease {
         }
     }
 
-    /// Whether the epoch that a take started from was ours. The transaction checked it, so nobody came between;
-    /// `last_owner` tells us from another instance that happened on the same number.
+    /// Whether the epoch that a take started from was ours. The transaction checked it, so nobody
+    /// came between; `last_owner` tells us from another instance that happened on the same number.
     fn is_continuous(&self, from: i64) -> bool {
         let State::Asking { row: Some(row) } = self.state else { return false };
-        row.last_owner == Some(self.config.me) && (from == self.known.held || from == self.known.asked)
+        row.last_owner == Some(self.config.me)
+            && (from == self.known.held || from == self.known.asked)
     }
 
     fn acquired(&mut self, epoch: i64, before: Before, sent_at: Millis) -> Change {

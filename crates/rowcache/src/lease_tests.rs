@@ -77,8 +77,10 @@ fn the_first_instance_founds_the_lease_and_keeps_it() {
 #[test]
 fn a_second_instance_waits_until_the_first_has_ended_and_never_overlaps() {
     let mut row = Row::default();
-    let (mut a, mut b) =
-        (Lease::new(config(A), KnownEpochs::default()), Lease::new(config(B), KnownEpochs::default()));
+    let (mut a, mut b) = (
+        Lease::new(config(A), KnownEpochs::default()),
+        Lease::new(config(B), KnownEpochs::default()),
+    );
     drive(&mut a, &mut row, 0);
     assert_eq!(drive(&mut b, &mut row, 100), [Change::HeldByOther(A)]);
     // A falls silent at 20 s; B keeps asking.
@@ -96,7 +98,10 @@ fn a_second_instance_waits_until_the_first_has_ended_and_never_overlaps() {
     let changes = drive(&mut a, &mut row, now);
     assert_eq!(changes, [Change::Lost, Change::HeldByOther(B)]);
     let later = b.until() + 10_000;
-    assert_eq!(drive(&mut a, &mut row, later), [Change::Acquired { epoch: 3, before: Before::Another(2) }]);
+    assert_eq!(
+        drive(&mut a, &mut row, later),
+        [Change::Acquired { epoch: 3, before: Before::Another(2) }]
+    );
 }
 
 #[test]
@@ -134,13 +139,17 @@ fn a_take_whose_answer_was_lost_is_ours_and_continuous() {
     let Next::Send(take) = lease.next(0) else { panic!("takes") };
     row.run(take, A, 0);
     assert_eq!(lease.answered(take, 0, Answer::Failed, 0), Change::Nothing);
-    assert_eq!(drive(&mut lease, &mut row, 2_000), [Change::Acquired { epoch: 7, before: Before::Us }]);
+    assert_eq!(
+        drive(&mut lease, &mut row, 2_000),
+        [Change::Acquired { epoch: 7, before: Before::Us }]
+    );
 }
 
 #[test]
 fn takes_whose_answers_were_lost_one_after_the_other_are_ours_and_continuous() {
     let known = KnownEpochs { held: 5, asked: 5 };
-    let (mut row, mut lease) = (Row { stored: Some((5, A)), owner: None }, Lease::new(config(A), known));
+    let (mut row, mut lease) =
+        (Row { stored: Some((5, A)), owner: None }, Lease::new(config(A), known));
     let (mut noted, mut now) = (known, 0);
     // The first applies, the second does not.
     for applies in [true, false] {
@@ -239,9 +248,13 @@ fn the_clock_ends_on_time_and_at_once() {
 fn statements_are_what_the_transactions_need() {
     let config = config(A);
     let take = Request::Take { from: 4, ours: false, to: 5 }.cql(&config);
-    assert!(take.contains("USING TTL 60 SET owner = 00000000-0000-0000-0000-00000000000a"), "{take}");
     assert!(
-        take.contains("IF owner = null AND epoch = 4") && take.contains("SET epoch = 5, last_owner ="),
+        take.contains("USING TTL 60 SET owner = 00000000-0000-0000-0000-00000000000a"),
+        "{take}"
+    );
+    assert!(
+        take.contains("IF owner = null AND epoch = 4")
+            && take.contains("SET epoch = 5, last_owner ="),
         "{take}"
     );
     assert!(create_keyspace("d'c", 3).contains("'d''c': 3"));

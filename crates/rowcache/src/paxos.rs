@@ -56,7 +56,8 @@ impl Paxos {
         of(&self.decides) && of(&self.asked) && !of(&self.lax)
     }
 
-    /// The minute after which a transaction begun now cannot take effect any more; `grace` is the table's `gc_grace_seconds`.
+    /// The minute after which a transaction begun now cannot take effect any more; `grace` is the
+    /// table's `gc_grace_seconds`.
     pub fn dead_after(&self, grace: Option<u32>, now: Moment) -> u32 {
         if self.keeps.load(Ordering::Acquire) {
             return NEVER;
@@ -79,7 +80,11 @@ mod tests {
             paxos.set_settings(variant, None);
             paxos.serial_reads_decide()
         };
-        assert!(decides("5.0.5", Some("v1")) && decides("4.1.9", Some("v2")) && decides("4.0-rc1", None));
+        assert!(
+            decides("5.0.5", Some("v1"))
+                && decides("4.1.9", Some("v2"))
+                && decides("4.0-rc1", None)
+        );
         assert!(decides("3.11.19", None) && decides("3.0.24", None));
         assert!(!decides("3.11.9", None) && !decides("3.0.8", None) && !decides("", None));
         assert!(!decides("5.0.5", Some("v1_without_linearizable_reads_or_rejected_writes")));

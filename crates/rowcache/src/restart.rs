@@ -105,7 +105,8 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         now: start.clock.now(),
         restart_grace: start.restart_grace,
     };
-    let (instance, new_claim) = Instance::open(start.data_dir, &present).map_err(StartError::Instance)?;
+    let (instance, new_claim) =
+        Instance::open(start.data_dir, &present).map_err(StartError::Instance)?;
     match &new_claim {
         Some(why) if expected => {
             tracing::warn!(%why, "rows cached under `exclusive` by the last run are not served");

@@ -1,9 +1,10 @@
 //! The cached unit: one row of a table, whole, or the knowledge that it does not exist.
 //!
-//! Layout, little endian: `format u8 | kind u8 | columns u16 | fingerprint u64`, then for a present row one slot per
-//! static and regular column, `end u32 | write time i64 | expiry u32`, then the values back to back. The end's highest bit
-//! marks a null; values start where the one before ends. The slots are of fixed size, so that a column is found by its
-//! index. The engine checks integrity; the reader here is total all the same, and what it cannot read is a miss.
+//! Layout, little endian: `format u8 | kind u8 | columns u16 | fingerprint u64`, then for a present
+//! row one slot per static and regular column, `end u32 | write time i64 | expiry u32`, then the
+//! values back to back. The end's highest bit marks a null; values start where the one before ends.
+//! The slots are of fixed size, so that a column is found by its index. The engine checks
+//! integrity; the reader here is total all the same, and what it cannot read is a miss.
 
 use afterglow_cql::frame::notation::{Put, Value};
 use afterglow_cql::plan::{Projected, RowKey};
@@ -65,7 +66,8 @@ impl<'a> StoredRow<'a> {
         Some(StoredRow { fingerprint, body })
     }
 
-    /// The fingerprint of the table that it was stored under; with another one the row must not be used.
+    /// The fingerprint of the table that it was stored under; with another one the row must not be
+    /// used.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -75,7 +77,8 @@ impl<'a> StoredRow<'a> {
         self.body.is_none()
     }
 
-    /// The column at `index` (position in [`afterglow_cql::plan::TableSchema::values`]); null where there is none.
+    /// The column at `index` (position in [`afterglow_cql::plan::TableSchema::values`]); null where
+    /// there is none.
     pub fn cell(&self, index: u16) -> Cell<'a> {
         self.body.and_then(|body| body.cell(usize::from(index))).unwrap_or(Cell::NULL)
     }
@@ -85,8 +88,8 @@ impl<'a> StoredRow<'a> {
         self.body.map_or(0, |body| (body.slots.len() / SLOT) as u16)
     }
 
-    /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the row's projection.
-    /// `key` is the key that the row was found under.
+    /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the
+    /// row's projection. `key` is the key that the row was found under.
     pub fn write_rows(&self, key: &RowKey, projection: &[Projected], out: &mut Vec<u8>) {
         let Some(body) = self.body else {
             return out.put_int(0);
@@ -103,7 +106,8 @@ impl<'a> StoredRow<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Ends must not decrease and the last must be the end of the values: then every cell lies within.
+    /// Ends must not decrease and the last must be the end of the values: then every cell lies
+    /// within.
     fn checked(slots: &'a [u8], values: &'a [u8]) -> Option<Body<'a>> {
         let body = Body { slots, values };
         let mut start = 0;
@@ -139,10 +143,12 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Appends a row that exists, one cell for each of the table's [values](afterglow_cql::plan::TableSchema::values), to `out`.
+/// Appends a row that exists, one cell for each of the table's
+/// [values](afterglow_cql::plan::TableSchema::values), to `out`.
 ///
 /// Values must together be shorter than 2 GiB and columns fewer than 65536, as a frame and
-/// [`afterglow_cql::plan::TableSchema::cacheable`] see to; returns false and writes nothing otherwise.
+/// [`afterglow_cql::plan::TableSchema::cacheable`] see to; returns false and writes nothing
+/// otherwise.
 pub fn encode(fingerprint: u64, cells: &[Cell], out: &mut Vec<u8>) -> bool {
     let total: usize = cells.iter().filter_map(|cell| cell.value).map(<[u8]>::len).sum();
     if total >= NULL as usize || cells.len() > usize::from(u16::MAX) {

@@ -132,7 +132,9 @@ impl<W> RowCache<W> {
 
     /// Whether every write that went through us is where a fill finds it.
     pub fn is_settled(&self) -> bool {
-        !self.suspended.load(Ordering::Acquire) && self.held() == 0 && self.gates.is_settled(self.clock.now())
+        !self.suspended.load(Ordering::Acquire)
+            && self.held() == 0
+            && self.gates.is_settled(self.clock.now())
     }
 
     /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a

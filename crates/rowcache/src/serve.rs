@@ -106,7 +106,10 @@ impl<W> RowCache<W> {
                 // never an older one.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
                 let claim = self.claim.load(Ordering::Acquire);
-                if claim == NO_CLAIM || made_for != generation || !self.lease.holds(self.clock.now()) {
+                if claim == NO_CLAIM
+                    || made_for != generation
+                    || !self.lease.holds(self.clock.now())
+                {
                     return Err(NotCached::NoLease);
                 }
                 Ok(CachePermission::Exclusive { claim })

@@ -1,4 +1,5 @@
-//! The newest schema as the cached path needs it: tables by id, gates, and which writes a quorum read may miss.
+//! The newest schema as the cached path needs it: tables by id, gates, and which writes a quorum
+//! read may miss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use uuid::Uuid;
 
 use crate::write_scope::{Tables, WriteScope, gate_of};
 
-/// At what level rows are read for the cache. They answer reads of which [`Index::answers`] says so.
+/// At what level rows are read for the cache. They answer reads of which [`Index::answers`] says
+/// so.
 pub const FILL_AT: Consistency = Consistency::LocalQuorum;
 
 /// One snapshot of the schema, indexed.
@@ -22,8 +24,9 @@ pub struct Index {
 impl Index {
     /// Indexes a snapshot.
     pub fn of(schema: Arc<Schema>) -> Index {
-        let entry =
-            |table: &Arc<TableSchema>| (table.id, (gate_of(&table.keyspace, &table.name), table.clone()));
+        let entry = |table: &Arc<TableSchema>| {
+            (table.id, (gate_of(&table.keyspace, &table.name), table.clone()))
+        };
         let by_id = schema.tables().map(entry).collect();
         Index { schema, by_id }
     }
@@ -44,15 +47,21 @@ impl Index {
         all.into_iter().max()
     }
 
-    /// Whether a write at this level to any table that it touches may be missed by a read at LOCAL_QUORUM in `data_center`:
-    /// `W + R <= RF` there. In doubt yes.
-    pub fn is_weak(&self, touched: &WriteScope, consistency: Consistency, data_center: Option<&str>) -> bool {
+    /// Whether a write at this level to any table that it touches may be missed by a read at
+    /// LOCAL_QUORUM in `data_center`: `W + R <= RF` there. In doubt yes.
+    pub fn is_weak(
+        &self,
+        touched: &WriteScope,
+        consistency: Consistency,
+        data_center: Option<&str>,
+    ) -> bool {
         let misses = |keyspace: &str| {
             let replication = self.schema.replication(keyspace);
             let replicas = replication.and_then(|options| Replicas::of(options, data_center));
             replicas.is_none_or(|replicas| replicas.may_miss(consistency))
         };
-        let missed = |id: &Uuid| self.by_id.get(id).is_none_or(|(_, table)| misses(&table.keyspace));
+        let missed =
+            |id: &Uuid| self.by_id.get(id).is_none_or(|(_, table)| misses(&table.keyspace));
         let any = || self.by_id.values().any(|(_, table)| !table.system && misses(&table.keyspace));
         touched.by_level
             && (touched.planned().iter().any(missed)
@@ -60,10 +69,18 @@ impl Index {
                 || touched.is_everything() && (self.is_unknown() || any()))
     }
 
-    /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at this level: as many replicas at
-    /// least were asked, of all that there are. In doubt no.
-    pub fn answers(&self, table: Uuid, consistency: Consistency, data_center: Option<&str>) -> bool {
-        if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
+    /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at
+    /// this level: as many replicas at least were asked, of all that there are. In doubt no.
+    pub fn answers(
+        &self,
+        table: Uuid,
+        consistency: Consistency,
+        data_center: Option<&str>,
+    ) -> bool {
+        if matches!(
+            consistency,
+            Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum
+        ) {
             return true;
         }
         let keyspace = self.by_id.get(&table).map(|(_, table)| table.keyspace.as_str());
@@ -114,12 +131,16 @@ impl Replicas {
         if !class.ends_with("NetworkTopologyStrategy") {
             return None;
         }
-        let counts =
-            options.iter().filter(|(name, _)| *name != "class").map(|(dc, n)| Some((dc, n.parse().ok()?)));
+        let counts = options
+            .iter()
+            .filter(|(name, _)| *name != "class")
+            .map(|(dc, n)| Some((dc, n.parse().ok()?)));
         let counts: Vec<(&String, u32)> = counts.collect::<Option<_>>()?;
         let local = match (counts.as_slice(), data_center) {
             ([(_, only)], _) => *only,
-            (several, Some(reactor_state)) => several.iter().find(|(dc, _)| *dc == reactor_state)?.1,
+            (several, Some(reactor_state)) => {
+                several.iter().find(|(dc, _)| *dc == reactor_state)?.1
+            }
             _ => return None,
         };
         Some(Replicas { local, all: counts.iter().map(|(_, n)| n).sum() })
@@ -172,14 +193,16 @@ mod tests {
     use super::*;
 
     fn replicas(options: &[(&str, &str)], reactor_state: Option<&str>) -> Option<Replicas> {
-        let options: BTreeMap<_, _> = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let options: BTreeMap<_, _> =
+            options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Replicas::of(&options, reactor_state)
     }
 
     #[test]
     fn replicas_are_read_from_either_strategy_and_doubt_is_none() {
         const SIMPLE: (&str, &str) = ("class", "org.apache.cassandra.locator.SimpleStrategy");
-        const TOPOLOGY: (&str, &str) = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+        const TOPOLOGY: (&str, &str) =
+            ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
         assert_eq!(
             replicas(&[SIMPLE, ("replication_factor", "3")], None),
             Some(Replicas { local: 3, all: 3 })

@@ -1,7 +1,7 @@
 //! Rows that were too large to keep: to read them whole again would be in vain.
 //!
-//! A row is remembered with the stamp of its gates, which moves with every write that may touch it. Others may write to
-//! it past us, and its cells may expire, so it is also forgotten after a while.
+//! A row is remembered with the stamp of its gates, which moves with every write that may touch it.
+//! Others may write to it past us, and its cells may expire, so it is also forgotten after a while.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,8 @@ const MOST: usize = 4096;
 /// For how long a row is remembered.
 const REMEMBERED: Millis = 60_000;
 
-/// The rows. Keys are told apart by a hash whose seed nobody knows; one that is taken for another is not cached for a while.
+/// The rows. Keys are told apart by a hash whose seed nobody knows; one that is taken for another
+/// is not cached for a while.
 #[derive(Default)]
 pub(super) struct TooLarge {
     hasher: RandomState,
@@ -26,7 +27,8 @@ pub(super) struct TooLarge {
 #[derive(Default)]
 struct RefusedKeys {
     by_key: HashMap<u64, (Stamp, Millis)>,
-    /// By age, with until when each is remembered. One that was noted again since has a later end in the map.
+    /// By age, with until when each is remembered. One that was noted again since has a later end
+    /// in the map.
     order: VecDeque<(u64, Millis)>,
 }
 
@@ -46,7 +48,10 @@ impl TooLarge {
             return false;
         }
         known.forget(now);
-        known.by_key.get(&self.hasher.hash_one(key)).is_some_and(|(of, until)| *of == stamp && *until > now)
+        known
+            .by_key
+            .get(&self.hasher.hash_one(key))
+            .is_some_and(|(of, until)| *of == stamp && *until > now)
     }
 }
 
@@ -74,7 +79,8 @@ mod tests {
         for n in 0..2 * MOST as u64 {
             rows.note(&n.to_be_bytes(), stamp, n % 2);
         }
-        let known = |now| (0..2 * MOST as u64).filter(|n| rows.has(&n.to_be_bytes(), stamp, now)).count();
+        let known =
+            |now| (0..2 * MOST as u64).filter(|n| rows.has(&n.to_be_bytes(), stamp, now)).count();
         assert_eq!(known(1), MOST);
         rows.note(b"again", stamp, 1);
         rows.note(b"again", stamp, 100);

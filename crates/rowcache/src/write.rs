@@ -67,8 +67,12 @@ impl Answered {
             | ErrorCode::BadCredentials
             | ErrorCode::IsBootstrapping => Answered::Refused,
             ErrorCode::Unavailable if !in_steps => Answered::Refused,
-            ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => Answered::Unknown(InDoubt::WriteTimeout),
-            ErrorCode::WriteFailure | ErrorCode::CdcWriteFailure => Answered::Unknown(InDoubt::WriteFailure),
+            ErrorCode::WriteTimeout | ErrorCode::CasWriteUnknown => {
+                Answered::Unknown(InDoubt::WriteTimeout)
+            }
+            ErrorCode::WriteFailure | ErrorCode::CdcWriteFailure => {
+                Answered::Unknown(InDoubt::WriteFailure)
+            }
             _ => Answered::Unknown(InDoubt::ServerError),
         }
     }
@@ -218,9 +222,9 @@ impl<W> WriteInFlight<W> {
         }
         let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
         let settled = match answered {
-            Answered::Unknown(_) => {
-                Settled::Unknown { hold_until: hold_of(self.nature, &*self.cache.clock, self.cache.hold) }
-            }
+            Answered::Unknown(_) => Settled::Unknown {
+                hold_until: hold_of(self.nature, &*self.cache.clock, self.cache.hold),
+            },
             Answered::Definite if self.weak => Settled::Weak { until },
             Answered::Definite | Answered::Refused => Settled::Definite,
         };
@@ -264,8 +268,12 @@ mod tests {
     #[test]
     fn only_errors_that_exclude_any_effect_are_definite() {
         let definite = |code, in_steps| Answered::by_error(code, in_steps) == Answered::Refused;
-        for code in [ErrorCode::Invalid, ErrorCode::Syntax, ErrorCode::Unauthorized, ErrorCode::AlreadyExists]
-        {
+        for code in [
+            ErrorCode::Invalid,
+            ErrorCode::Syntax,
+            ErrorCode::Unauthorized,
+            ErrorCode::AlreadyExists,
+        ] {
             assert!(definite(code, false) && definite(code, true), "{code:?}");
         }
         assert!(definite(ErrorCode::Unavailable, false));

@@ -1,6 +1,8 @@
 //! What one write may touch: gates to close, cached rows to drop, intents to note.
 
-use afterglow_cql::plan::{KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan};
+use afterglow_cql::plan::{
+    KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan,
+};
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
 use uuid::Uuid;
@@ -10,15 +12,16 @@ use crate::gate::{GateScope, slot_of};
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
 
-/// The engine's group of a table's rows. By id: a table that was dropped and created again is another.
+/// The engine's group of a table's rows. By id: a table that was dropped and created again is
+/// another.
 pub fn group_of(table: Uuid) -> u32 {
     let bytes = table.as_u128();
     let folded = (bytes ^ (bytes >> 32) ^ (bytes >> 64) ^ (bytes >> 96)) as u32;
     folded.max(1) // 0 is no group
 }
 
-/// The gate of a table. By name, not by id: a write that was planned before the table was dropped and created again must
-/// keep out fills of the new one.
+/// The gate of a table. By name, not by id: a write that was planned before the table was dropped
+/// and created again must keep out fills of the new one.
 pub fn gate_of(keyspace: &str, table: &str) -> u32 {
     let mut bytes = Vec::with_capacity(keyspace.len() + table.len() + 1);
     bytes.extend_from_slice(keyspace.as_bytes());
@@ -27,8 +30,8 @@ pub fn gate_of(keyspace: &str, table: &str) -> u32 {
     murmur3(&bytes) as u32
 }
 
-/// The token of a partition: its Murmur3 token, told apart by the table's gate. Its slot is the partition's gate and its
-/// epoch in the engine.
+/// The token of a partition: its Murmur3 token, told apart by the table's gate. Its slot is the
+/// partition's gate and its epoch in the engine.
 pub fn token_of(gate: u32, partition_key: &[u8]) -> u64 {
     (murmur3(partition_key) as u64) ^ u64::from(gate).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -65,10 +68,12 @@ pub struct WriteScope {
     tables: Vec<u32>,
     everything: bool,
     doomed: Vec<Invalidation>,
-    /// Tables that the write was planned for. When one of them is gone by the time the gates are closed, the plan was
-    /// made for an older schema, and what it names is not what the write will touch.
+    /// Tables that the write was planned for. When one of them is gone by the time the gates are
+    /// closed, the plan was made for an older schema, and what it names is not what the write will
+    /// touch.
     planned: Vec<Uuid>,
-    /// Tables that were not in the schema. When one of them is by the time the gates are closed, its rows may be cached.
+    /// Tables that were not in the schema. When one of them is by the time the gates are closed,
+    /// its rows may be cached.
     unknown: Vec<(String, String)>,
     /// A lightweight transaction is among them.
     pub conditional: bool,
@@ -76,7 +81,8 @@ pub struct WriteScope {
     pub doubtful: bool,
     /// The database may apply it partition by partition.
     pub parted: bool,
-    /// It is acknowledged by as many replicas as its consistency level says. Changes of the schema and TRUNCATE are not.
+    /// It is acknowledged by as many replicas as its consistency level says. Changes of the schema
+    /// and TRUNCATE are not.
     pub by_level: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
@@ -88,7 +94,13 @@ impl WriteScope {
     /// Everything there is; for statements without a plan.
     pub fn everything() -> WriteScope {
         let doomed = vec![Invalidation::Everything];
-        WriteScope { everything: true, doomed, parted: true, by_level: true, ..WriteScope::default() }
+        WriteScope {
+            everything: true,
+            doomed,
+            parted: true,
+            by_level: true,
+            ..WriteScope::default()
+        }
     }
 
     /// The same gates, and nothing to drop.
@@ -101,28 +113,30 @@ impl WriteScope {
         self.slots.is_empty() && self.tables.is_empty() && !self.everything
     }
 
-    /// Whether every table that the write was planned for is still there, and none has come that was not.
+    /// Whether every table that the write was planned for is still there, and none has come that
+    /// was not.
     pub fn is_current(&self, tables: &impl Tables) -> bool {
         self.planned.iter().all(|id| tables.gate(*id).is_some())
             && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
     }
 
-    /// Whether it is better to wait for the database's answer before everything is dropped: all that speaks for it is that the text is
-    /// not understood.
+    /// Whether it is better to wait for the database's answer before everything is dropped: all
+    /// that speaks for it is that the text is not understood.
     pub fn may_be_nothing(&self) -> bool {
         self.doubtful && self.everything
     }
 
-    /// Whether a part of it may have happened although the database says that there are too few replicas for it: coordinators send what is for
-    /// one partition before they look at the replicas of the next.
+    /// Whether a part of it may have happened although the database says that there are too few
+    /// replicas for it: coordinators send what is for one partition before they look at the
+    /// replicas of the next.
     pub fn may_happen_in_part(&self) -> bool {
         let (first, more) = self.partitions;
         let one = first.is_some() && !more && self.tables.is_empty() && !self.everything;
         self.parted && !one
     }
 
-    /// Table and partition key of a lightweight transaction that touches one partition and nothing else, as they all do that a database
-    /// takes.
+    /// Table and partition key of a lightweight transaction that touches one partition and nothing
+    /// else, as they all do that a database takes.
     pub fn transaction(&self) -> Option<(Uuid, &[u8])> {
         let (_, more) = self.partitions;
         let one = !more && self.tables.is_empty() && !self.everything;
@@ -175,25 +189,28 @@ impl WriteScope {
                 Some(gate) => self.partition(gate, template, value),
                 None => self.all(),
             },
-            Target::Table { keyspace, table, id } => match id.or_else(|| tables.id(keyspace, table)) {
-                Some(id) => {
-                    self.plan_for(id, tables);
-                    self.table(gate_of(keyspace, table), id);
+            Target::Table { keyspace, table, id } => {
+                match id.or_else(|| tables.id(keyspace, table)) {
+                    Some(id) => {
+                        self.plan_for(id, tables);
+                        self.table(gate_of(keyspace, table), id);
+                    }
+                    None if tables.is_unknown() => self.all(),
+                    // Not in our schema, so nothing of it is cached; but it may enter the schema
+                    // while the write is on its way, and then no fill may start.
+                    None => {
+                        self.gate(gate_of(keyspace, table));
+                        self.unknown.push((keyspace.clone(), table.clone()));
+                    }
                 }
-                None if tables.is_unknown() => self.all(),
-                // Not in our schema, so nothing of it is cached; but it may enter the schema while the write is on its
-                // way, and then no fill may start.
-                None => {
-                    self.gate(gate_of(keyspace, table));
-                    self.unknown.push((keyspace.clone(), table.clone()));
-                }
-            },
+            }
             Target::Keyspace(_) if tables.is_unknown() => self.all(),
             Target::Keyspace(keyspace) => {
                 // Tables that are made meanwhile have gates that we cannot name.
                 self.everything = true;
                 let ids = tables.tables_in(keyspace);
-                self.doomed.extend(ids.into_iter().map(|(_, id)| Invalidation::Table(group_of(id))));
+                self.doomed
+                    .extend(ids.into_iter().map(|(_, id)| Invalidation::Table(group_of(id))));
             }
             Target::Everything => self.all(),
         }
@@ -211,7 +228,12 @@ impl WriteScope {
         self.doomed.push(Invalidation::Everything);
     }
 
-    fn row<'v>(&mut self, gate: u32, template: &KeyTemplate, value: &impl Fn(&Marker) -> Option<&'v [u8]>) {
+    fn row<'v>(
+        &mut self,
+        gate: u32,
+        template: &KeyTemplate,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) {
         let mut key = RowKey::new();
         match template.bind(value, &mut key) {
             Ok(()) => {
@@ -257,14 +279,16 @@ impl WriteScope {
         }
     }
 
-    /// Adds the slot of a partition and gives its token; `None` when there are too many and the whole table was added instead.
+    /// Adds the slot of a partition and gives its token; `None` when there are too many and the
+    /// whole table was added instead.
     fn slot(&mut self, gate: u32, table: Uuid, partition_key: &[u8]) -> Option<u64> {
         let token = token_of(gate, partition_key);
         let slot = slot_of(token);
         let (first, more) = &mut self.partitions;
         *more |= *first.get_or_insert(token) != token;
         if self.conditional {
-            let transaction = self.transaction.get_or_insert_with(|| (table, partition_key.to_vec()));
+            let transaction =
+                self.transaction.get_or_insert_with(|| (table, partition_key.to_vec()));
             *more |= (transaction.0, &transaction.1[..]) != (table, partition_key);
         }
         if self.slots.contains(&slot) {
@@ -374,7 +398,9 @@ mod tests {
         };
         let id = table.id;
         let schema = Schema::of_tables([table]);
-        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else { panic!("{text} is a write") };
+        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else {
+            panic!("{text} is a write")
+        };
         let mut touched = WriteScope::default();
         touched.add(&plan, &|_| None, &Known::Table(id));
         touched

@@ -1,5 +1,5 @@
-//! The control plane: one thread with its own small runtime for admin HTTP and signals, so that neither waits for the
-//! reactors nor the reactors for them.
+//! The control plane: one thread with its own small runtime for admin HTTP and signals, so that
+//! neither waits for the reactors nor the reactors for them.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -17,7 +17,8 @@ use crate::admin::{self, Shown};
 /// What the operator asked for by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// SIGTERM or SIGINT: finish and end. Comes once; at the second signal the process ends at once, with status 1.
+    /// SIGTERM or SIGINT: finish and end. Comes once; at the second signal the process ends at
+    /// once, with status 1.
     Stop(&'static str),
     /// SIGHUP: read the configuration again.
     Reload,
@@ -104,7 +105,8 @@ fn run(
                 }
             });
         }
-        // A page that somebody still reads must not hold up the end of the process: tasks are dropped with the runtime.
+        // A page that somebody still reads must not hold up the end of the process: tasks are
+        // dropped with the runtime.
         let _ = stopped.await;
     });
 }

@@ -19,11 +19,15 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "Give this user the right to write there, or choose another with --data-dir"
         }
-        io::ErrorKind::ReadOnlyFilesystem => "The file system is read-only: choose another with --data-dir",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "The file system is read-only: choose another with --data-dir"
+        }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             "Something else has that name: choose another with --data-dir"
         }
-        io::ErrorKind::StorageFull => "The disk is full: make room, or choose another with --data-dir",
+        io::ErrorKind::StorageFull => {
+            "The disk is full: make room, or choose another with --data-dir"
+        }
         _ => "Choose another with --data-dir",
     }
 }
@@ -80,7 +84,8 @@ fn prepare(path: &Path) -> Result<PathBuf, DataDirError> {
             mode & 0o7777
         );
     }
-    // Tried rather than asked: there are file systems whose directories have fine modes and take no file.
+    // Tried rather than asked: there are file systems whose directories have fine modes and take no
+    // file.
     let probe = path.join(format!(".probe-{}", std::process::id()));
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(&probe).map_err(failed)?;

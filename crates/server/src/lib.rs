@@ -1,6 +1,8 @@
-//! The Afterglow server: configuration, metrics, admin HTTP, and the wiring of front ends to the engine.
+//! The Afterglow server: configuration, metrics, admin HTTP, and the wiring of front ends to the
+//! engine.
 //!
-//! `main.rs` is only the process's entry; everything it does lives here, so that tests and tools can use it.
+//! `main.rs` is only the process's entry; everything it does lives here, so that tests and tools
+//! can use it.
 
 pub mod admin;
 pub mod cli;

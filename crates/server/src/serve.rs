@@ -1,4 +1,5 @@
-//! A server from its configuration to its end: data directory, cache, front ends, admin pages, signals.
+//! A server from its configuration to its end: data directory, cache, front ends, admin pages,
+//! signals.
 
 mod cache;
 mod ending;
@@ -45,21 +46,24 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let shown = Shown { metrics: metrics.clone(), health: health.clone() };
     // Dropped last, so that a second signal ends the process however long the rest takes.
     let control = Control::start(config.admin, shown, sender)?;
-    let Preparation { data_dir, outlook, entrances, reactors, .. } = Preparation::prepare(&config, true)?;
+    let Preparation { data_dir, outlook, entrances, reactors, .. } =
+        Preparation::prepare(&config, true)?;
     if let Some(warning) = small_index(&outlook) {
         tracing::warn!("{warning}");
     }
     let cache = cache::open(&config, data_dir.keep(), &metrics)?;
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
-    let front_ends = match FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors) {
-        Ok(front_ends) => front_ends,
-        Err(error) => {
-            // As warm as it was found: only a cache that is closed survives a restart of the machine.
-            reactors.shutdown();
-            cache.close();
-            return Err(error);
-        }
-    };
+    let front_ends =
+        match FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors) {
+            Ok(front_ends) => front_ends,
+            Err(error) => {
+                // As warm as it was found: only a cache that is closed survives a restart of the
+                // machine.
+                reactors.shutdown();
+                cache.close();
+                return Err(error);
+            }
+        };
     if config.cql.is_none() {
         health.set_independent();
     }
@@ -73,7 +77,9 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
                 front_ends.reload_users(&config);
             }
             Event::Stop(signal) => {
-                tracing::info!("{signal}: finishing requests in flight; a second signal ends at once");
+                tracing::info!(
+                    "{signal}: finishing requests in flight; a second signal ends at once"
+                );
                 break;
             }
         }
@@ -90,14 +96,14 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     tracing::info!("writing the cache out");
     cache.close();
     ending::say(&cache.stats());
-    // The process ends here, and its memory with it: to free millions of small objects one by one would take seconds.
-    // The locks on files go with the process too.
+    // The process ends here, and its memory with it: to free millions of small objects one by one
+    // would take seconds. The locks on files go with the process too.
     std::mem::forget(cache);
     Ok(())
 }
 
-/// All that serving needs but for the cache. Opening the cache takes its mark of a clean stop away, so everything that can fail comes
-/// before.
+/// All that serving needs but for the cache. Opening the cache takes its mark of a clean stop away,
+/// so everything that can fail comes before.
 struct Preparation {
     data_dir: DataDir,
     outlook: Outlook,
@@ -153,7 +159,8 @@ pub fn check(config: &Config) -> Result<Checked, ServeError> {
     Ok(Checked { outlook: ready.outlook, served_by, intents })
 }
 
-/// Flash for a slot of the index from which on it is worth a warning: few objects are so large on average.
+/// Flash for a slot of the index from which on it is worth a warning: few objects are so large on
+/// average.
 const WIDE_SLOT: u64 = 4096;
 
 /// What is to be said where the index has room for few objects beside the flash.

@@ -7,10 +7,12 @@ use afterglow_cql::message::Consistency;
 use afterglow_loadgen::cql::{ConnectOptions, Connection};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 
-/// Runs the binary to its end with nothing of this process's environment that could mean something to it.
+/// Runs the binary to its end with nothing of this process's environment that could mean something
+/// to it.
 fn afterglow(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
     {
         command.env_remove(name);
     }
@@ -39,7 +41,11 @@ const FRONT_END: [&str; 4] = ["--cql", "127.0.0.1:9043", "--backend", "127.0.0.1
 fn the_version_is_that_of_the_package() {
     let output = afterglow(&["--version"], &[]);
     assert!(output.status.success());
-    assert!(out(&output).starts_with(concat!("afterglow ", env!("CARGO_PKG_VERSION"))), "{}", out(&output));
+    assert!(
+        out(&output).starts_with(concat!("afterglow ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        out(&output)
+    );
 }
 
 #[test]
@@ -54,7 +60,8 @@ fn help_lists_the_commands_and_every_option() {
     let help = out(&afterglow(&["serve", "--help"], &[]));
     for key in KEYS {
         assert!(
-            help.contains(&format!("--{} ", key.name)) || help.contains(&format!("--{}[", key.name)),
+            help.contains(&format!("--{} ", key.name))
+                || help.contains(&format!("--{}[", key.name)),
             "{}",
             key.name
         );
@@ -68,12 +75,18 @@ fn wrong_usage_ends_with_status_2_and_says_what_was_meant() {
     for (arguments, hint) in [
         (&["serve", "--flash-sise", "4GiB"][..], "--flash-size"),
         (&["serv"], "serve"),
-        (&["serve", "--memory", "4G"], "error: --memory: `4G` does not say which unit: write `4GiB`"),
+        (
+            &["serve", "--memory", "4G"],
+            "error: --memory: `4G` does not say which unit: write `4GiB`",
+        ),
         (&["serve", "--memcache", "off"], "no front end is open"),
         (&["serve", "--memcache-tls-cert", "a.pem"], "--memcache-tls-key"),
         (&["serve", "--cql", "127.0.0.1:9043"], "--backend"),
         (&["serve", "--cql", "127.0.0.1:9043", "--memory", "1GiB", "--memory", "2GiB"], "--memory"),
-        (&["serve", "--config", "/nowhere/a.toml"], "cannot read the configuration /nowhere/a.toml"),
+        (
+            &["serve", "--config", "/nowhere/a.toml"],
+            "cannot read the configuration /nowhere/a.toml",
+        ),
         (&["check-config"], "FILE"),
     ] {
         let output = afterglow(arguments, &[]);
@@ -108,14 +121,17 @@ fn a_file_that_is_no_text_is_refused_with_its_line() {
 
 #[test]
 fn check_config_prints_what_holds_and_what_each_policy_costs() {
-    let (_dir, path) =
-        file("memory = \"1GiB\"\ntable-policy = [\"shop.*=exclusive\", \"log.*=max-staleness=5s\"]\n");
+    let (_dir, path) = file(
+        "memory = \"1GiB\"\ntable-policy = [\"shop.*=exclusive\", \"log.*=max-staleness=5s\"]\n",
+    );
     let arguments = [&["check-config", &path][..], &FRONT_END, &["--io", "pread"]].concat();
     let output = afterglow(&arguments, &[("AFTERGLOW_FLASH_SIZE", "8GiB")]);
     assert!(output.status.success(), "{}", err(&output));
     let text = out(&output);
     let line = |start: &str| {
-        text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start} in\n{text}"))
+        text.lines()
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("{start} in\n{text}"))
     };
     assert!(line("memory = \"1GiB\"").ends_with(&format!("# {path}:1:10")));
     assert!(line("flash-size = \"8GiB\"").ends_with("# AFTERGLOW_FLASH_SIZE"));
@@ -158,17 +174,24 @@ fn the_example_file_is_a_good_file() {
     // And with every commented example taken too.
     let all: String = text
         .lines()
-        .map(|line| format!("{}\n", line.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(line)))
+        .map(|line| {
+            format!("{}\n", line.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(line))
+        })
         .collect();
     // What it names must be there.
     let (dir, credentials) = file("username = \"a\"\npassword = \"b\"\n");
-    std::fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
     let all = all.replace("/etc/afterglow/credentials", &credentials);
     let (_dir, path) = file(&all);
     let output = afterglow(&["check-config", &path], &[]);
     drop(dir);
     // Nothing in it is wrong; what it names is not on this machine.
-    assert!(!err(&output).contains(&path) && err(&output).contains("does not exist"), "{}", err(&output));
+    assert!(
+        !err(&output).contains(&path) && err(&output).contains("does not exist"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
@@ -195,7 +218,11 @@ fn explain_tells_what_is_cached_from_a_file_and_from_a_database() {
     assert!(unknown.contains("passed through") && unknown.contains("--schema"), "{unknown}");
     let (_dir, path) = file("CREATE NONSENSE");
     let wrong = afterglow(&["explain", "--schema", &path, statement], &[]);
-    assert!(wrong.status.success(), "a statement that makes no table is passed over: {}", err(&wrong));
+    assert!(
+        wrong.status.success(),
+        "a statement that makes no table is passed over: {}",
+        err(&wrong)
+    );
     let (_dir, path) = file("SELECT 1");
     let wrong = afterglow(&["explain", "--schema", &path, statement], &[]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("SELECT 1"), "{}", err(&wrong));
@@ -209,10 +236,15 @@ fn explain_tells_what_is_cached_from_a_file_and_from_a_database() {
     ] {
         direct.query(text, Consistency::One).unwrap();
     }
-    let asked = afterglow(&["explain", "--backend", &backend, "DELETE FROM ks.t WHERE k = 'a'"], &[]);
+    let asked =
+        afterglow(&["explain", "--backend", &backend, "DELETE FROM ks.t WHERE k = 'a'"], &[]);
     assert!(out(&asked).contains("the row 0x61"), "{}{}", out(&asked), err(&asked));
     let nobody = afterglow(&["explain", "--backend", "127.0.0.1:1", "USE ks"], &[]);
-    assert!(nobody.status.code() == Some(1) && err(&nobody).contains("127.0.0.1:1"), "{}", err(&nobody));
+    assert!(
+        nobody.status.code() == Some(1) && err(&nobody).contains("127.0.0.1:1"),
+        "{}",
+        err(&nobody)
+    );
 }
 
 #[test]

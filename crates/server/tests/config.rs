@@ -1,4 +1,5 @@
-//! Configuration from file, environment and flags: what wins, and what people are told when it is wrong.
+//! Configuration from file, environment and flags: what wins, and what people are told when it is
+//! wrong.
 
 use std::path::PathBuf;
 
@@ -27,16 +28,28 @@ fn a_fault_in_the_file_has_its_line_and_column_and_says_what_to_write() {
         ("write-budget = \"0B\"", "a.toml:3:16", "`none` for no limit"),
         ("  memory = 268435456", "a.toml:3:12", "write it as in `memory = \"4GiB\"`"),
         ("memory = \"1MiB\"", "a.toml:3:10", "at least 32MiB"),
-        ("flash_size = \"4GiB\"", "a.toml:3:1", "unknown key `flash_size`: did you mean `flash-size`?"),
+        (
+            "flash_size = \"4GiB\"",
+            "a.toml:3:1",
+            "unknown key `flash_size`: did you mean `flash-size`?",
+        ),
         ("listne = true", "a.toml:3:1", "`afterglow serve --help` lists all"),
         ("[cache]\nsize = 1", "a.toml:3:2", "there are no sections"),
         ("reactors = 0", "a.toml:3:12", "`auto` or 1 to 1024"),
         ("reactors = 1.5", "a.toml:3:12", "write it as in `reactors = \"auto\"`"),
-        ("admin-allow-remote = \"yes\"", "a.toml:3:22", "write it as in `admin-allow-remote = false`"),
+        (
+            "admin-allow-remote = \"yes\"",
+            "a.toml:3:22",
+            "write it as in `admin-allow-remote = false`",
+        ),
         ("admin = \"9180\"", "a.toml:3:9", "`127.0.0.1:9180` (this machine only)"),
         ("admin = \"0.0.0.0:9180\"", "a.toml:3:9", "`--admin-allow-remote`"),
         ("admin = \"127.0.0.1:9043\"", "a.toml:3:9", "already: choose another port"),
-        ("table-policy = [\"a.b=exclusive\", \"a.c=forever\"]", "a.toml:3:34", "`forever` is not a policy"),
+        (
+            "table-policy = [\"a.b=exclusive\", \"a.c=forever\"]",
+            "a.toml:3:34",
+            "`forever` is not a policy",
+        ),
         (
             "table-policy = [\"a.b=exclusive\", 7]",
             "a.toml:3:34",
@@ -75,19 +88,25 @@ fn all_faults_are_told_at_once() {
     inputs.flags.push(("io", vec!["disk".into()]));
     inputs.environment.push(("AFTERGLOW_RESTART_GRACE".into(), "soon".into()));
     let message = faults(&inputs);
-    for place in ["a.toml:1:10: memory", "a.toml:2:14: flash-size", "--io: ", "AFTERGLOW_RESTART_GRACE: "] {
+    for place in
+        ["a.toml:1:10: memory", "a.toml:2:14: flash-size", "--io: ", "AFTERGLOW_RESTART_GRACE: "]
+    {
         assert!(message.contains(&format!("error: {place}")), "{place} is missing in\n{message}");
     }
 }
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
-    let mut inputs = file(&format!("{FRONT_END}memory = \"1GiB\"\nflash-size = \"10GiB\"\nio = \"pread\"\n"));
+    let mut inputs =
+        file(&format!("{FRONT_END}memory = \"1GiB\"\nflash-size = \"10GiB\"\nio = \"pread\"\n"));
     inputs.environment.push(("AFTERGLOW_MEMORY".into(), "2GiB".into()));
     inputs.environment.push(("AFTERGLOW_FLASH_SIZE".into(), "20GiB".into()));
     inputs.flags.push(("memory", vec!["3GiB".into()]));
     let loaded = load(&inputs).unwrap();
-    assert_eq!((loaded.config.memory, loaded.place("memory").to_string()), (Size::gib(3), "--memory".into()));
+    assert_eq!(
+        (loaded.config.memory, loaded.place("memory").to_string()),
+        (Size::gib(3), "--memory".into())
+    );
     assert_eq!(loaded.config.flash_size, Size::gib(20));
     assert_eq!(loaded.place("flash-size").to_string(), "AFTERGLOW_FLASH_SIZE");
     assert_eq!(loaded.place("io").to_string(), "a.toml:5:6");
@@ -97,9 +116,18 @@ fn flag_beats_environment_beats_file_beats_default() {
 #[test]
 fn a_list_of_a_higher_layer_replaces_the_whole_list() {
     let mut inputs = file(&format!("{FRONT_END}table-policy = [\"a.*=off\", \"b.*=off\"]\n"));
-    inputs.environment.push(("AFTERGLOW_TABLE_POLICY".into(), "c.*=exclusive, d.*=max-staleness=5s".into()));
+    inputs
+        .environment
+        .push(("AFTERGLOW_TABLE_POLICY".into(), "c.*=exclusive, d.*=max-staleness=5s".into()));
     let rules = |inputs: &Inputs| {
-        load(inputs).unwrap().config.table_policy.rules.iter().map(ToString::to_string).collect::<Vec<_>>()
+        load(inputs)
+            .unwrap()
+            .config
+            .table_policy
+            .rules
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     assert_eq!(rules(&inputs), ["c.*=exclusive", "d.*=max-staleness=5s"]);
     inputs.flags.push(("table-policy", vec!["e.*=off".into()]));
@@ -116,15 +144,20 @@ fn an_empty_variable_is_as_good_as_none() {
 #[test]
 fn a_misspelt_variable_is_noted_and_those_of_the_platform_are_not() {
     let mut inputs = file(FRONT_END);
-    for name in ["AFTERGLOW_FLASHSIZE", "AFTERGLOW_SERVICE_HOST", "AFTERGLOW_PORT", "AFTERGLOW_PORT_9043_TCP"]
-    {
+    for name in [
+        "AFTERGLOW_FLASHSIZE",
+        "AFTERGLOW_SERVICE_HOST",
+        "AFTERGLOW_PORT",
+        "AFTERGLOW_PORT_9043_TCP",
+    ] {
         inputs.environment.push((name.into(), "tcp://10.0.0.1:9043".into()));
     }
     let loaded = load(&inputs).unwrap();
     let about: Vec<_> = loaded.notes.iter().filter(|note| note.contains("AFTERGLOW_")).collect();
     assert_eq!(about.len(), 1, "{about:?}");
     assert!(
-        about[0].contains("AFTERGLOW_FLASHSIZE") && about[0].contains("did you mean AFTERGLOW_FLASH_SIZE?")
+        about[0].contains("AFTERGLOW_FLASHSIZE")
+            && about[0].contains("did you mean AFTERGLOW_FLASH_SIZE?")
     );
 }
 
@@ -138,14 +171,20 @@ fn a_server_needs_a_front_end_and_the_door_a_database() {
     let message = faults(&file("cql = \"127.0.0.1:9043\""));
     assert!(message.contains("--backend 127.0.0.1:9042"), "{message}");
     let message = faults(&file("cql = \"127.0.0.1:9043\"\nbackend = \"127.0.0.1:9043\""));
-    assert!(message.starts_with("error: a.toml:2:11: ") && message.contains("Afterglow itself"), "{message}");
+    assert!(
+        message.starts_with("error: a.toml:2:11: ") && message.contains("Afterglow itself"),
+        "{message}"
+    );
 }
 
 #[test]
 fn with_nothing_said_the_memcache_front_end_is_open_to_this_machine() {
     let config = load(&file("")).unwrap().config;
     assert_eq!(config.memcache, Some("127.0.0.1:11211".parse().unwrap()));
-    assert_eq!((config.flash_size, config.data_dir), (Size::gib(1), PathBuf::from("afterglow-data")));
+    assert_eq!(
+        (config.flash_size, config.data_dir),
+        (Size::gib(1), PathBuf::from("afterglow-data"))
+    );
     assert_eq!(good("").config.memcache, None, "another front end was named");
     assert_eq!(load(&file("memcache-unix = \"/a\"")).unwrap().config.memcache, None);
 }
@@ -160,7 +199,10 @@ fn settings_of_the_memcache_front_end_that_cannot_be_meant_are_refused() {
         ("memcache-buffers = \"200MiB\"", "more than half of --memory"),
         ("memcache-connections = 0", "1 to 1048576"),
         ("memcache-durability = \"later\"", "`write-through`"),
-        ("cql = \"127.0.0.1:9\"\nbackend = \"db\"\nmemcache = \"127.0.0.1:9\"", "the CQL front end"),
+        (
+            "cql = \"127.0.0.1:9\"\nbackend = \"db\"\nmemcache = \"127.0.0.1:9\"",
+            "the CQL front end",
+        ),
     ] {
         let message = faults(&file(content));
         assert!(message.contains(hint), "{content}: {message}");
@@ -173,9 +215,15 @@ fn settings_of_the_memcache_front_end_that_cannot_be_meant_are_refused() {
 fn listening_everywhere_needs_an_address_for_drivers() {
     let content = "cql = \"0.0.0.0:9043\"\nbackend = \"10.0.0.1\"\n";
     let message = faults(&file(content));
-    assert!(message.starts_with("error: a.toml:1:7: ") && message.contains("--advertise"), "{message}");
+    assert!(
+        message.starts_with("error: a.toml:1:7: ") && message.contains("--advertise"),
+        "{message}"
+    );
     let config = load(&file(&format!("{content}advertise = \"10.0.0.5\"\n"))).unwrap().config;
-    assert_eq!(config.advertised("0.0.0.0:9043".parse().unwrap()), "10.0.0.5:9043".parse().unwrap());
+    assert_eq!(
+        config.advertised("0.0.0.0:9043".parse().unwrap()),
+        "10.0.0.5:9043".parse().unwrap()
+    );
     assert_eq!(config.backend[0].to_string(), "10.0.0.1:9042");
 }
 

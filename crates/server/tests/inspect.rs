@@ -50,7 +50,10 @@ fn serve(dir: &Path, end: rustix::process::Signal, meanwhile: impl FnOnce(u32)) 
 fn a_cache_is_told_at_every_station_of_its_life() {
     let dir = tempfile::tempdir().unwrap();
     let empty = json(dir.path());
-    assert_eq!((&empty["state"]["found"], &empty["next_start"]), (&"missing".into(), &"new".into()));
+    assert_eq!(
+        (&empty["state"]["found"], &empty["next_start"]),
+        (&"missing".into(), &"new".into())
+    );
 
     serve(dir.path(), rustix::process::Signal::TERM, |pid| {
         let open = json(dir.path());
@@ -79,7 +82,10 @@ fn a_cache_is_told_at_every_station_of_its_life() {
         "without its journal it cannot be believed after a crash"
     );
     let text = String::from_utf8(inspect(&[dir.path().to_str().unwrap()]).stdout).unwrap();
-    assert!(text.contains("next start      cold") && text.contains("journal         none"), "{text}");
+    assert!(
+        text.contains("next start      cold") && text.contains("journal         none"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -132,7 +138,8 @@ fn a_start_is_not_foretold_without_its_flash_nor_one_that_is_refused_as_warm() {
 
 const FILES: [&str; 3] = ["state", "flash", "journal"];
 
-/// The files of a cache that was closed properly, or their beginnings: all that is read of a new cache's flash.
+/// The files of a cache that was closed properly, or their beginnings: all that is read of a new
+/// cache's flash.
 static WHOLE: LazyLock<Vec<(&str, Vec<u8>)>> = LazyLock::new(|| {
     let dir = tempfile::tempdir().unwrap();
     serve(dir.path(), rustix::process::Signal::TERM, |_| ());

@@ -1,4 +1,5 @@
-//! The memcached front end as clients meet it: what is acknowledged survives `kill -9`, and nobody takes the server's memory or time.
+//! The memcached front end as clients meet it: what is acknowledged survives `kill -9`, and nobody
+//! takes the server's memory or time.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -44,7 +45,8 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix("memcache=")?.parse().ok());
+        let address =
+            line.split_whitespace().find_map(|word| word.strip_prefix("memcache=")?.parse().ok());
         Server { child, address: address.unwrap_or_else(|| panic!("no address in `{line}`")) }
     }
 
@@ -100,7 +102,8 @@ impl Client {
     /// Whether no answer has come.
     fn has_nothing(&mut self) -> bool {
         self.0.get_ref().set_nonblocking(true).unwrap();
-        let nothing = matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let nothing =
+            matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
         self.0.get_ref().set_nonblocking(false).unwrap();
         nothing
     }
@@ -144,7 +147,8 @@ fn what_was_acknowledged_in_write_through_and_synced_survives_kill_9() {
         assert_eq!(client.set("older", b"old"), "STORED");
         // Many at once, of one connection: each waits for the device, and they share its writes.
         let keys: Vec<String> = (0..200).map(|n| format!("key{n}")).collect();
-        let all: Vec<u8> = keys.iter().enumerate().flat_map(|(n, key)| set(key, &value(n, 3000))).collect();
+        let all: Vec<u8> =
+            keys.iter().enumerate().flat_map(|(n, key)| set(key, &value(n, 3000))).collect();
         client.send(&all);
         keys.iter().for_each(|key| assert_eq!(client.line(), "STORED", "{durability}: {key}"));
         assert_eq!(client.set("older", b"new"), "STORED");
@@ -187,7 +191,8 @@ fn clients_that_do_not_read_hold_up_nobody_and_cost_a_bounded_memory() {
     assert_eq!(other.set("small", b"1"), "STORED");
     assert_eq!(other.get("small").as_deref(), Some(&b"1"[..]));
     assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
-    // Whoever reads at last gets what was asked for, in order, unless the server has given up waiting.
+    // Whoever reads at last gets what was asked for, in order, unless the server has given up
+    // waiting.
     for client in &mut silent {
         for &n in &asked {
             let mut head = String::new();
@@ -245,7 +250,10 @@ impl Disk {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/stalled.c");
         let disk = Disk { library: dir.join("stalled.so"), stalled: dir.join("stalled") };
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).arg(&disk.library).arg(source).arg("-ldl");
+        cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"])
+            .arg(&disk.library)
+            .arg(source)
+            .arg("-ldl");
         assert!(cc.status().expect("a C compiler").success());
         disk
     }
@@ -300,7 +308,8 @@ fn a_flush_that_one_client_waits_for_holds_up_no_other() {
 
 #[test]
 fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
-    // Together more than the engine keeps waiters for; each connection may have 256 answers outstanding.
+    // Together more than the engine keeps waiters for; each connection may have 256 answers
+    // outstanding.
     const CONNECTIONS: usize = 260;
     const EACH: usize = 256;
     let dir = tempfile::tempdir().unwrap();
@@ -318,7 +327,9 @@ fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
     assert_eq!(other.set("here", b"2"), "STORED");
     disk.stall(|| {
         for (n, client) in clients.iter_mut().enumerate() {
-            client.send(keys(n).map(|key| format!("delete {key}\r\n")).collect::<String>().as_bytes());
+            client.send(
+                keys(n).map(|key| format!("delete {key}\r\n")).collect::<String>().as_bytes(),
+            );
         }
         // They are carried out until too many wait; reads are answered as if there were none.
         while other.get("100-0").is_some() {}

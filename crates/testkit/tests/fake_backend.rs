@@ -1,4 +1,5 @@
-//! The fake backend answers what Afterglow asks of a database: the lease's transactions, fills with write times, the schema.
+//! The fake backend answers what Afterglow asks of a database: the lease's transactions, fills with
+//! write times, the schema.
 
 use std::sync::{Arc, Mutex};
 
@@ -81,7 +82,8 @@ fn a_fill_gets_values_write_times_and_lives() {
 fn the_schema_tables_show_what_was_created() {
     let backend = backend();
     let mut connection = connect(&backend, Version::V4);
-    let version = |c: &mut Connection| query(c, "SELECT schema_version FROM system.local WHERE key='local'");
+    let version =
+        |c: &mut Connection| query(c, "SELECT schema_version FROM system.local WHERE key='local'");
     let before = version(&mut connection);
     query(
         &mut connection,
@@ -118,7 +120,10 @@ fn a_script_answers_what_it_wants_and_is_shown_the_rest() {
     let row = query(&mut connection, "SELECT v FROM ks.scripted").remove(0);
     assert_eq!(row, [Some(b"by the script".to_vec())]);
     assert_eq!(query(&mut connection, "SELECT key FROM system.local").len(), 1);
-    assert_eq!(*seen.lock().unwrap(), [(0, Opcode::Startup), (0, Opcode::Query), (0, Opcode::Query)]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(0, Opcode::Startup), (0, Opcode::Query), (0, Opcode::Query)]
+    );
     let newer = ConnectOptions { version: Version::V5, ..ConnectOptions::default() };
     let refusal = Connection::open(&backend.address().to_string(), &newer).unwrap_err();
     assert!(

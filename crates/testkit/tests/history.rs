@@ -1,4 +1,5 @@
-//! The history clients against the fake backend: an honest one is never accused, whatever fails, and a lying one always is.
+//! The history clients against the fake backend: an honest one is never accused, whatever fails,
+//! and a lying one always is.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,8 @@ use afterglow_testkit::{
     history::{Event, Fault, History, HistoryOptions, check, residue},
 };
 
-/// Three clients of each kind on 20 keys, in several parts, each until there are `operations` reads and as many writes; returns the events of
-/// each part.
+/// Three clients of each kind on 20 keys, in several parts, each until there are `operations` reads
+/// and as many writes; returns the events of each part.
 fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
     let backend = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let options = HistoryOptions {
@@ -44,7 +45,10 @@ fn an_honest_database_is_not_accused_even_when_much_fails() {
     for events in record(&faults, 3, 500) {
         let verdict = check(&events).unwrap();
         assert!(verdict.violations.is_empty(), "{:?}", &verdict.violations[0]);
-        assert!(verdict.unknown > 20 && verdict.acknowledged >= 500 && verdict.reads >= 500, "{verdict:?}");
+        assert!(
+            verdict.unknown > 20 && verdict.acknowledged >= 500 && verdict.reads >= 500,
+            "{verdict:?}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! The load client against the fake backend: it loads what it should, measures, and notices what is wrong.
+//! The load client against the fake backend: it loads what it should, measures, and notices what is
+//! wrong.
 
 use std::time::Duration;
 
@@ -136,8 +137,10 @@ fn updates_keep_records_verifiable() {
 fn one_wrong_byte_and_one_missing_row_are_found() {
     let backend = backend(Faults::default());
     load_all(&backend);
-    let mut connection = Connection::open(&backend.address().to_string(), &connect(Version::V4)).unwrap();
-    let rows = connection.query("SELECT y_id, field1 FROM ycsb.usertable", Consistency::One).unwrap();
+    let mut connection =
+        Connection::open(&backend.address().to_string(), &connect(Version::V4)).unwrap();
+    let rows =
+        connection.query("SELECT y_id, field1 FROM ycsb.usertable", Consistency::One).unwrap();
     let key = |i: usize| String::from_utf8(rows[i][0].clone().unwrap()).unwrap();
     let mut value = rows[7][1].clone().unwrap();
     value[50] ^= 1;
@@ -174,13 +177,17 @@ fn an_open_loop_sends_at_its_rate_and_says_what_it_could_not_send() {
     settings.duration = Duration::from_millis(500);
     let result = measure(&settings);
     assert!(result.errors.unsent > 100, "{:?}", result.errors);
-    assert!(result.reads.p99_us > 4.0 * result.service.p50_us, "latency counts from the intended start");
+    assert!(
+        result.reads.p99_us > 4.0 * result.service.p50_us,
+        "latency counts from the intended start"
+    );
 }
 
 #[test]
 fn an_open_loop_counts_nothing_that_its_warm_up_had_under_way() {
     let (_backend, mut settings) = slow_open_loop(1.0);
-    (settings.warm, settings.duration) = (Warm::For(Duration::from_millis(50)), Duration::from_millis(100));
+    (settings.warm, settings.duration) =
+        (Warm::For(Duration::from_millis(50)), Duration::from_millis(100));
     let result = measure(&settings);
     let due = 1 + result.seconds as u64;
     assert!((1..=due).contains(&result.operations), "{} of {due}", result.operations);

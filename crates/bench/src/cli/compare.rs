@@ -36,8 +36,8 @@ pub fn run(options: &ReportArgs) -> Outcome {
     for path in &options.files {
         let name = path.display();
         let text = fs::read_to_string(path).map_err(|e| format!("cannot read {name}: {e}"))?;
-        let result: RunResult =
-            serde_json::from_str(&text).map_err(|e| format!("{name} is not a result of run-cql: {e}"))?;
+        let result: RunResult = serde_json::from_str(&text)
+            .map_err(|e| format!("{name} is not a result of run-cql: {e}"))?;
         results.push(result);
     }
     let scenarios = comparison::group(&results, options.baseline.as_deref())?;
@@ -69,9 +69,16 @@ fn text(scenarios: &[Scenario<'_>]) -> String {
 fn markdown(title: &str, scenarios: &[Scenario<'_>]) -> String {
     let mut out = format!("# {title}\n");
     for scenario in scenarios {
-        out += &format!("\n## {}\n\nMedians.\n\n{}", scenario.name, comparison::summary(scenario).markdown());
+        out += &format!(
+            "\n## {}\n\nMedians.\n\n{}",
+            scenario.name,
+            comparison::summary(scenario).markdown()
+        );
         if let Some(table) = comparison::comparison(scenario) {
-            out += &format!("\nRatios of paired runs: median (lowest-highest).\n\n{}", table.markdown());
+            out += &format!(
+                "\nRatios of paired runs: median (lowest-highest).\n\n{}",
+                table.markdown()
+            );
         }
     }
     out

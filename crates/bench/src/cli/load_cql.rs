@@ -54,7 +54,8 @@ pub fn run(options: LoadCqlArgs) -> Outcome {
     let loaded = load(&settings, |records| {
         seconds += 1;
         if !options.quiet {
-            let left = (total - records.min(total)) as f64 / (records.max(1) as f64 / f64::from(seconds));
+            let left =
+                (total - records.min(total)) as f64 / (records.max(1) as f64 / f64::from(seconds));
             eprintln!("loading  {records:>10} of {total} records, about {left:.0} s left");
         }
     })?;

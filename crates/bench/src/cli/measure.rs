@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use afterglow_bench::{BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery};
+use afterglow_bench::{
+    BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery,
+};
 use afterglow_cql::frame::Version;
 use clap::{Args, Subcommand};
 
@@ -15,7 +17,8 @@ use super::{
     output::{ReportOutput, tell},
 };
 
-/// One of the benchmarks. Caches, and servers where they need some, are made in `--dir` and removed afterwards.
+/// One of the benchmarks. Caches, and servers where they need some, are made in `--dir` and removed
+/// afterwards.
 #[derive(Subcommand)]
 pub(super) enum Benchmark {
     /// Random reads by io_uring with O_DIRECT on one core: the limit everything else is judged by
@@ -26,7 +29,8 @@ pub(super) enum Benchmark {
     Memory(Memory),
     /// How soon a cache of many objects serves again after a clean stop and after kill -9
     Recovery(Recovery),
-    /// The CQL front end: what passing through adds to a read, how soon hits are answered, how many a core answers
+    /// The CQL front end: what passing through adds to a read, how soon hits are answered, how many
+    /// a core answers
     Cql(Cql),
     /// The memcached front end beside memcached, its extstore, and the device's limit
     Memcache(Memcache),
@@ -37,7 +41,8 @@ pub(super) enum Benchmark {
 
 #[derive(Args)]
 pub(super) struct DeviceLimit {
-    /// A directory (a file of --size is written there and removed), or a file or block device that is only read
+    /// A directory (a file of --size is written there and removed), or a file or block device that
+    /// is only read
     #[arg(long, value_name = "PATH", default_value = ".")]
     path: PathBuf,
     /// Size of the file to write
@@ -212,7 +217,9 @@ pub(super) fn run(bench: Benchmark) -> Result<(), Failure> {
         Benchmark::Memcache(o) => (memcache::memcache(&memcache_options::options(&o)?), o.output),
         Benchmark::RecoveryLife(o) => {
             let (value, memory) = (o.value.get() as usize, o.memory.get());
-            return recovery::Life { dir: o.dir, objects: o.objects, value, memory }.run().map_err(failed);
+            return recovery::Life { dir: o.dir, objects: o.objects, value, memory }
+                .run()
+                .map_err(failed);
         }
     };
     tell(&report.map_err(failed)?, &output)
@@ -266,7 +273,8 @@ impl Memory {
 
 impl Recovery {
     fn options(&self) -> Result<recovery::RecoveryOptions, Failure> {
-        let program = std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
+        let program =
+            std::env::current_exe().map_err(|e| Failure::failed(format!("error: {e}")))?;
         Ok(recovery::RecoveryOptions {
             dir: self.dir.clone(),
             objects: self.objects,

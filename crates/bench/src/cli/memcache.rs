@@ -41,7 +41,8 @@ pub(super) struct Memcache {
     /// Threads of extstore; the first is the peer, others are measured with one request outstanding
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "8,1", value_parser = clap::value_parser!(u16).range(1..=64))]
     extstore_threads: Vec<u16>,
-    /// Stores a second that extstore is filled with, fewer for larger values: faster, and it evicts what it has not written
+    /// Stores a second that extstore is filled with, fewer for larger values: faster, and it evicts
+    /// what it has not written
     #[arg(long, value_name = "NUMBER", default_value_t = 80_000.0)]
     extstore_fill: f64,
     /// Connections
@@ -74,7 +75,9 @@ pub(super) fn options(o: &Memcache) -> Result<memcache::MemcacheOptions, Failure
     let numbers = |numbers: &[u16]| numbers.iter().map(|&n| n.into()).collect::<Vec<usize>>();
     for size in o.value.iter().chain(&o.dram_value).chain(&o.sweep_value) {
         if !(1..=1 << 20).contains(&size.get()) {
-            return Err(Failure::usage(format!("error: a value of {size}: choose one of 1B to 1MiB")));
+            return Err(Failure::usage(format!(
+                "error: a value of {size}: choose one of 1B to 1MiB"
+            )));
         }
     }
     Ok(memcache::MemcacheOptions {

@@ -8,7 +8,8 @@ use clap::Args;
 
 #[derive(Args)]
 pub(super) struct ReportOutput {
-    /// Write everything measured to this file, as JSON; `-` is standard output, instead of the tables
+    /// Write everything measured to this file, as JSON; `-` is standard output, instead of the
+    /// tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with tables and plots to this file
@@ -21,13 +22,15 @@ pub(super) struct ReportOutput {
 
 /// Prints and writes a report; a missed target is a failure.
 pub(super) fn tell(report: &Report, output: &ReportOutput) -> Result<(), Failure> {
-    let json =
-        serde_json::to_string_pretty(report).map_err(|e| Failure::failed(format!("error: {e}")))? + "\n";
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|e| Failure::failed(format!("error: {e}")))?
+        + "\n";
     let to_stdout = output.json.as_deref() == Some(Path::new("-"));
     for (path, content) in [(&output.json, &json), (&output.html, &report.html())] {
         if let Some(path) = path.as_ref().filter(|p| *p != Path::new("-")) {
-            std::fs::write(path, content)
-                .map_err(|e| Failure::failed(format!("error: cannot write {}: {e}", path.display())))?;
+            std::fs::write(path, content).map_err(|e| {
+                Failure::failed(format!("error: cannot write {}: {e}", path.display()))
+            })?;
         }
     }
     match (to_stdout, output.markdown) {

@@ -65,10 +65,12 @@ struct LoadArgs {
     /// Open loop with the random distances of independent users instead of equal ones.
     #[arg(long, requires = "rate")]
     poisson: bool,
-    /// Never sleep: each thread takes a core, and latencies leave out how long it would take to wake up.
+    /// Never sleep: each thread takes a core, and latencies leave out how long it would take to
+    /// wake up.
     #[arg(long)]
     poll: bool,
-    /// Warm-up before measuring, always in a closed loop: a duration, or `flat`: until throughput is level (ten seconds within 5 %).
+    /// Warm-up before measuring, always in a closed loop: a duration, or `flat`: until throughput
+    /// is level (ten seconds within 5 %).
     #[arg(long, default_value = "flat", value_parser = warm)]
     warmup: Warm,
     /// Longest warm-up with `--warmup flat`.
@@ -182,7 +184,9 @@ pub fn run(options: RunCqlArgs) -> Outcome {
 
 fn report_progress(progress: &Progress) {
     match progress {
-        Progress::Warming(second, operations) => eprintln!("warming   {second:>4} s  {operations:>9} op/s"),
+        Progress::Warming(second, operations) => {
+            eprintln!("warming   {second:>4} s  {operations:>9} op/s")
+        }
         Progress::Warm(None) => {}
         Progress::Warm(Some(true)) => eprintln!("warm: throughput is level"),
         Progress::Warm(Some(false)) => {
@@ -209,7 +213,8 @@ fn describe(result: &RunResult) -> String {
         "{}: {} operations in {:.1} s, {:.0} a second",
         result.label, result.operations, result.seconds, result.per_second
     ));
-    for (name, s) in [("reads", &result.reads), ("writes", &result.writes), ("from sending", &result.service)]
+    for (name, s) in
+        [("reads", &result.reads), ("writes", &result.writes), ("from sending", &result.service)]
     {
         if s.count > 0 {
             line(format_args!(

@@ -27,24 +27,31 @@ const RIGHT: f64 = 150.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 /// Told apart by people who do not see red and green too (Okabe and Ito).
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 impl Chart<'_> {
     /// The `<svg>`; empty without points.
     pub(crate) fn svg(&self) -> String {
-        let all = || self.lines.iter().flat_map(|l| &l.points).filter(|(_, y)| !self.logarithmic || *y > 0.0);
+        let all = || {
+            self.lines.iter().flat_map(|l| &l.points).filter(|(_, y)| !self.logarithmic || *y > 0.0)
+        };
         let Some(&first) = all().next() else { return String::new() };
-        let fold = |f: fn(f64, f64) -> f64, of: fn(&(f64, f64)) -> f64| all().map(of).fold(of(&first), f);
+        let fold =
+            |f: fn(f64, f64) -> f64, of: fn(&(f64, f64)) -> f64| all().map(of).fold(of(&first), f);
         let x_range = (fold(f64::min, |p| p.0), fold(f64::max, |p| p.0));
         let lowest = if self.logarithmic { fold(f64::min, |p| p.1) } else { 0.0 };
         let y_ticks = self.y_ticks(lowest, fold(f64::max, |p| p.1));
         let y_range = (y_ticks[0], y_ticks[y_ticks.len() - 1]);
-        let place =
-            |value: f64, (from, to): (f64, f64)| if to > from { (value - from) / (to - from) } else { 0.5 };
+        let place = |value: f64, (from, to): (f64, f64)| {
+            if to > from { (value - from) / (to - from) } else { 0.5 }
+        };
         let scale = |y: f64| if self.logarithmic { y.max(1e-12).log10() } else { y };
         let x = |v: f64| LEFT + place(v, x_range) * (WIDTH - LEFT - RIGHT);
         let y = |v: f64| {
-            HEIGHT - BOTTOM - place(scale(v), (scale(y_range.0), scale(y_range.1))) * (HEIGHT - TOP - BOTTOM)
+            HEIGHT
+                - BOTTOM
+                - place(scale(v), (scale(y_range.0), scale(y_range.1))) * (HEIGHT - TOP - BOTTOM)
         };
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\"><text x=\"{LEFT}\" y=\"18\" class=\"title\">{0}</text>",
@@ -61,7 +68,9 @@ impl Chart<'_> {
                 short(*tick)
             );
         }
-        for (at, label) in self.x_ticks.iter().filter(|(at, _)| (x_range.0..=x_range.1).contains(at)) {
+        for (at, label) in
+            self.x_ticks.iter().filter(|(at, _)| (x_range.0..=x_range.1).contains(at))
+        {
             let _ = write!(
                 svg,
                 "<text x=\"{:.1}\" y=\"{:.1}\" class=\"middle\">{}</text>",
@@ -74,7 +83,8 @@ impl Chart<'_> {
         for (i, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let points = line.points.iter().filter(|(_, v)| !self.logarithmic || *v > 0.0);
-            let path: Vec<String> = points.map(|(a, b)| format!("{:.1},{:.1}", x(*a), y(*b))).collect();
+            let path: Vec<String> =
+                points.map(|(a, b)| format!("{:.1},{:.1}", x(*a), y(*b))).collect();
             let _ = write!(
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/><text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
@@ -99,7 +109,8 @@ impl Chart<'_> {
         );
     }
 
-    /// Places for lines across: powers of ten, or five to ten round steps. At least two, the first not above `lowest`.
+    /// Places for lines across: powers of ten, or five to ten round steps. At least two, the first
+    /// not above `lowest`.
     fn y_ticks(&self, lowest: f64, highest: f64) -> Vec<f64> {
         if self.logarithmic {
             let (from, to) = (lowest.log10().floor() as i32, highest.log10().ceil() as i32);
@@ -107,8 +118,11 @@ impl Chart<'_> {
         }
         let rough = (highest / 6.0).max(1e-9);
         let magnitude = 10f64.powf(rough.log10().floor());
-        let step =
-            [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * magnitude).find(|s| *s >= rough).unwrap_or(rough);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .map(|s| s * magnitude)
+            .find(|s| *s >= rough)
+            .unwrap_or(rough);
         let count = (highest / step).ceil().max(1.0) as u32;
         (0..=count).map(|i| f64::from(i) * step).collect()
     }

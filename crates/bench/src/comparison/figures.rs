@@ -28,7 +28,9 @@ pub enum ReportError {
     #[error("no results given")]
     Empty,
     /// A file of another version.
-    #[error("a result of `{label}` has format {found}, this program reads {FORMAT}: measure it again")]
+    #[error(
+        "a result of `{label}` has format {found}, this program reads {FORMAT}: measure it again"
+    )]
     Format {
         /// Its label.
         label: String,
@@ -52,8 +54,12 @@ pub enum ReportError {
     Baseline(String),
 }
 
-/// Sorts results into scenarios and labels, both in the order in which they first ran; `baseline` comes first if given.
-pub fn group<'a>(results: &'a [RunResult], baseline: Option<&str>) -> Result<Vec<Scenario<'a>>, ReportError> {
+/// Sorts results into scenarios and labels, both in the order in which they first ran; `baseline`
+/// comes first if given.
+pub fn group<'a>(
+    results: &'a [RunResult],
+    baseline: Option<&str>,
+) -> Result<Vec<Scenario<'a>>, ReportError> {
     let mut sorted: Vec<&RunResult> = results.iter().collect();
     sorted.sort_by_key(|r| r.started_unix);
     let Some(_) = sorted.first() else { return Err(ReportError::Empty) };
@@ -90,8 +96,9 @@ pub fn group<'a>(results: &'a [RunResult], baseline: Option<&str>) -> Result<Vec
 /// What in the load makes two runs incomparable. The seed may differ.
 fn difference(a: &RunResult, b: &RunResult) -> Option<&'static str> {
     let (a, b) = (&a.load, &b.load);
-    let shape =
-        |l: &afterglow_loadgen::result::LoadShape| (l.table.records, l.table.fields, l.table.field_size);
+    let shape = |l: &afterglow_loadgen::result::LoadShape| {
+        (l.table.records, l.table.fields, l.table.field_size)
+    };
     let differences = [
         (shape(a) != shape(b), "another table"),
         (a.distribution != b.distribution, "another distribution"),
@@ -142,7 +149,8 @@ impl LabelledRuns<'_> {
     }
 }
 
-/// The ratios of `figure`, run by run, of `series` to `baseline`: median, lowest, highest. `None` without a pair.
+/// The ratios of `figure`, run by run, of `series` to `baseline`: median, lowest, highest. `None`
+/// without a pair.
 pub fn paired(
     series: &LabelledRuns<'_>,
     baseline: &LabelledRuns<'_>,
@@ -163,7 +171,8 @@ pub fn paired(
 
 /// The medians, a row per label.
 pub fn summary(scenario: &Scenario<'_>) -> Table {
-    let reading = |r: &RunResult| if r.reads.count > 0 { r.reads.clone() } else { r.writes.clone() };
+    let reading =
+        |r: &RunResult| if r.reads.count > 0 { r.reads.clone() } else { r.writes.clone() };
     let mut table = Table::new(&[
         "",
         "runs",
@@ -186,8 +195,9 @@ pub fn summary(scenario: &Scenario<'_>) -> Table {
         let cached = series.runs.iter().all(|r| r.cache.is_some());
         let share = |part: fn(&afterglow_loadgen::metrics::CacheCounters) -> u64| {
             let of = |r: &RunResult| {
-                r.cache
-                    .map_or(0.0, |c| part(&c) as f64 / (c.dram_hits + c.flash_hits + c.misses).max(1) as f64)
+                r.cache.map_or(0.0, |c| {
+                    part(&c) as f64 / (c.dram_hits + c.flash_hits + c.misses).max(1) as f64
+                })
             };
             if cached { format!("{:.1} %", 100.0 * series.median(of)) } else { "-".to_owned() }
         };
@@ -213,11 +223,14 @@ pub fn summary(scenario: &Scenario<'_>) -> Table {
     table
 }
 
-/// The ratios to the first label, a row per other label: median of the pairs, and their range. `None` if there is only one label.
+/// The ratios to the first label, a row per other label: median of the pairs, and their range.
+/// `None` if there is only one label.
 pub fn comparison(scenario: &Scenario<'_>) -> Option<Table> {
-    let (baseline, others) = scenario.series.split_first().filter(|(_, others)| !others.is_empty())?;
+    let (baseline, others) =
+        scenario.series.split_first().filter(|(_, others)| !others.is_empty())?;
     let title = format!("to {}", baseline.label);
-    let mut table = Table::new(&[&title, "pairs", "op/s", "mean", "p50", "p95", "p99", "p99.9", "CPU/op"]);
+    let mut table =
+        Table::new(&[&title, "pairs", "op/s", "mean", "p50", "p95", "p99", "p99.9", "CPU/op"]);
     for series in others {
         let ratio = |figure: fn(&RunResult) -> f64| match paired(series, baseline, figure) {
             None => "-".to_owned(),
@@ -262,7 +275,12 @@ pub(crate) mod tests {
         ycsb::Distribution,
     };
 
-    pub(crate) fn result(label: &str, started_unix: u64, per_second: f64, p99_us: f64) -> RunResult {
+    pub(crate) fn result(
+        label: &str,
+        started_unix: u64,
+        per_second: f64,
+        p99_us: f64,
+    ) -> RunResult {
         let reads = Summary {
             count: 1000,
             mean_us: 100.0,
@@ -351,8 +369,14 @@ pub(crate) mod tests {
         let mut other = result("b", 2, 1.0, 1.0);
         other.load.rate = Some(5.0);
         let results = [result("a", 1, 1.0, 1.0), other];
-        assert!(matches!(group(&results, None), Err(ReportError::Load { what: "another rate", .. })));
-        assert_eq!(group(&results[..1], Some("zz")).unwrap_err(), ReportError::Baseline("zz".into()));
+        assert!(matches!(
+            group(&results, None),
+            Err(ReportError::Load { what: "another rate", .. })
+        ));
+        assert_eq!(
+            group(&results[..1], Some("zz")).unwrap_err(),
+            ReportError::Baseline("zz".into())
+        );
         assert_eq!(group(&[], None).unwrap_err(), ReportError::Empty);
     }
 

@@ -49,10 +49,14 @@ pub fn html(title: &str, scenarios: &[Scenario<'_>]) -> String {
 
 /// One sentence about the load.
 fn load(scenario: &Scenario<'_>) -> String {
-    let Some(run) = scenario.series.first().and_then(|s| s.runs.first()) else { return String::new() };
+    let Some(run) = scenario.series.first().and_then(|s| s.runs.first()) else {
+        return String::new();
+    };
     let load = &run.load;
     let pace = match load.rate {
-        Some(rate) => format!("open loop at {rate:.0} operations a second, latency from the intended start"),
+        Some(rate) => {
+            format!("open loop at {rate:.0} operations a second, latency from the intended start")
+        }
         None => "closed loop".to_owned(),
     };
     format!(
@@ -67,7 +71,8 @@ fn load(scenario: &Scenario<'_>) -> String {
     )
 }
 
-/// Name and run of every line: of several runs of a label the middle one by throughput, as its curve is a real one.
+/// Name and run of every line: of several runs of a label the middle one by throughput, as its
+/// curve is a real one.
 fn lines<'r>(scenario: &'r Scenario<'_>) -> impl Iterator<Item = (String, &'r RunResult)> {
     scenario.series.iter().filter_map(|series| {
         let mut runs = series.runs.clone();
@@ -79,8 +84,14 @@ fn lines<'r>(scenario: &'r Scenario<'_>) -> impl Iterator<Item = (String, &'r Ru
 fn curves<'s>(scenario: &Scenario<'_>) -> Chart<'s> {
     // One unit per nine: 90 % at 1, 99 % at 2.
     let nines = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
-    let ticks =
-        [(0.0, "0 %"), (50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")];
+    let ticks = [
+        (0.0, "0 %"),
+        (50.0, "50 %"),
+        (90.0, "90 %"),
+        (99.0, "99 %"),
+        (99.9, "99.9 %"),
+        (99.99, "99.99 %"),
+    ];
     Chart {
         title: "Latency of reads",
         x_label: "percentile",
@@ -129,7 +140,9 @@ mod tests {
     fn the_page_holds_everything_and_loads_nothing() {
         let results = [result("direct", 1, 100.0, 900.0), result("cached", 2, 300.0, 90.0)];
         let page = super::html("A <title>", &group(&results, None).unwrap());
-        assert!(page.contains("<h1>A &lt;title&gt;</h1>") && page.contains("run-cql &lt;&amp;&gt;"));
+        assert!(
+            page.contains("<h1>A &lt;title&gt;</h1>") && page.contains("run-cql &lt;&amp;&gt;")
+        );
         assert_eq!(page.matches("<svg").count(), 3);
         assert!(page.contains("3.00x") && page.contains("0.10x"));
         assert!(!page.contains("http") && !page.contains("src=") && !page.contains("NaN"));

@@ -69,7 +69,14 @@ impl Table {
         (0..self.head.len()).map(width).collect()
     }
 
-    fn line(&self, cells: &[String], widths: &[usize], start: &str, between: &str, end: &str) -> String {
+    fn line(
+        &self,
+        cells: &[String],
+        widths: &[usize],
+        start: &str,
+        between: &str,
+        end: &str,
+    ) -> String {
         let padded: Vec<String> = cells
             .iter()
             .zip(widths)
@@ -103,8 +110,12 @@ mod tests {
 
     #[test]
     fn text_and_markdown_are_aligned() {
-        assert_eq!(table().text(), "          op/s\n--------------\ndirect       9\n<b>     12,345\n");
-        let markdown = "|        |   op/s |\n| ------ | -----: |\n| direct |      9 |\n| <b>    | 12,345 |\n";
+        assert_eq!(
+            table().text(),
+            "          op/s\n--------------\ndirect       9\n<b>     12,345\n"
+        );
+        let markdown =
+            "|        |   op/s |\n| ------ | -----: |\n| direct |      9 |\n| <b>    | 12,345 |\n";
         assert_eq!(table().markdown(), markdown);
     }
 

@@ -42,7 +42,8 @@ impl CqlBench<'_> {
             ["--table-policy", "*.*=exclusive"],
         ];
         let series = |name: &str| Series { name: name.to_owned(), runs: Vec::new() };
-        let (mut dram, mut flat_out) = (series("DRAM, rows of 100 B"), series("DRAM, rows of 100 B"));
+        let (mut dram, mut flat_out) =
+            (series("DRAM, rows of 100 B"), series("DRAM, rows of 100 B"));
         let mut from_flash = series("flash, rows of 4 KB");
         match CqlServer::start(&o.program, SERVER_CORE, &options.concat()) {
             Ok(server) => {
@@ -74,11 +75,13 @@ impl CqlBench<'_> {
 
     fn judge_hits(&mut self, dram: Series, flat_out: Series, flash: Series) {
         for (name, hits, (p50, p99)) in [("DRAM", &dram, DRAM), ("flash", &flash, FLASH)] {
-            for (which, bound, figure) in
-                [("p50", p50, (|r| r.latency.p50_us) as fn(&Run) -> f64), ("p99", p99, |r| r.latency.p99_us)]
-            {
+            for (which, bound, figure) in [
+                ("p50", p50, (|r| r.latency.p50_us) as fn(&Run) -> f64),
+                ("p99", p99, |r| r.latency.p99_us),
+            ] {
                 let name = format!("{name} hit under light load, {which}, us");
-                let check = check_of(hits, figure, |value| Check::at_most(name.as_str(), value, bound));
+                let check =
+                    check_of(hits, figure, |value| Check::at_most(name.as_str(), value, bound));
                 self.report.checks.push(check);
             }
         }
@@ -101,7 +104,10 @@ impl CqlBench<'_> {
 
     /// Reads every row until all are hits; says so where they do not become it.
     fn fill(&mut self, server: &CqlServer, table: &TableSpec) -> bool {
-        progress(format_args!("filling the cache with {} rows of {} B", table.records, table.field_size));
+        progress(format_args!(
+            "filling the cache with {} rows of {} B",
+            table.records, table.field_size
+        ));
         let mut last = String::new();
         for _ in 0..30 {
             let pass = ReadLoad {
@@ -177,7 +183,9 @@ impl Of {
         }
         let void = matches!(self, Of::DramFlatOut) && client > VOID_ABOVE;
         void.then(|| {
-            format!("the load client used {client:.2} of its core, and may have been what limited it")
+            format!(
+                "the load client used {client:.2} of its core, and may have been what limited it"
+            )
         })
     }
 }

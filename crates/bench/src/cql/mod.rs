@@ -1,15 +1,18 @@
-//! The CQL front end in front of a real database: what passing through adds to a read, how soon hits are answered, and what they cost.
+//! The CQL front end in front of a real database: what passing through adds to a read, how soon
+//! hits are answered, and what they cost.
 //!
 //! ```text
 //!   core 0: database (if its process is named)         | Afterglow while hits are measured: the database has nothing to do then
 //!   core 1: load client, and what reads pass through: Afterglow, or a bare relay to compare it with
 //! ```
 //!
-//! Requests are encoded before they are needed (`afterglow_loadgen::cql::driver`); flat out, a row whose client used more than 0.9 of its core is void. Under
-//! light load the client of hits polls: how long a sleeping thread takes to wake up is the machine's affair, not that of the server.
+//! Requests are encoded before they are needed (`afterglow_loadgen::cql::driver`); flat out, a row
+//! whose client used more than 0.9 of its core is void. Under light load the client of hits polls:
+//! how long a sleeping thread takes to wake up is the machine's affair, not that of the server.
 //!
-//! A database that was loaded or read flat out goes on compacting and compiling for a while, on the core that hits are measured on; so what
-//! is measured under light load waits until it has come to rest, and during hits it has the lowest priority.
+//! A database that was loaded or read flat out goes on compacting and compiling for a while, on the
+//! core that hits are measured on; so what is measured under light load waits until it has come to
+//! rest, and during hits it has the lowest priority.
 
 mod hits;
 mod passing;
@@ -51,7 +54,8 @@ pub struct CqlOptions {
     pub program: PathBuf,
     /// The database, HOST:PORT.
     pub backend: String,
-    /// The database's process, if it is on this machine: it is kept on the first core, and its CPU shown.
+    /// The database's process, if it is on this machine: it is kept on the first core, and its CPU
+    /// shown.
     pub backend_pid: Option<u32>,
     /// Protocol version.
     pub version: Version,
@@ -74,11 +78,13 @@ const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 /// Requests in flight flat out: connections, and on each.
 const FLAT_OUT: (usize, usize) = (4, 32);
-/// The database is at rest when it used less than this of a core for two seconds; it is waited for no longer than that.
+/// The database is at rest when it used less than this of a core for two seconds; it is waited for
+/// no longer than that.
 const REST: (f64, Duration) = (0.1, Duration::from_secs(90));
 
-/// Runs all of it. What could not be measured, and runs that do not mean what they should, are told in the report with the reason; they
-/// cost nothing else of it, but the target they were for is missed.
+/// Runs all of it. What could not be measured, and runs that do not mean what they should, are told
+/// in the report with the reason; they cost nothing else of it, but the target they were for is
+/// missed.
 ///
 /// # Errors
 /// The database cannot be reached or takes no rows.
@@ -86,7 +92,8 @@ pub fn cql(options: &CqlOptions) -> Result<Report, BenchError> {
     let scratch = Scratch::new(&options.dir)?;
     let report = Report::new("cql", scratch.path());
     if let Some(pid) = options.backend_pid {
-        pin::process(pid, SERVER_CORE).map_err(BenchError::io(format!("keep process {pid} on one core")))?;
+        pin::process(pid, SERVER_CORE)
+            .map_err(BenchError::io(format!("keep process {pid} on one core")))?;
     }
     let mut bench = CqlBench { options, scratch, report, rejected: Vec::new() };
     bench.drop_tables()?;
@@ -100,7 +107,8 @@ pub fn cql(options: &CqlOptions) -> Result<Report, BenchError> {
     bench.drop_tables()?;
     let CqlBench { mut report, rejected, .. } = bench;
     if !rejected.is_empty() {
-        let mut section = Section::new("Rejected", "runs that do not count; the reasons are told below");
+        let mut section =
+            Section::new("Rejected", "runs that do not count; the reasons are told below");
         section.series = rejected;
         report.sections.push(section);
     }
@@ -142,7 +150,14 @@ impl CqlBench<'_> {
     }
 
     fn table(&self, name: &str, records: u64, field_size: u32) -> TableSpec {
-        TableSpec { keyspace: KEYSPACE.into(), table: name.into(), records, fields: 1, field_size, zeros: 0 }
+        TableSpec {
+            keyspace: KEYSPACE.into(),
+            table: name.into(),
+            records,
+            fields: 1,
+            field_size,
+            zeros: 0,
+        }
     }
 
     fn connect(&self) -> ConnectOptions {
@@ -222,7 +237,8 @@ impl CqlBench<'_> {
             watch: shape.watch.map(|pid| ("server".to_owned(), pid)).into_iter().collect(),
             metrics: shape.admin.map(str::to_owned),
         };
-        let _pinned = pin::Pinned::to(CLIENT_CORE).map_err(BenchError::io("keep the client on one core"))?;
+        let _pinned =
+            pin::Pinned::to(CLIENT_CORE).map_err(BenchError::io("keep the client on one core"))?;
         let result = run::run(&options, |_| ()).map_err(|e| BenchError::Void(e.to_string()))?;
         if result.is_clean() {
             Ok(result)
@@ -267,7 +283,9 @@ fn as_run(result: &RunResult, polls: bool) -> Run {
     let client = result.cache.as_ref().map(|cache| ClientSide {
         cores: result.client.busiest_thread,
         hit_ratio: cache.hit_ratio(),
-        from_flash: Some(cache.flash_hits as f64 / (cache.dram_hits + cache.flash_hits).max(1) as f64),
+        from_flash: Some(
+            cache.flash_hits as f64 / (cache.dram_hits + cache.flash_hits).max(1) as f64,
+        ),
         refused: 0,
         polls,
     });

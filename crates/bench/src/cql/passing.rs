@@ -40,21 +40,29 @@ impl CqlBench<'_> {
         ];
         let (mut half, mut full) = (None, None);
         let relay = Relay::start(&o.backend, CLIENT_CORE).map_err(BenchError::io("relay bytes"));
-        match CqlServer::start(&o.program, CLIENT_CORE, &options).and_then(|server| Ok((server, relay?))) {
+        match CqlServer::start(&o.program, CLIENT_CORE, &options)
+            .and_then(|server| Ok((server, relay?)))
+        {
             Ok((server, relay)) => {
                 let contenders = [
                     ("directly", o.backend.as_str(), o.backend_pid),
                     ("through Afterglow", server.address.as_str(), Some(server.pid())),
                     ("through a bare relay", relay.address.as_str(), None),
                 ];
-                let section =
-                    Section::new("Passing through, flat out", "4 connections, 32 reads in flight on each");
+                let section = Section::new(
+                    "Passing through, flat out",
+                    "4 connections, 32 reads in flight on each",
+                );
                 let flat_out = self.in_turn(section, &contenders, None);
                 match &flat_out.series[0].runs[..] {
                     [] => self.reject(HALF, "how much the database can do is not known"),
                     runs => {
                         let highest = median(runs.iter().map(|r| r.per_second));
-                        self.report.figure("highest throughput of the database, directly", highest, "/s");
+                        self.report.figure(
+                            "highest throughput of the database, directly",
+                            highest,
+                            "/s",
+                        );
                         half = Some(self.at_half(&contenders, highest / 2.0));
                     }
                 }
@@ -95,7 +103,8 @@ impl CqlBench<'_> {
         if let Some([direct, through, relay]) = full.as_ref().map(|section| &section.series[..])
             && !direct.runs.is_empty()
         {
-            for (by, series) in [("Afterglow", through), ("a relay that only copies bytes", relay)] {
+            for (by, series) in [("Afterglow", through), ("a relay that only copies bytes", relay)]
+            {
                 let name = format!("highest throughput through {by}, share of that directly");
                 self.report.figure(name, series.ratio_to(direct), "");
             }
@@ -110,8 +119,10 @@ impl CqlBench<'_> {
         contenders: &[(&str, &str, Option<u32>)],
         rate: Option<f64>,
     ) -> Section {
-        section.series =
-            contenders.iter().map(|(name, ..)| Series { name: (*name).into(), runs: Vec::new() }).collect();
+        section.series = contenders
+            .iter()
+            .map(|(name, ..)| Series { name: (*name).into(), runs: Vec::new() })
+            .collect();
         for round in 1..=self.options.runs {
             progress(format_args!("{}: round {round} of {}", section.name, self.options.runs));
             let mut order: Vec<usize> = (0..contenders.len()).collect();
@@ -123,11 +134,17 @@ impl CqlBench<'_> {
                 let (name, host, watch) = contenders[at];
                 match self.run(&ReadLoad { rate, watch, ..self.shape(host, self.small()) }) {
                     Ok(result) => runs[at] = Some(as_run(&result, false)),
-                    Err(error) => self.reject(&format!("{}, {name}, round {round}", section.name), error),
+                    Err(error) => {
+                        self.reject(&format!("{}, {name}, round {round}", section.name), error)
+                    }
                 }
             }
             if runs.iter().all(Option::is_some) {
-                section.series.iter_mut().zip(runs).for_each(|(series, run)| series.runs.extend(run));
+                section
+                    .series
+                    .iter_mut()
+                    .zip(runs)
+                    .for_each(|(series, run)| series.runs.extend(run));
                 continue;
             }
             for ((name, ..), run) in contenders.iter().zip(runs) {

@@ -1,5 +1,6 @@
-//! The least that can stand in front of a database: it copies bytes, two blocking threads a connection. What it adds to a read is the price of
-//! the sockets and of waking up, of which no proxy can be rid.
+//! The least that can stand in front of a database: it copies bytes, two blocking threads a
+//! connection. What it adds to a read is the price of the sockets and of waking up, of which no
+//! proxy can be rid.
 
 use std::{
     io::{self, Read, Write},

@@ -25,11 +25,20 @@ pub struct CqlServer {
 }
 
 impl CqlServer {
-    /// Starts `program serve` on one core, with ports that the system chooses; returns once it listens.
+    /// Starts `program serve` on one core, with ports that the system chooses; returns once it
+    /// listens.
     pub fn start(program: &Path, core: usize, options: &[&str]) -> Result<Self, BenchError> {
         let pinned = Pinned::to(core).map_err(BenchError::io("stay on one core"))?;
         let mut child = Command::new(program)
-            .args(["serve", "--cql", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"])
+            .args([
+                "serve",
+                "--cql",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--log-level",
+                "warn",
+            ])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -39,7 +48,9 @@ impl CqlServer {
         let mut line = String::new();
         let mut said = BufReader::new(child.stdout.take().expect("it was asked for"));
         said.read_line(&mut line).map_err(BenchError::io("read where the server listens"))?;
-        let port = |name: &str| line.split_whitespace().find_map(|w| w.strip_prefix(name).map(str::to_owned));
+        let port = |name: &str| {
+            line.split_whitespace().find_map(|w| w.strip_prefix(name).map(str::to_owned))
+        };
         let (Some(address), Some(admin)) = (port("cql="), port("admin=")) else {
             let _ = child.kill();
             let _ = child.wait();

@@ -39,7 +39,8 @@ pub struct MemcacheOptions {
     pub dram_values: Vec<usize>,
     /// Sizes of values on flash.
     pub values: Vec<usize>,
-    /// Threads of extstore; the first is the peer, others are measured with one request outstanding.
+    /// Threads of extstore; the first is the peer, others are measured with one request
+    /// outstanding.
     pub extstore_threads: Vec<usize>,
     /// Stores a second that extstore is filled with: faster, and it evicts what it has not written.
     pub extstore_fill: f64,
@@ -62,11 +63,13 @@ pub(super) struct MemcacheBench<'a> {
     pub(super) report: Report,
 }
 
-/// Seconds of runs, of a kind, that are over before the engine begins to copy to flash what was stored just before.
+/// Seconds of runs, of a kind, that are over before the engine begins to copy to flash what was
+/// stored just before.
 const SOON_OVER: f64 = 0.4;
 
 impl MemcacheBench<'_> {
-    /// Waits until what was stored is on flash, where its writing behind would otherwise fall into what is measured next.
+    /// Waits until what was stored is on flash, where its writing behind would otherwise fall into
+    /// what is measured next.
     pub(super) fn calm(&self, server: &Server) -> Result<(), BenchError> {
         match self.options.seconds * self.options.runs as f64 <= SOON_OVER {
             true => Ok(()),

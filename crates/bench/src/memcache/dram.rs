@@ -1,4 +1,5 @@
-//! Gets and sets in DRAM beside memcached, CPU per operation first: both servers have the same core, in turn.
+//! Gets and sets in DRAM beside memcached, CPU per operation first: both servers have the same
+//! core, in turn.
 
 use std::cell::RefCell;
 
@@ -41,7 +42,8 @@ pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let (data, log) = (at("dram"), at("memcached.log"));
     let memcached = bench.options.memcached.clone().ok();
     let start = |data: &std::path::Path| -> Result<Vec<Server>, BenchError> {
-        let mut servers = vec![Server::afterglow(&bench.options.program, data, space(memory), memory)?];
+        let mut servers =
+            vec![Server::afterglow(&bench.options.program, data, space(memory), memory)?];
         if let Some(program) = &memcached {
             servers.push(Server::memcached(program, "memcached", memory, None, &log)?);
         }
@@ -57,15 +59,18 @@ pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
         }
         for form in FORMS {
             let gets = Gets { connections: bench.options.connections, form, ids: ids.clone() };
-            let contenders: Vec<_> =
-                servers.iter().map(|s| Contender::gets(bench.length(), s, &objects, gets.clone())).collect();
+            let contenders: Vec<_> = servers
+                .iter()
+                .map(|s| Contender::gets(bench.length(), s, &objects, gets.clone()))
+                .collect();
             let note = format!(
                 "{} objects of {value} B, {} connections, {}. Server on the first core, load on the second.",
                 ids.end - ids.start,
                 bench.options.connections,
                 form.name
             );
-            let section = bench.row(format!("DRAM, {value} B, {}", form.name), note, &contenders)?;
+            let section =
+                bench.row(format!("DRAM, {value} B, {}", form.name), note, &contenders)?;
             judge_gets(bench, &section, value, form);
             bench.report.sections.push(section);
         }
@@ -105,13 +110,21 @@ fn sets(
     let contenders: Vec<_> = servers
         .iter()
         .map(|server| {
-            let (objects, connections, answering) = (&objects, bench.options.connections, &answering);
+            let (objects, connections, answering) =
+                (&objects, bench.options.connections, &answering);
             Contender::new(&server.name, move |n| {
                 let ids = from + n * a_run..from + (n + 1) * a_run;
-                let load =
-                    Load { connections, outstanding: 16, kind: RequestKind::Set, ids, rate: None, seed: n };
+                let load = Load {
+                    connections,
+                    outstanding: 16,
+                    kind: RequestKind::Set,
+                    ids,
+                    rate: None,
+                    seed: n,
+                };
                 let (before, answered) = (server.cpu()?, server.answering_cpu()?);
-                let mut run = row::under_load(server, objects, load, std::time::Duration::from_secs(120))?;
+                let mut run =
+                    row::under_load(server, objects, load, std::time::Duration::from_secs(120))?;
                 let each = |cpu: u64| cpu as f64 / 1000.0 / run.operations.max(1) as f64;
                 if server.has_flash() {
                     let cpu_us_per_operation = each(server.answering_cpu()? - answered);
@@ -130,8 +143,10 @@ fn sets(
     );
     let mut section = bench.row(format!("DRAM, {value} B, sets of new keys"), note, &contenders)?;
     drop(contenders);
-    let answering =
-        Series { name: format!("{}, answering", section.series[0].name), runs: answering.into_inner() };
+    let answering = Series {
+        name: format!("{}, answering", section.series[0].name),
+        runs: answering.into_inner(),
+    };
     if let [ours, theirs] = &section.series[..] {
         let name = |what: &str| format!("DRAM, {value} B, sets: CPU per set to memcached, {what}");
         let checks = &mut bench.report.checks;
@@ -140,7 +155,11 @@ fn sets(
     }
     section.series.insert(1, answering);
     let refused: u64 = refused(&section.series[0]);
-    bench.report.checks.push(Check::at_most(format!("DRAM, {value} B, sets: refused"), refused as f64, 0.0));
+    bench.report.checks.push(Check::at_most(
+        format!("DRAM, {value} B, sets: refused"),
+        refused as f64,
+        0.0,
+    ));
     bench.report.sections.push(section);
     Ok(())
 }

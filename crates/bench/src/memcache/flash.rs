@@ -18,7 +18,8 @@ use afterglow_loadgen::{
     metrics,
 };
 
-/// Bytes of flash for a byte of values of 1 KiB or more: keys, headers, footers and a few segments to spare.
+/// Bytes of flash for a byte of values of 1 KiB or more: keys, headers, footers and a few segments
+/// to spare.
 const SPACE: f64 = 4.7 / 4.0;
 /// Least flash.
 const LEAST: u64 = 128 << 20;
@@ -87,8 +88,12 @@ fn of_value(
     (data, ext): (PathBuf, PathBuf),
 ) -> Result<(), BenchError> {
     let (objects, count) = (Objects::new(value), bench.options.size / value as u64);
-    let server =
-        Server::afterglow(&bench.options.program, &data, space(bench.options.size), bench.options.memory)?;
+    let server = Server::afterglow(
+        &bench.options.program,
+        &data,
+        space(bench.options.size),
+        bench.options.memory,
+    )?;
     filling(bench, &server, &objects, count)?;
     let memcached = bench.options.memcached.clone().ok();
     let mut peers = Vec::new();
@@ -103,7 +108,8 @@ fn of_value(
             Contender::gets(bench.length(), &server, &objects, gets.clone()),
             row::device_limit(bench.length(), target, block(value)),
         ];
-        let measured = if form.outstanding * form.keys == 1 { peers.len() } else { peers.len().min(1) };
+        let measured =
+            if form.outstanding * form.keys == 1 { peers.len() } else { peers.len().min(1) };
         contenders.extend(
             peers[..measured]
                 .iter()
@@ -137,11 +143,23 @@ fn judge(bench: &mut MemcacheBench<'_>, section: &Section, value: usize, form: F
     }
     if !one || value > 1024 {
         let share = if value <= 3072 { SHARE } else { SHARE_LONG };
-        checks.push(row::at_least(format!("{what}: share of the device"), ours, limit, RATE, share));
+        checks.push(row::at_least(
+            format!("{what}: share of the device"),
+            ours,
+            limit,
+            RATE,
+            share,
+        ));
     }
     if let Some(best) = peers.first() {
         if one && value <= 1024 {
-            checks.push(row::at_least(format!("{what}: gets/s to extstore"), ours, best, RATE, EXTSTORE));
+            checks.push(row::at_least(
+                format!("{what}: gets/s to extstore"),
+                ours,
+                best,
+                RATE,
+                EXTSTORE,
+            ));
         }
         checks.push(row::at_most(format!("{what}: p99 to extstore"), ours, best, P99, 1.0));
     }
@@ -199,9 +217,12 @@ fn extstore(
     let mebibytes = ((bench.options.size >> 20) * 3 / 2).max(1024);
     let store = Extstore { path: path.clone(), mebibytes, threads };
     let name = format!("extstore, {threads} threads");
-    let server = Server::memcached(program, &name, memory, Some(&store), &path.with_extension("log"))?;
+    let server =
+        Server::memcached(program, &name, memory, Some(&store), &path.with_extension("log"))?;
     if let Some(why) = &server.unbounded {
-        let what = format!("{name} with its page cache bounded: no memory cgroup can be made here ({why})");
+        let what = format!(
+            "{name} with its page cache bounded: no memory cgroup can be made here ({why})"
+        );
         bench.report.missing.push(what);
     }
     fill(
@@ -237,7 +258,8 @@ fn costs(bench: &mut MemcacheBench<'_>, server: &Server, value: usize) -> Result
     const IDLING: Duration = Duration::from_secs(2);
     let Some(page) = server.metrics()? else { return Ok(()) };
     let written = |kind: &str| {
-        metrics::sum(&page, &format!("afterglow_engine_written_bytes_total{{kind=\"{kind}\"}}")) as f64
+        metrics::sum(&page, &format!("afterglow_engine_written_bytes_total{{kind=\"{kind}\"}}"))
+            as f64
     };
     let (records, again) = (written("record"), written("reinserted"));
     let metadata = written("metadata") + written("journal");
@@ -248,7 +270,11 @@ fn costs(bench: &mut MemcacheBench<'_>, server: &Server, value: usize) -> Result
         records / (records - again).max(1.0),
         1.001,
     ));
-    checks.push(Check::at_most(name("metadata written to records"), metadata / records.max(1.0), METADATA));
+    checks.push(Check::at_most(
+        name("metadata written to records"),
+        metadata / records.max(1.0),
+        METADATA,
+    ));
     let peak = server.resident().1 as f64 / bench.options.memory as f64;
     checks.push(Check::at_most(name("highest resident memory to the budget"), peak, 1.0));
     let before = server.cpu()?;

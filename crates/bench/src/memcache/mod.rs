@@ -1,7 +1,8 @@
-//! The memcached front end beside memcached and the device: the server on the first core, the load on the second, in one run.
+//! The memcached front end beside memcached and the device: the server on the first core, the load
+//! on the second, in one run.
 //!
-//! Every row is measured as often as asked for, contenders in alternating order, and judged by the median of pairs. A row whose
-//! client used more than 0.9 of its core says that it is void.
+//! Every row is measured as often as asked for, contenders in alternating order, and judged by the
+//! median of pairs. A row whose client used more than 0.9 of its core says that it is void.
 
 mod bench;
 mod dram;

@@ -110,9 +110,17 @@ pub fn under_load(
 }
 
 /// The figures of what a client saw, given the server's CPU and its hits by tier before.
-pub fn run_of(server: &Server, outcome: &Outcome, cpu: u64, before: (u64, u64)) -> Result<Run, BenchError> {
+pub fn run_of(
+    server: &Server,
+    outcome: &Outcome,
+    cpu: u64,
+    before: (u64, u64),
+) -> Result<Run, BenchError> {
     if outcome.wrong > 0 {
-        return Err(BenchError::Void(format!("{} returned {} wrong values", server.name, outcome.wrong)));
+        return Err(BenchError::Void(format!(
+            "{} returned {} wrong values",
+            server.name, outcome.wrong
+        )));
     }
     let after = tiers(server)?;
     let (all, flash) = (after.0 - before.0, after.1 - before.1);
@@ -139,7 +147,10 @@ pub fn run_of(server: &Server, outcome: &Outcome, cpu: u64, before: (u64, u64)) 
 pub fn tiers(server: &Server) -> Result<(u64, u64), BenchError> {
     let Some(page) = server.metrics()? else { return Ok((0, 0)) };
     let hits = |tier: &str| {
-        metrics::sum(&page, &format!("afterglow_hits_total{{frontend=\"memcache\",tier=\"{tier}\"}}"))
+        metrics::sum(
+            &page,
+            &format!("afterglow_hits_total{{frontend=\"memcache\",tier=\"{tier}\"}}"),
+        )
     };
     let flash = hits("flash");
     Ok((hits("dram") + hits("buffer") + flash, flash))
@@ -151,7 +162,8 @@ pub fn device_limit(length: Duration, target: &Target, block: u32) -> Contender<
         let end = target.size / u64::from(block) * u64::from(block);
         let pattern = Pattern { region: 0..end, step: block.into(), lengths: vec![block] };
         let _pinned = Pinned::to(0).map_err(BenchError::io("keep a thread on one core"))?;
-        device::by_ring(target, &pattern, 64, length, seed).map_err(BenchError::io("read through io_uring"))
+        device::by_ring(target, &pattern, 64, length, seed)
+            .map_err(BenchError::io("read through io_uring"))
     })
 }
 
@@ -204,13 +216,25 @@ pub fn beside(ours: &Series, theirs: &Series, figure: FigureOf) -> (f64, String)
 }
 
 /// Ours is at least so many times theirs.
-pub fn at_least(name: String, ours: &Series, theirs: &Series, figure: FigureOf, bound: f64) -> Check {
+pub fn at_least(
+    name: String,
+    ours: &Series,
+    theirs: &Series,
+    figure: FigureOf,
+    bound: f64,
+) -> Check {
     let (ratio, from) = beside(ours, theirs, figure);
     Check::at_least(name, ratio, bound).from(from)
 }
 
 /// Ours is at most so many times theirs.
-pub fn at_most(name: String, ours: &Series, theirs: &Series, figure: FigureOf, bound: f64) -> Check {
+pub fn at_most(
+    name: String,
+    ours: &Series,
+    theirs: &Series,
+    figure: FigureOf,
+    bound: f64,
+) -> Check {
     let (ratio, from) = beside(ours, theirs, figure);
     Check::at_most(name, ratio, bound).from(from)
 }

@@ -33,7 +33,8 @@ const ITEM: &str = "1100KiB";
 #[derive(Clone, Debug)]
 pub struct Memcached(PathBuf);
 
-/// Finds memcached: the project's own in `.tools`, else the one in the search path; says how to get one otherwise.
+/// Finds memcached: the project's own in `.tools`, else the one in the search path; says how to get
+/// one otherwise.
 pub fn find_memcached() -> Result<Memcached, BenchError> {
     for program in [".tools/memcached/memcached", "memcached"].map(PathBuf::from) {
         if Command::new(&program).arg("-V").output().is_ok_and(|o| o.status.success()) {
@@ -82,7 +83,12 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child, BenchError> {
 
 impl Server {
     /// Afterglow's memcached front end over `flash` bytes in `dir`, one reactor.
-    pub fn afterglow(program: &Path, dir: &Path, flash: u64, memory: u64) -> Result<Self, BenchError> {
+    pub fn afterglow(
+        program: &Path,
+        dir: &Path,
+        flash: u64,
+        memory: u64,
+    ) -> Result<Self, BenchError> {
         let mut rng = Rng::new(u64::from(std::process::id()));
         let port = |rng: &mut Rng| free_port(rng).map_err(BenchError::io("find a free port"));
         let (address, admin) = (port(&mut rng)?, port(&mut rng)?);
@@ -90,18 +96,27 @@ impl Server {
         command
             .args(["serve", "--reactors", "1", "--memcache", &address, "--admin", &admin])
             .args(["--flash-size", &format!("{flash}B"), "--memory", &format!("{memory}B")])
-            .args(["--memcache-connections", &CONNECTIONS.to_string(), "--memcache-item-size", ITEM])
+            .args([
+                "--memcache-connections",
+                &CONNECTIONS.to_string(),
+                "--memcache-item-size",
+                ITEM,
+            ])
             .args(["--log-level", "warn", "--data-dir"])
             .arg(dir);
         let child = spawn(&mut command, &dir.with_extension("log"))?;
         let name = "afterglow".to_owned();
-        let mut server = Self { name, address, child, admin: Some(admin), cgroup: None, unbounded: None };
+        let mut server =
+            Self { name, address, child, admin: Some(admin), cgroup: None, unbounded: None };
         server.wait_until_open(&dir.with_extension("log"))?;
-        server.wait_for("loading its index", |page| metrics::sum(page, "afterglow_engine_loading") == 0)?;
+        server.wait_for("loading its index", |page| {
+            metrics::sum(page, "afterglow_engine_loading") == 0
+        })?;
         Ok(server)
     }
 
-    /// memcached with one thread; with `extstore`, its page cache in a memory cgroup of `memory` and half as much again.
+    /// memcached with one thread; with `extstore`, its page cache in a memory cgroup of `memory`
+    /// and half as much again.
     pub fn memcached(
         program: &Memcached,
         name: &str,
@@ -113,20 +128,25 @@ impl Server {
             .map_err(BenchError::io("find a port"))?;
         let (host, port) = address.split_once(':').unwrap_or((&address, "11211"));
         let mut command = Command::new(&program.0);
-        command.args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1", "-I", "2m"]).args([
-            "-m",
-            &(memory >> 20).to_string(),
-            "-c",
-            &CONNECTIONS.to_string(),
-        ]);
+        command
+            .args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1", "-I", "2m"])
+            .args(["-m", &(memory >> 20).to_string(), "-c", &CONNECTIONS.to_string()]);
         if let Some(Extstore { path, mebibytes, threads }) = extstore {
-            let options =
-                format!("ext_path={}:{mebibytes}m,ext_threads={threads},ext_item_age=0", path.display());
+            let options = format!(
+                "ext_path={}:{mebibytes}m,ext_threads={threads},ext_item_age=0",
+                path.display()
+            );
             command.args(["-o", &options]);
         }
         let child = spawn(&mut command, log)?;
-        let mut server =
-            Self { name: name.to_owned(), address, child, admin: None, cgroup: None, unbounded: None };
+        let mut server = Self {
+            name: name.to_owned(),
+            address,
+            child,
+            admin: None,
+            cgroup: None,
+            unbounded: None,
+        };
         if extstore.is_some() {
             match Cgroup::around(&server.child, memory + memory / 2) {
                 Ok(cgroup) => server.cgroup = Some(cgroup),
@@ -169,7 +189,8 @@ impl Server {
 
     /// Resident memory now and at its highest, in bytes.
     pub fn resident(&self) -> (u64, u64) {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let field = |name: &str| {
             let line = status.lines().find_map(|l| l.strip_prefix(name))?;
             line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
@@ -199,7 +220,10 @@ impl Server {
                 return Ok(());
             }
             if begin.elapsed() > TIMEOUT {
-                return Err(BenchError::Void(format!("{} did not end {what} within {TIMEOUT:?}", self.name)));
+                return Err(BenchError::Void(format!(
+                    "{} did not end {what} within {TIMEOUT:?}",
+                    self.name
+                )));
             }
             thread::sleep(POLL_INTERVAL);
         }

@@ -62,7 +62,8 @@ pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     drops(bench, &server)?;
 
     let rate = run.per_second;
-    let wanted = peer.as_ref().map_or(f64::INFINITY, |p| p.per_second).min(SUSTAINED * device.per_second);
+    let wanted =
+        peer.as_ref().map_or(f64::INFINITY, |p| p.per_second).min(SUSTAINED * device.per_second);
     let from = format!("{rate:.0} / {wanted:.0}");
     let name = "sets sustained: to 0.9 of the device's rate or memcached's, the lower";
     bench.report.checks.push(Check::at_least(name, rate / wanted, 1.0).from(from));
@@ -85,7 +86,8 @@ pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
 fn on_flash(server: &Server) -> Result<f64, BenchError> {
     let page = server.metrics()?.unwrap_or_default();
     let written = |kind: &str| {
-        metrics::sum(&page, &format!("afterglow_engine_written_bytes_total{{kind=\"{kind}\"}}")) as f64
+        metrics::sum(&page, &format!("afterglow_engine_written_bytes_total{{kind=\"{kind}\"}}"))
+            as f64
     };
     Ok(written("record") - written("reinserted"))
 }
@@ -93,7 +95,8 @@ fn on_flash(server: &Server) -> Result<f64, BenchError> {
 /// What was dropped, and why: of flash that is full, what is reclaimed.
 fn drops(bench: &mut MemcacheBench<'_>, server: &Server) -> Result<(), BenchError> {
     let page = server.metrics()?.unwrap_or_default();
-    let samples = page.lines().filter_map(|line| line.strip_prefix("afterglow_engine_dropped_total"));
+    let samples =
+        page.lines().filter_map(|line| line.strip_prefix("afterglow_engine_dropped_total"));
     for (labels, count) in samples.filter_map(|sample| sample.rsplit_once(' ')) {
         let count: f64 = count.parse().unwrap_or(0.0);
         if count > 0.0 {
@@ -108,12 +111,16 @@ fn sequential(target: &Target, length: Duration) -> Result<Run, BenchError> {
     progress(format_args!("sequential writes"));
     let fail = || BenchError::io(format!("write {}", target.path.display()));
     let mut options = std::fs::OpenOptions::new();
-    let file =
-        options.write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&target.path).map_err(fail())?;
+    let file = options
+        .write(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(&target.path)
+        .map_err(fail())?;
     let (next, begin, writes) = (AtomicU64::new(0), Instant::now(), target.size / WRITE as u64);
     let worker = |n: usize| {
         let (mut rng, mut data) = (Rng::new(n as u64), AlignedBuf::zeroed(WRITE));
-        data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
+        data.chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
         // At least once: on a busy machine a thread may begin when the time is over.
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed) % writes;
@@ -136,10 +143,15 @@ fn sequential(target: &Target, length: Duration) -> Result<Run, BenchError> {
     Ok(Run { operations: (bytes / RECORD) as u64, seconds, per_second, ..Run::default() })
 }
 
-fn peer(bench: &MemcacheBench<'_>, objects: &Objects, count: u64) -> Result<Option<Run>, BenchError> {
+fn peer(
+    bench: &MemcacheBench<'_>,
+    objects: &Objects,
+    count: u64,
+) -> Result<Option<Run>, BenchError> {
     let Ok(program) = &bench.options.memcached else { return Ok(None) };
     let log = bench.scratch.path().join("memcached.log");
-    let server = Server::memcached(program, "memcached", bench.options.memory.max(64 << 20), None, &log)?;
+    let server =
+        Server::memcached(program, "memcached", bench.options.memory.max(64 << 20), None, &log)?;
     fill(bench, &server, objects, 0..count, None)?;
     fill(bench, &server, objects, count..2 * count, None).map(Some)
 }
@@ -180,7 +192,8 @@ fn beside_reads(
             rate: Some(sets),
             seed,
         };
-        let (run, written) = at_once(server, objects, [Load { seed, ..reads.clone() }, writes], length)?;
+        let (run, written) =
+            at_once(server, objects, [Load { seed, ..reads.clone() }, writes], length)?;
         stored.fetch_add(written, Ordering::Relaxed);
         Ok(run)
     };
@@ -188,7 +201,8 @@ fn beside_reads(
         let reads = Load { seed, ..reads.clone() };
         row::under_load(server, objects, reads, length)
     };
-    let contenders = [Contender::new("reads alone", read_only), Contender::new("beside sets", mixed)];
+    let contenders =
+        [Contender::new("reads alone", read_only), Contender::new("beside sets", mixed)];
     let note = format!(
         "Gets of {VALUE} B at {:.0} a second, open loop, alone and beside {sets:.0} sets a second: half of what the device writes, or of \
          what sets reach where that is less.",
@@ -209,7 +223,8 @@ fn beside_reads(
     Ok(())
 }
 
-/// Reads and writes at once: the reads with the refusals and the CPU of both, and the writes a second.
+/// Reads and writes at once: the reads with the refusals and the CPU of both, and the writes a
+/// second.
 fn at_once(
     server: &Server,
     objects: &Objects,
@@ -224,9 +239,12 @@ fn at_once(
                 Client::connect(&server.address, objects, load)?.run(length)
             })
         });
-        both.map(|thread| thread.join().unwrap_or_else(|_| Err(std::io::Error::other("panicked").into())))
+        both.map(|thread| {
+            thread.join().unwrap_or_else(|_| Err(std::io::Error::other("panicked").into()))
+        })
     });
-    let [reads, writes] = outcomes.map(|o| o.map_err(|e| BenchError::Void(format!("{}: {e}", server.name))));
+    let [reads, writes] =
+        outcomes.map(|o| o.map_err(|e| BenchError::Void(format!("{}: {e}", server.name))));
     let (mut reads, writes) = (reads?, writes?);
     reads.cpu += writes.cpu;
     reads.refused += writes.refused;

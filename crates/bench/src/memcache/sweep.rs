@@ -1,4 +1,5 @@
-//! Sizes of values and numbers of connections: throughput and latency in DRAM and on flash, as plots.
+//! Sizes of values and numbers of connections: throughput and latency in DRAM and on flash, as
+//! plots.
 
 use std::path::Path;
 
@@ -52,10 +53,16 @@ struct Point {
 /// The whole part.
 pub fn measure(bench: &mut MemcacheBench<'_>) -> Result<(), BenchError> {
     let options = bench.options;
-    let sizes: Vec<Point> =
-        options.sweep_values.iter().map(|&value| Point { value, connections: options.connections }).collect();
-    let counts: Vec<Point> =
-        options.sweep_connections.iter().map(|&connections| Point { value: VALUE, connections }).collect();
+    let sizes: Vec<Point> = options
+        .sweep_values
+        .iter()
+        .map(|&value| Point { value, connections: options.connections })
+        .collect();
+    let counts: Vec<Point> = options
+        .sweep_connections
+        .iter()
+        .map(|&connections| Point { value: VALUE, connections })
+        .collect();
     axis(bench, "sizes of values", "bytes of a value", &sizes, |p| p.value as f64)?;
     axis(bench, "numbers of connections", "connections", &counts, |p| p.connections as f64)
 }
@@ -83,13 +90,17 @@ fn axis(
                 Some((value, server)) if value == point.value => server,
                 _ => prepare(bench, side, point.value)?,
             };
-            let gets =
-                Gets { connections: point.connections, form: FORMS[0], ids: 0..count(bench, point.value) };
+            let gets = Gets {
+                connections: point.connections,
+                form: FORMS[0],
+                ids: 0..count(bench, point.value),
+            };
             let run = gets.run(&server, &Objects::new(point.value), seed, bench.length())?;
             lines.0.push((x(point), run.per_second));
             lines.1.push((x(point), run.latency.p50_us));
             lines.2.push((x(point), run.latency.p99_us));
-            let name = format!("{}, {} B, {} connections", side.name(), point.value, point.connections);
+            let name =
+                format!("{}, {} B, {} connections", side.name(), point.value, point.connections);
             section.series.push(Series { name, runs: vec![run] });
             current = Some((point.value, server));
         }
@@ -97,9 +108,11 @@ fn axis(
         medians.push((side.name().to_owned(), lines.1));
         tails.push((side.name().to_owned(), lines.2));
     }
-    for (what, y, lines) in
-        [("Throughput", "gets/s", rates), ("Median latency", "us", medians), ("99th percentile", "us", tails)]
-    {
+    for (what, y, lines) in [
+        ("Throughput", "gets/s", rates),
+        ("Median latency", "us", medians),
+        ("99th percentile", "us", tails),
+    ] {
         let title = format!("{what} over {name}");
         bench.report.plots.push(Plot { title, x: label.to_owned(), y: y.to_owned(), lines });
     }
@@ -123,7 +136,8 @@ fn prepare(bench: &MemcacheBench<'_>, side: Side, value: usize) -> Result<Server
         std::fs::remove_dir_all(&data).map_err(BenchError::io("clear the last cache"))?;
     }
     let flash = space(2 * count * (value as u64 + 200)).max(LARGE);
-    let afterglow = |memory: u64, data: &Path| Server::afterglow(&options.program, data, flash, memory);
+    let afterglow =
+        |memory: u64, data: &Path| Server::afterglow(&options.program, data, flash, memory);
     let server = match (side, &options.memcached) {
         (Side::Memcached, Ok(program)) => {
             let log = bench.scratch.path().join("memcached.log");

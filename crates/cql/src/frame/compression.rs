@@ -1,7 +1,8 @@
-//! The two ways to compress: of an envelope's body in v3 and v4, and (LZ4 only) of a segment's payload in v5.
+//! The two ways to compress: of an envelope's body in v3 and v4, and (LZ4 only) of a segment's
+//! payload in v5.
 //!
-//! Source: "Compression" in `native_protocol_v4.spec` and section 2.2 of `native_protocol_v5.spec`; the block formats of LZ4 and
-//! Snappy, without their frame formats.
+//! Source: "Compression" in `native_protocol_v4.spec` and section 2.2 of `native_protocol_v5.spec`;
+//! the block formats of LZ4 and Snappy, without their frame formats.
 
 use super::header::Version;
 use crate::error::ProtocolError;
@@ -61,7 +62,9 @@ impl Compression {
     /// How long a compressed body says it was, as soon as its first bytes are there.
     pub(super) fn claimed(self, packed: &[u8]) -> Option<usize> {
         match self {
-            Compression::Lz4 => packed.first_chunk().map(|length| u32::from_be_bytes(*length) as usize),
+            Compression::Lz4 => {
+                packed.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
+            }
             Compression::Snappy => snap::raw::decompress_len(packed).ok(),
         }
     }
@@ -84,7 +87,8 @@ impl Compression {
     }
 }
 
-/// The payload of a segment as an LZ4 block, in `scratch`; its length, or `None` when it is better sent as it is.
+/// The payload of a segment as an LZ4 block, in `scratch`; its length, or `None` when it is better
+/// sent as it is.
 pub(super) fn pack_block(payload: &[u8], scratch: &mut Vec<u8>) -> Option<usize> {
     if payload.len() < WORTH_IT {
         return None;
@@ -95,7 +99,11 @@ pub(super) fn pack_block(payload: &[u8], scratch: &mut Vec<u8>) -> Option<usize>
 }
 
 /// An LZ4 block that says it was `length` bytes long.
-pub(super) fn unpack_block(block: &[u8], length: usize, max: usize) -> Result<Vec<u8>, ProtocolError> {
+pub(super) fn unpack_block(
+    block: &[u8],
+    length: usize,
+    max: usize,
+) -> Result<Vec<u8>, ProtocolError> {
     check_claim(block.len(), length, max)?;
     let mut plain = vec![0; length];
     let written = lz4_flex::block::decompress_into(block, &mut plain).map_err(|_| damaged())?;

@@ -6,8 +6,8 @@ const CRC24_POLY: u32 = 0x197_4F0B;
 /// What the payload's CRC32 starts from, so that a run of zero bytes does not check.
 const CRC32_SEED: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
-/// CRC-24 of a segment header's bytes in the order of the wire (Koopman's polynomial, found for Hamming
-/// distance 8 over 8 bytes).
+/// CRC-24 of a segment header's bytes in the order of the wire (Koopman's polynomial, found for
+/// Hamming distance 8 over 8 bytes).
 pub fn crc24(bytes: &[u8]) -> u32 {
     let mut crc = CRC24_INIT;
     for &byte in bytes {

@@ -12,8 +12,8 @@ use super::refusal::{Head, Rules, Skipping, check_version};
 use super::segment::{MAX_PAYLOAD, TRAILER_LEN, Wrapped, check_payload};
 use crate::error::ProtocolError;
 
-/// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the maximum length
-/// and what was fed last.
+/// Decodes one direction of a connection. Bounded: it holds no more than one envelope of the
+/// maximum length and what was fed last.
 ///
 /// ```
 /// # use afterglow_cql::frame::*;
@@ -62,10 +62,18 @@ impl Decoder {
             segments: false,
             compression: None,
         };
-        Self { rules, input: BytesMut::new(), segments: None, skipping: None, held: None, failed: None }
+        Self {
+            rules,
+            input: BytesMut::new(),
+            segments: None,
+            skipping: None,
+            held: None,
+            failed: None,
+        }
     }
 
-    /// Sets how long an envelope, header included, may be. Longer ones are skipped, with a non-fatal error.
+    /// Sets how long an envelope, header included, may be. Longer ones are skipped, with a
+    /// non-fatal error.
     pub fn with_max_envelope(mut self, bytes: usize) -> Self {
         self.rules.max_envelope = bytes.max(HEADER_LEN);
         self
@@ -76,14 +84,15 @@ impl Decoder {
         self.rules.max_envelope = bytes.max(HEADER_LEN);
     }
 
-    /// Holds envelopes that take more memory than that: [`next_envelope`](Self::next_envelope) gives `None`, whatever
-    /// is fed, until the envelope is admitted or refused.
+    /// Holds envelopes that take more memory than that: [`next_envelope`](Self::next_envelope)
+    /// gives `None`, whatever is fed, until the envelope is admitted or refused.
     pub fn hold_above(&mut self, bytes: usize) {
         self.rules.unasked = bytes;
     }
 
-    /// How much memory the envelope that is held takes, as it came and as it was before it was compressed. It is known
-    /// from the envelope's first bytes: next to nothing of it has been kept so far.
+    /// How much memory the envelope that is held takes, as it came and as it was before it was
+    /// compressed. It is known from the envelope's first bytes: next to nothing of it has been kept
+    /// so far.
     pub fn held(&self) -> Option<usize> {
         self.held
     }
@@ -93,12 +102,14 @@ impl Decoder {
         self.rules.admitted = self.held.take().unwrap_or(0);
     }
 
-    /// Whether an envelope that was admitted is still on its way. In segments, others may come between its parts.
+    /// Whether an envelope that was admitted is still on its way. In segments, others may come
+    /// between its parts.
     pub fn is_receiving(&self) -> bool {
         self.rules.admitted > 0
     }
 
-    /// Skips the envelope that is held. Once it is gone, `next_envelope` gives the error, which is not fatal.
+    /// Skips the envelope that is held. Once it is gone, `next_envelope` gives the error, which is
+    /// not fatal.
     pub fn refuse(&mut self, error: ProtocolError) {
         if self.held.take().is_none() {
             return;
@@ -124,14 +135,15 @@ impl Decoder {
         self.rules.version = Some(version);
     }
 
-    /// What a STARTUP that was accepted has asked for: envelopes that say so are compressed from now on, in v5 segments are.
+    /// What a STARTUP that was accepted has asked for: envelopes that say so are compressed from
+    /// now on, in v5 segments are.
     pub fn set_compression(&mut self, compression: Compression) {
         self.rules.compression = Some(compression);
     }
 
-    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5 STARTUP was
-    /// answered, before anything further is decoded. (Cassandra does so even when the answer is an error, as seen with
-    /// 5.0.)
+    /// From the next byte not yet decoded on, the connection travels in segments. Call it when a v5
+    /// STARTUP was answered, before anything further is decoded. (Cassandra does so even when the
+    /// answer is an error, as seen with 5.0.)
     pub fn switch_to_segments(&mut self) {
         self.segments.get_or_insert_default();
         self.rules.segments = true;
@@ -142,7 +154,8 @@ impl Decoder {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The buffer that [`feed`](Self::feed) appends to, to read from a socket straight into it. Only append.
+    /// The buffer that [`feed`](Self::feed) appends to, to read from a socket straight into it.
+    /// Only append.
     pub fn input(&mut self) -> &mut BytesMut {
         &mut self.input
     }
@@ -152,7 +165,8 @@ impl Decoder {
         self.input.len() + self.segments.as_ref().map_or(0, Reassembly::len)
     }
 
-    /// The next envelope; `None` when more bytes are needed. After a fatal error, the same error for ever.
+    /// The next envelope; `None` when more bytes are needed. After a fatal error, the same error
+    /// for ever.
     pub fn next_envelope(&mut self) -> Result<Option<Envelope>, FrameError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -161,7 +175,9 @@ impl Decoder {
             return Ok(None);
         }
         let next = match &mut self.segments {
-            Some(segments) => next_in_segments(&mut self.input, segments, &self.rules, &mut self.held),
+            Some(segments) => {
+                next_in_segments(&mut self.input, segments, &self.rules, &mut self.held)
+            }
             None => self.next_bare(),
         };
         // What came between the parts of the envelope that was admitted is not that one.
@@ -182,8 +198,9 @@ impl Decoder {
             return self.skip(skipping);
         }
         let Some(&first) = self.input.first() else { return Ok(None) };
-        // Version first: clients of v1 and v2 send shorter headers and would never be answered otherwise. Nobody knows
-        // how long such an envelope is, so everything that came with it goes, and the connection stays, as in Cassandra.
+        // Version first: clients of v1 and v2 send shorter headers and would never be answered
+        // otherwise. Nobody knows how long such an envelope is, so everything that came with it
+        // goes, and the connection stays, as in Cassandra.
         if let Err(unsupported) = check_version(first, self.rules.highest) {
             self.input.clear();
             return Err(unsupported);
@@ -212,8 +229,8 @@ impl Decoder {
         self.unpack(header, body).map(Some).map_err(|error| self.rules.refuse(&head, error))
     }
 
-    /// How long the envelope that the input starts with says its body was before it was compressed. Nothing, where it
-    /// would be refused for that.
+    /// How long the envelope that the input starts with says its body was before it was compressed.
+    /// Nothing, where it would be refused for that.
     fn claimed(&self, header: &Header) -> usize {
         let compressed = header.flags.contains(Flags::COMPRESSED) && !header.version.has_segments();
         let claimed = match self.rules.compression {
@@ -223,7 +240,8 @@ impl Decoder {
         claimed.filter(|length| *length <= self.rules.max_envelope).unwrap_or(0)
     }
 
-    /// The envelope as it was before its sender compressed it. Without an algorithm the flag means nothing.
+    /// The envelope as it was before its sender compressed it. Without an algorithm the flag means
+    /// nothing.
     fn unpack(&self, mut header: Header, mut body: Bytes) -> Result<Envelope, ProtocolError> {
         if header.flags.contains(Flags::COMPRESSED) && !header.version.has_segments() {
             header.flags = header.flags.without(Flags::COMPRESSED);
@@ -289,8 +307,12 @@ fn next_in_segments(
     }
 }
 
-/// The payload of the next whole segment, its checksums verified, as it was before it was compressed.
-fn next_segment(input: &mut BytesMut, rules: &Rules) -> Result<Option<(Wrapped, Bytes)>, FrameError> {
+/// The payload of the next whole segment, its checksums verified, as it was before it was
+/// compressed.
+fn next_segment(
+    input: &mut BytesMut,
+    rules: &Rules,
+) -> Result<Option<(Wrapped, Bytes)>, FrameError> {
     let format = rules.segment_format();
     let fatal = |error: ProtocolError| rules.fatal(error.message);
     let Some(header) = format.decode(input).map_err(fatal)? else { return Ok(None) };

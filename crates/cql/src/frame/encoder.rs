@@ -7,9 +7,9 @@ use super::segment::{Format, MAX_HEADER_LEN, MAX_PAYLOAD, TRAILER_LEN, Wrapped};
 /// Collects outgoing envelopes of one connection: as they are at first, in v5 segments after
 /// [`switch_to_segments`](Encoder::switch_to_segments).
 ///
-/// Small envelopes pushed between two [`take`](Encoder::take)s share segments, as the servers' own flushers
-/// do; an envelope that fills more than one segment gets its own. Nothing is bounded here: stop pushing while
-/// [`len`](Encoder::len) is more than the peer keeps up with.
+/// Small envelopes pushed between two [`take`](Encoder::take)s share segments, as the servers' own
+/// flushers do; an envelope that fills more than one segment gets its own. Nothing is bounded here:
+/// stop pushing while [`len`](Encoder::len) is more than the peer keeps up with.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -25,13 +25,14 @@ impl Encoder {
         Self::default()
     }
 
-    /// From the next envelope on, bodies are compressed where that pays, and in v5 the segments that follow
-    /// [`switch_to_segments`](Self::switch_to_segments). Call this first.
+    /// From the next envelope on, bodies are compressed where that pays, and in v5 the segments
+    /// that follow [`switch_to_segments`](Self::switch_to_segments). Call this first.
     pub fn set_compression(&mut self, compression: Compression) {
         self.compression = Some(compression);
     }
 
-    /// From the next envelope on, everything travels in segments. What was pushed before stays as it is.
+    /// From the next envelope on, everything travels in segments. What was pushed before stays as
+    /// it is.
     pub fn switch_to_segments(&mut self) {
         self.segments = true;
     }
@@ -66,7 +67,8 @@ impl Encoder {
         self.end(start);
     }
 
-    /// Appends an envelope whose body `write` appends to the buffer it is given. It must only append.
+    /// Appends an envelope whose body `write` appends to the buffer it is given. It must only
+    /// append.
     pub fn push_with(&mut self, header: &Header, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.begin(0);
         self.out.extend_from_slice(&[0; HEADER_LEN]);
@@ -90,7 +92,8 @@ impl Encoder {
         self.out[start..body].copy_from_slice(&header.encode(body_len));
     }
 
-    /// Appends an envelope that is bytes already, such as [`FrameError::reply`](super::FrameError::reply).
+    /// Appends an envelope that is bytes already, such as
+    /// [`FrameError::reply`](super::FrameError::reply).
     pub fn push_encoded(&mut self, envelope: &[u8]) {
         let start = self.begin(envelope.len());
         self.out.extend_from_slice(envelope);
@@ -103,8 +106,8 @@ impl Encoder {
         std::mem::take(&mut self.out)
     }
 
-    /// Moves everything pushed since the last call to the end of `buffer`; keeps its own buffer for the next
-    /// round.
+    /// Moves everything pushed since the last call to the end of `buffer`; keeps its own buffer for
+    /// the next round.
     pub fn take_into(&mut self, buffer: &mut Vec<u8>) {
         self.close();
         if buffer.is_empty() {
@@ -124,7 +127,8 @@ impl Encoder {
         self.out.len()
     }
 
-    /// The envelope that starts at `start` is whole: see that the open segment is no longer than allowed.
+    /// The envelope that starts at `start` is whole: see that the open segment is no longer than
+    /// allowed.
     fn end(&mut self, start: usize) {
         let Some(payload) = self.open else { return };
         if self.out.len() - payload <= MAX_PAYLOAD {

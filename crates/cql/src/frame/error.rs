@@ -13,12 +13,13 @@ pub struct FrameError {
     pub error: ProtocolError,
     /// Stream of the answer: that of the request where it is known, else 0.
     pub stream: i16,
-    /// Version of the answer, a number that may be none of [`Version`]: an old client is answered in its own.
+    /// Version of the answer, a number that may be none of [`Version`]: an old client is answered
+    /// in its own.
     pub version: u8,
     /// Flags of the answer's header.
     pub flags: Flags,
-    /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the envelope was
-    /// skipped and decoding goes on.
+    /// The stream of bytes cannot be followed any further: answer, then close. Otherwise the
+    /// envelope was skipped and decoding goes on.
     pub fatal: bool,
 }
 
@@ -33,7 +34,8 @@ impl FrameError {
     }
 }
 
-/// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for these.
+/// A whole ERROR envelope for any version number, with the eight-byte header of v1 and v2 for
+/// these.
 fn error_envelope(version: u8, flags: Flags, stream: i16, error: &ProtocolError) -> Vec<u8> {
     let mut body = Vec::new();
     ErrorBody::from(error).encode(&mut body);

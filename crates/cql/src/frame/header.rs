@@ -192,9 +192,13 @@ impl Opcode {
     pub fn decode(code: u8, direction: Direction) -> Result<Self, ProtocolError> {
         // The number is printed signed, as the server does.
         let signed = code as i8;
-        let opcode =
-            Self::from_u8(code).ok_or_else(|| ProtocolError::new(format!("Unknown opcode {signed}")))?;
-        if opcode.direction() == direction { Ok(opcode) } else { Err(opcode.wrong_direction(direction)) }
+        let opcode = Self::from_u8(code)
+            .ok_or_else(|| ProtocolError::new(format!("Unknown opcode {signed}")))?;
+        if opcode.direction() == direction {
+            Ok(opcode)
+        } else {
+            Err(opcode.wrong_direction(direction))
+        }
     }
 
     /// The error for this opcode where a message of `direction` was due.
@@ -248,8 +252,8 @@ impl Header {
     }
 }
 
-/// A whole envelope. The body shares the decoder's buffer: keep a copy, not the slice, of what must live
-/// long.
+/// A whole envelope. The body shares the decoder's buffer: keep a copy, not the slice, of what must
+/// live long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// The header.

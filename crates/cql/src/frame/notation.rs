@@ -1,5 +1,6 @@
 //! The notations of the protocol ("\[int\]", "\[string\]", "\[bytes\]", ...), section 3 of the
-//! specifications: a total reader over a byte slice, and the functions that append them to a buffer.
+//! specifications: a total reader over a byte slice, and the functions that append them to a
+//! buffer.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -48,8 +49,8 @@ pub fn range_of(outer: &[u8], inner: &[u8]) -> Range<usize> {
     start..start + inner.len()
 }
 
-/// Reads notations from the front of a slice. Every method returns an error, and leaves the position
-/// undefined, when the slice is too short or holds something else than asked for.
+/// Reads notations from the front of a slice. Every method returns an error, and leaves the
+/// position undefined, when the slice is too short or holds something else than asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -76,7 +77,10 @@ impl<'a> Reader<'a> {
     }
 
     /// What `read` consumed, with its result.
-    pub fn spanned<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, &'a [u8])> {
+    pub fn spanned<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, &'a [u8])> {
         let before = self.rest;
         let value = read(self)?;
         Ok((value, &before[..before.len() - self.rest.len()]))
@@ -273,7 +277,8 @@ collection!(
     BytesMap, (&'a str, Option<&'a [u8]>), |r: &mut Reader<'a>| Ok::<_, ProtocolError>((r.string()?, r.bytes()?)));
 
 impl<'a> StringMap<'a> {
-    /// The value of the last entry with this key (a server puts them into a map, the last one wins).
+    /// The value of the last entry with this key (a server puts them into a map, the last one
+    /// wins).
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.iter().filter(|(k, _)| *k == key).last().map(|(_, v)| v)
     }
@@ -281,8 +286,8 @@ impl<'a> StringMap<'a> {
 
 /// Appends notations to a buffer.
 ///
-/// Lengths that the wire cannot hold are a mistake of the caller and panic: the callers of this crate pass
-/// names and values that came from the wire, or bound them themselves.
+/// Lengths that the wire cannot hold are a mistake of the caller and panic: the callers of this
+/// crate pass names and values that came from the wire, or bound them themselves.
 pub trait Put {
     /// Appends raw bytes.
     fn put_raw(&mut self, bytes: &[u8]);

@@ -8,8 +8,8 @@ use super::header::{Envelope, HEADER_LEN};
 use super::refusal::{Head, Rules, Skipping};
 use crate::error::ProtocolError;
 
-/// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope that
-/// spans segments.
+/// The segment layer's state: the rest of one self-contained segment, and the parts of one envelope
+/// that spans segments.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     contained: Bytes,
@@ -46,8 +46,8 @@ impl Reassembly {
         !self.spanning.is_empty()
     }
 
-    /// Takes in the payload of a self-contained segment, once [`next_contained`](Self::next_contained) gave
-    /// everything of the one before.
+    /// Takes in the payload of a self-contained segment, once
+    /// [`next_contained`](Self::next_contained) gave everything of the one before.
     pub fn contain(&mut self, payload: Bytes) {
         self.segment_len = payload.len();
         self.contained = payload;
@@ -77,8 +77,8 @@ impl Reassembly {
         Ok(Some(Envelope { header, body }))
     }
 
-    /// An envelope that is not acceptable is skipped; after two in a row the rest of the segment must be
-    /// garbage too (Cassandra's `consecutive_message_errors_threshold`).
+    /// An envelope that is not acceptable is skipped; after two in a row the rest of the segment
+    /// must be garbage too (Cassandra's `consecutive_message_errors_threshold`).
     fn refuse(&mut self, refusal: FrameError) -> FrameError {
         self.refused_in_a_row += 1;
         FrameError { fatal: self.refused_in_a_row > 1, ..refusal }
@@ -98,7 +98,9 @@ impl Reassembly {
     /// The envelope that spans segments, when it is whole.
     pub fn assemble(&mut self, rules: &Rules) -> Result<Assembled, FrameError> {
         let have = self.spanning.len();
-        let Some(bytes) = self.spanning.first_chunk::<HEADER_LEN>() else { return Ok(Assembled::Partly) };
+        let Some(bytes) = self.spanning.first_chunk::<HEADER_LEN>() else {
+            return Ok(Assembled::Partly);
+        };
         let head = Head::read(bytes);
         rules.check_sign(&head)?;
         if let Some(error) = self.refused.take() {
@@ -142,7 +144,12 @@ impl Reassembly {
         Ok(Assembled::Partly)
     }
 
-    fn skip(&mut self, mut skipping: Skipping, part: usize, rules: &Rules) -> Result<(), FrameError> {
+    fn skip(
+        &mut self,
+        mut skipping: Skipping,
+        part: usize,
+        rules: &Rules,
+    ) -> Result<(), FrameError> {
         if skipping.skip(part) < part {
             return Err(rules.fatal(BEYOND_END));
         }

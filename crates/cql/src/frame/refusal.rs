@@ -40,7 +40,8 @@ impl Head {
     }
 }
 
-/// Whether a version byte tells of one that is spoken here; of the next one nothing can be said before the flags are seen.
+/// Whether a version byte tells of one that is spoken here; of the next one nothing can be said
+/// before the flags are seen.
 pub(super) fn check_version(first: u8, highest: Version) -> Result<(), FrameError> {
     let number = first & 0x7f;
     if Version::from_u8(number).is_some() || versions::is_beta(number, highest) {
@@ -71,7 +72,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a server does.
+    /// The header of an acceptable envelope, else a non-fatal error. Looks in the order in which a
+    /// server does.
     pub fn accept(&self, head: &Head) -> Result<Header, FrameError> {
         let Some(version) = Version::from_u8(head.first & 0x7f) else {
             let refused = versions::refused_version(head.first & 0x7f, head.flags, self.highest);
@@ -106,7 +108,8 @@ impl Rules {
         Err(self.refuse(head, ProtocolError::new(text)).fatal())
     }
 
-    /// The error for an envelope that is skipped. A connection without a version answers in the highest.
+    /// The error for an envelope that is skipped. A connection without a version answers in the
+    /// highest.
     pub fn refuse(&self, head: &Head, error: ProtocolError) -> FrameError {
         let version = self.version.unwrap_or(Version::MAX).as_u8();
         FrameError { error, stream: head.stream, version, flags: Flags::NONE, fatal: false }
@@ -126,7 +129,8 @@ impl Rules {
                 "Invalid message version. Got {version} but previous messages on this connection had version {agreed}"
             )));
         }
-        // Servers ignore the flag in requests as long as no compression was negotiated. In v5 it means nothing.
+        // Servers ignore the flag in requests as long as no compression was negotiated. In v5 it
+        // means nothing.
         let compressed = head.flags.contains(Flags::COMPRESSED) && !version.has_segments();
         if compressed && direction == Direction::Response && self.compression.is_none() {
             return Err(ProtocolError::new(
@@ -139,16 +143,28 @@ impl Rules {
     fn too_long(&self, head: &Head) -> ProtocolError {
         let max = self.max_envelope;
         ProtocolError::invalid(if self.segments {
-            format!("CQL Message of size {} bytes exceeds allowed maximum of {max} bytes", head.length)
+            format!(
+                "CQL Message of size {} bytes exceeds allowed maximum of {max} bytes",
+                head.length
+            )
         } else {
-            format!("Request is too big: length {} exceeds maximum allowed length {max}.", head.total())
+            format!(
+                "Request is too big: length {} exceeds maximum allowed length {max}.",
+                head.total()
+            )
         })
     }
 
     /// An error of the connection rather than of an envelope.
     pub fn fatal(&self, message: impl Into<Cow<'static, str>>) -> FrameError {
         let version = self.version.unwrap_or(Version::MAX).as_u8();
-        FrameError { error: ProtocolError::new(message), stream: 0, version, flags: Flags::NONE, fatal: true }
+        FrameError {
+            error: ProtocolError::new(message),
+            stream: 0,
+            version,
+            flags: Flags::NONE,
+            fatal: true,
+        }
     }
 }
 

@@ -69,11 +69,14 @@ impl Format {
         match self {
             Format::Plain => {
                 let Wrapped { wire_len, self_contained, .. } = header;
-                out.copy_from_slice(&SegmentHeader { payload_len: wire_len, self_contained }.encode());
+                out.copy_from_slice(
+                    &SegmentHeader { payload_len: wire_len, self_contained }.encode(),
+                );
             }
             Format::Lz4 => {
                 let contained = u64::from(header.self_contained) << 34;
-                let word = header.wire_len as u64 | (header.packs.unwrap_or(0) as u64) << 17 | contained;
+                let word =
+                    header.wire_len as u64 | (header.packs.unwrap_or(0) as u64) << 17 | contained;
                 out[..5].copy_from_slice(&word.to_le_bytes()[..5]);
                 let crc = crc24(&out[..5]);
                 out[5..].copy_from_slice(&crc.to_le_bytes()[..3]);
@@ -153,7 +156,10 @@ impl SegmentHeader {
 }
 
 /// Checks a payload against the four bytes behind it.
-pub(super) fn check_payload(payload: &[u8], trailer: [u8; TRAILER_LEN]) -> Result<(), ProtocolError> {
+pub(super) fn check_payload(
+    payload: &[u8],
+    trailer: [u8; TRAILER_LEN],
+) -> Result<(), ProtocolError> {
     let (read, computed) = (u32::from_le_bytes(trailer), crc32(payload));
     if read == computed { Ok(()) } else { Err(mismatch("body", read, computed)) }
 }

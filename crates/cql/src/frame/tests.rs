@@ -90,8 +90,9 @@ fn envelope_bytes_are_those_of_the_specification() {
 
 #[test]
 fn segment_bytes_are_those_of_the_specification() {
-    // An independent computation of both checksums: polynomial division, bit by bit, most significant bit
-    // first for CRC24, and the reflected CRC32 of zlib over the seed and the payload.
+    // An independent computation of both checksums: polynomial division, bit by bit, most
+    // significant bit first for CRC24, and the reflected CRC32 of zlib over the seed and the
+    // payload.
     fn crc24_by_division(bytes: &[u8]) -> u32 {
         let mut register = 0x87_5060u64;
         for bit in bytes.iter().flat_map(|b| (0..8).rev().map(move |i| (b >> i) & 1)) {
@@ -108,7 +109,8 @@ fn segment_bytes_are_those_of_the_specification() {
         for &byte in [0xfa, 0x2d, 0x55, 0xca].iter().chain(bytes) {
             register ^= u32::from(byte);
             for _ in 0..8 {
-                register = if register & 1 == 1 { (register >> 1) ^ 0xedb8_8320 } else { register >> 1 };
+                register =
+                    if register & 1 == 1 { (register >> 1) ^ 0xedb8_8320 } else { register >> 1 };
             }
         }
         !register
@@ -146,7 +148,9 @@ fn small_envelopes_share_a_segment_and_large_ones_have_their_own() {
 
 #[test]
 fn all_ways_to_push_give_the_same_bytes() {
-    for (segments, len) in [(false, 10), (true, 10), (true, MAX_PAYLOAD - 20), (true, 3 * MAX_PAYLOAD)] {
+    for (segments, len) in
+        [(false, 10), (true, 10), (true, MAX_PAYLOAD - 20), (true, 3 * MAX_PAYLOAD)]
+    {
         let header = Header::new(Version::V5, 3, Opcode::Result);
         let body = vec![9; len];
         let mut encoders = [Encoder::new(), Encoder::new(), Encoder::new(), Encoder::new()];
@@ -243,7 +247,8 @@ fn every_flipped_bit_of_a_segment_is_noticed() {
 
 #[test]
 fn a_corrupt_later_part_of_a_large_envelope_is_noticed() {
-    let mut bytes = encode(true, &[envelope(Version::V5, 1, Opcode::Query, &vec![1; 2 * MAX_PAYLOAD])]);
+    let mut bytes =
+        encode(true, &[envelope(Version::V5, 1, Opcode::Query, &vec![1; 2 * MAX_PAYLOAD])]);
     let middle = bytes.len() - 100;
     bytes[middle] ^= 0x40;
     let mut decoder = server(true);
@@ -348,14 +353,18 @@ fn the_compression_flag_is_ignored_in_requests_and_in_v5_but_not_in_v4_responses
     for bytes in [b"\x04\x01\0\x07\x05\0\0\0\0", b"\x05\x01\0\x07\x05\0\0\0\0"] {
         let mut decoder = server(false);
         decoder.feed(bytes);
-        // Nothing is compressed, so nobody must be told it were; in v5 the bit is no longer looked at.
+        // Nothing is compressed, so nobody must be told it were; in v5 the bit is no longer looked
+        // at.
         let kept = if bytes[0] == 4 { Flags::NONE } else { Flags::COMPRESSED };
         assert_eq!(good(drain(&mut decoder))[0].header.flags, kept);
     }
     let mut decoder = Decoder::for_responses();
     decoder.feed(b"\x84\x01\0\x07\x08\0\0\0\x01x");
     let error = only_error(drain(&mut decoder));
-    assert_eq!(error.error.message, "Received a compressed response, but no compression was negotiated");
+    assert_eq!(
+        error.error.message,
+        "Received a compressed response, but no compression was negotiated"
+    );
     decoder.feed(b"\x85\x01\0\x07\x08\0\0\0\x01x");
     assert_eq!(good(drain(&mut decoder)).len(), 1);
 }
@@ -391,7 +400,10 @@ fn one_refused_envelope_in_a_segment_is_skipped_and_two_in_a_row_are_fatal() {
         .into_iter()
         .map(|e| e.map(|e| e.header.stream).map_err(|e| (e.stream, e.fatal)))
         .collect();
-    assert_eq!(streams, [Err((7, false)), Ok(9), Err((8, false)), Ok(9), Err((7, false)), Err((7, false))]);
+    assert_eq!(
+        streams,
+        [Err((7, false)), Ok(9), Err((8, false)), Ok(9), Err((7, false)), Err((7, false))]
+    );
     decoder.feed(&segment(true, &[unknown, unknown, options].concat()));
     let got = drain(&mut decoder);
     assert!(matches!(got.as_slice(), [Err(a), Err(b)] if !a.fatal && b.fatal), "{got:?}");

@@ -9,11 +9,12 @@ pub(crate) fn names_up_to(highest: Version) -> Vec<&'static str> {
     Version::ALL.iter().filter(|v| **v <= highest).map(|v| v.name()).collect()
 }
 
-/// The answer to a version that is not spoken here, or is above the `highest` that the database speaks: in that version
-/// if it is an older one, else in the highest. The connection lives on.
+/// The answer to a version that is not spoken here, or is above the `highest` that the database
+/// speaks: in that version if it is an older one, else in the highest. The connection lives on.
 ///
-/// The version after the highest is in every release of Cassandra one that is still being made. It is named among the supported ones as a server
-/// names it, but not spoken: whoever asks for it with the flag for that is refused as for any other.
+/// The version after the highest is in every release of Cassandra one that is still being made. It
+/// is named among the supported ones as a server names it, but not spoken: whoever asks for it with
+/// the flag for that is refused as for any other.
 pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
     let text = format!(
         "Invalid or unsupported protocol version ({number}); supported versions are ({}, {})",
@@ -22,7 +23,13 @@ pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
     );
     let old = (1..Version::ALL[0].as_u8()).contains(&number);
     let version = if old { number } else { highest.as_u8() };
-    FrameError { error: ProtocolError::new(text), stream: 0, version, flags: Flags::NONE, fatal: false }
+    FrameError {
+        error: ProtocolError::new(text),
+        stream: 0,
+        version,
+        flags: Flags::NONE,
+        fatal: false,
+    }
 }
 
 /// The answer to an envelope of a version that is not spoken, seen with its flags.
@@ -30,8 +37,10 @@ pub fn refused_version(number: u8, flags: Flags, highest: Version) -> FrameError
     if !is_beta(number, highest) || flags.contains(Flags::USE_BETA) {
         return unsupported_version(number, highest);
     }
-    let text =
-        format!("Beta version of the protocol used ({}), but USE_BETA flag is unset", beta_after(highest));
+    let text = format!(
+        "Beta version of the protocol used ({}), but USE_BETA flag is unset",
+        beta_after(highest)
+    );
     // Whatever is said in such a version says so.
     let flags = Flags::USE_BETA;
     FrameError { error: ProtocolError::new(text), stream: 0, version: number, flags, fatal: false }

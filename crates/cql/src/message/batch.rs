@@ -56,12 +56,22 @@ impl<'a> Batch<'a> {
             1 => BatchKind::Unlogged,
             2 => BatchKind::Counter,
             other => {
-                return Err(ProtocolError::new(format!("Invalid BATCH message type {}", other as i8)));
+                return Err(ProtocolError::new(format!(
+                    "Invalid BATCH message type {}",
+                    other as i8
+                )));
             }
         };
         let count = reader.short()?;
-        let ((), statements) = reader.spanned(|r| (0..count).try_for_each(|_| next(version, r).map(drop)))?;
-        Ok(Self { kind, params: QueryParams::read(version, &mut reader)?, version, count, statements })
+        let ((), statements) =
+            reader.spanned(|r| (0..count).try_for_each(|_| next(version, r).map(drop)))?;
+        Ok(Self {
+            kind,
+            params: QueryParams::read(version, &mut reader)?,
+            version,
+            count,
+            statements,
+        })
     }
 
     /// How many statements there are.

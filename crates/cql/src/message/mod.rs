@@ -1,11 +1,11 @@
 //! Requests: views over the bodies that clients send, and the same types as builders.
 //!
-//! A view borrows everything from the body: `bytes::Bytes::slice_ref` makes a shared slice from any part of
-//! it, and [`crate::frame::notation::range_of`] a range. Parsing checks everything, so accessors never fail;
-//! it does not allocate, but for [`Batch`]'s iterators which do not either.
+//! A view borrows everything from the body: `bytes::Bytes::slice_ref` makes a shared slice from any
+//! part of it, and [`crate::frame::notation::range_of`] a range. Parsing checks everything, so
+//! accessors never fail; it does not allocate, but for [`Batch`]'s iterators which do not either.
 //!
-//! Every type has `encode(version, &mut Vec<u8>)`, the inverse of `parse`, for the control connection, load
-//! clients and tests.
+//! Every type has `encode(version, &mut Vec<u8>)`, the inverse of `parse`, for the control
+//! connection, load clients and tests.
 
 mod batch;
 mod params;
@@ -38,7 +38,8 @@ impl RequestExtras<'_> {
 /// Splits a request's body into what precedes the message, and the message.
 pub fn split<'a>(header: &Header, body: &'a [u8]) -> Result<(RequestExtras<'a>, &'a [u8])> {
     let mut reader = Reader::new(body);
-    let mut extras = RequestExtras { custom_payload: None, tracing: header.flags.contains(Flags::TRACING) };
+    let mut extras =
+        RequestExtras { custom_payload: None, tracing: header.flags.contains(Flags::TRACING) };
     if header.flags.contains(Flags::CUSTOM_PAYLOAD) {
         if header.version < Version::V4 {
             return Err(ProtocolError::new(
@@ -63,7 +64,9 @@ pub fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<(RequestExtras<'a>, 
         Opcode::Batch => Request::Batch(Batch::parse(version, message)?),
         Opcode::Register => Request::Register(Register::parse(message)?),
         Opcode::AuthResponse => Request::AuthResponse(AuthResponse::parse(message)?),
-        other => return Err(crate::error::ProtocolError::new(format!("Unexpected message {other}"))),
+        other => {
+            return Err(crate::error::ProtocolError::new(format!("Unexpected message {other}")));
+        }
     };
     Ok((extras, request))
 }

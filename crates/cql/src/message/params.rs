@@ -56,8 +56,8 @@ impl std::fmt::Display for Consistency {
     }
 }
 
-/// Flags of the query parameters: a \[byte\] in v3 and v4, an \[int\] in v5. Unknown bits are kept and ignored, as
-/// servers do.
+/// Flags of the query parameters: a \[byte\] in v3 and v4, an \[int\] in v5. Unknown bits are kept
+/// and ignored, as servers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct QueryFlags(pub u32);
 
@@ -119,12 +119,14 @@ pub struct Values<'a> {
 
 impl<'a> Values<'a> {
     /// No values.
-    pub const NONE: Values<'static> = Values { named: false, never_unset: false, count: 0, bytes: &[] };
+    pub const NONE: Values<'static> =
+        Values { named: false, never_unset: false, count: 0, bytes: &[] };
 
     pub(super) fn read(version: Version, reader: &mut Reader<'a>, named: bool) -> Result<Self> {
         let count = reader.short()?;
         let shape = Values { named, never_unset: version < Version::V4, count, bytes: &[] };
-        let ((), bytes) = reader.spanned(|r| (0..count).try_for_each(|_| shape.next(r).map(drop)))?;
+        let ((), bytes) =
+            reader.spanned(|r| (0..count).try_for_each(|_| shape.next(r).map(drop)))?;
         Ok(Self { bytes, ..shape })
     }
 
@@ -285,7 +287,8 @@ impl<'a> QueryParams<'a> {
         let mut params = QueryParams::new(consistency);
         params.skip_metadata = flags.contains(QueryFlags::SKIP_METADATA);
         if flags.contains(QueryFlags::VALUES) {
-            params.values = Values::read(version, reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
+            params.values =
+                Values::read(version, reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
         }
         if flags.contains(QueryFlags::PAGE_SIZE) {
             params.page_size = Some(match reader.int()? {

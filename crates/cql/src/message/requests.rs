@@ -127,14 +127,16 @@ impl<'a> Execute<'a> {
     pub fn parse(version: Version, body: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(body);
         let id = reader.short_bytes()?;
-        let result_metadata_id = if version >= Version::V5 { Some(reader.short_bytes()?) } else { None };
+        let result_metadata_id =
+            if version >= Version::V5 { Some(reader.short_bytes()?) } else { None };
         Ok(Self { id, result_metadata_id, params: QueryParams::read(version, &mut reader)? })
     }
 
     /// The bit of the flags that asks for rows without the columns' specification.
     pub const SKIP_METADATA: u8 = 0x02;
 
-    /// Where the byte of flags is in `body`, the whole body that this was parsed from. Not for v5, whose flags are an int.
+    /// Where the byte of flags is in `body`, the whole body that this was parsed from. Not for v5,
+    /// whose flags are an int.
     pub fn flags_at(&self, body: &[u8]) -> usize {
         // Behind the id comes the consistency level.
         (self.id.as_ptr() as usize - body.as_ptr() as usize) + self.id.len() + 2
@@ -147,7 +149,9 @@ impl<'a> Execute<'a> {
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         out.put_short_bytes(self.id);
         if version >= Version::V5 {
-            out.put_short_bytes(self.result_metadata_id.expect("EXECUTE in v5 has a result metadata id"));
+            out.put_short_bytes(
+                self.result_metadata_id.expect("EXECUTE in v5 has a result metadata id"),
+            );
         }
         self.params.encode(version, out);
     }
@@ -160,7 +164,8 @@ pub struct Register<'a> {
 }
 
 impl<'a> Register<'a> {
-    const KNOWN: [&'static str; 4] = ["TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE", "TRACE_COMPLETE"];
+    const KNOWN: [&'static str; 4] =
+        ["TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE", "TRACE_COMPLETE"];
 
     /// Parses a body; an unknown kind of event is an error.
     pub fn parse(body: &'a [u8]) -> Result<Self> {

@@ -13,7 +13,8 @@ fn unhex(envelope: &str) -> Vec<u8> {
     envelope.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Decodes a golden envelope, hands its request to `check`, and sees that `encode` gives the same body.
+/// Decodes a golden envelope, hands its request to `check`, and sees that `encode` gives the same
+/// body.
 fn golden(envelope: &str, check: impl Fn(Version, Request<'_>, &mut Vec<u8>)) {
     let mut decoder = Decoder::for_requests();
     decoder.feed(&unhex(envelope));
@@ -110,7 +111,10 @@ fn executes_of_a_driver() {
         golden(envelope, |version, request, again| {
             let Request::Execute(execute) = request else { panic!("{request:?}") };
             assert_eq!(execute.id, [0x10, 0x20, 0x30]);
-            assert_eq!(execute.result_metadata_id, (version == Version::V5).then_some(&[0x77, 0x88][..]));
+            assert_eq!(
+                execute.result_metadata_id,
+                (version == Version::V5).then_some(&[0x77, 0x88][..])
+            );
             let params = execute.params;
             assert_eq!(params.consistency, Consistency::One);
             assert!(!params.skip_metadata);
@@ -160,7 +164,10 @@ fn batches_of_a_driver() {
 #[test]
 fn named_values_are_found_by_name_in_any_order() {
     let mut values = ValuesBuilder::named();
-    values.push_named("b", Value::Unset).push_named("a", Value::Bytes(b"1")).push_named("a", Value::Null);
+    values
+        .push_named("b", Value::Unset)
+        .push_named("a", Value::Bytes(b"1"))
+        .push_named("a", Value::Null);
     let query = Query {
         text: "SELECT v FROM t WHERE a = :a AND b = :b",
         params: QueryParams { values: values.view(), ..QueryParams::new(Consistency::One) },
@@ -223,7 +230,10 @@ fn refusals_have_the_servers_texts() {
         refusal(v4, Opcode::Batch, b"\0\0\x01\x02"),
         "Invalid query kind in BATCH messages. Must be 0 or 1 but got 2"
     );
-    assert_eq!(refusal(v4, Opcode::Query, b"\0\0\0\0\0\x63\0"), "Unknown code 99 for a consistency level");
+    assert_eq!(
+        refusal(v4, Opcode::Query, b"\0\0\0\0\0\x63\0"),
+        "Unknown code 99 for a consistency level"
+    );
     assert_eq!(
         refusal(v4, Opcode::Query, b"\0\0\0\0\0\x01\x20\x80\0\0\0\0\0\0\0"),
         "Out of bound timestamp, must be in [-9223372036854775807, 9223372036854775807] (got -9223372036854775808)"
@@ -298,7 +308,8 @@ fn as_value(value: &Option<Option<Vec<u8>>>) -> Value<'_> {
 
 impl Params {
     fn values(&self) -> ValuesBuilder {
-        let mut builder = if self.named { ValuesBuilder::named() } else { ValuesBuilder::positional() };
+        let mut builder =
+            if self.named { ValuesBuilder::named() } else { ValuesBuilder::positional() };
         for (name, value) in &self.values {
             if self.named {
                 builder.push_named(name, as_value(value));
@@ -329,7 +340,8 @@ impl Params {
         assert_eq!(parsed.skip_metadata, self.skip_metadata);
         let named = |name| self.named.then_some(name);
         let received = |value| as_received(version, as_value(value));
-        let expected: Vec<_> = self.values.iter().map(|(n, v)| (named(n.as_str()), received(v))).collect();
+        let expected: Vec<_> =
+            self.values.iter().map(|(n, v)| (named(n.as_str()), received(v))).collect();
         assert_eq!(parsed.values.iter().collect::<Vec<_>>(), expected);
         assert_eq!(parsed.page_size, self.page_size);
         assert_eq!(parsed.paging_state, self.paging_state.as_deref());

@@ -21,21 +21,27 @@ pub enum DefinitionError {
     Keyspace(String),
 }
 
-/// The tables and views that a script of `CREATE` statements defines; names without keyspace are in `keyspace` until a `USE` says otherwise.
-/// Statements that make no table (types, functions, roles) are passed over. Whether the database tells write times of collections is not
-/// in a script: it is assumed.
+/// The tables and views that a script of `CREATE` statements defines; names without keyspace are in
+/// `keyspace` until a `USE` says otherwise. Statements that make no table (types, functions, roles)
+/// are passed over. Whether the database tells write times of collections is not in a script: it is
+/// assumed.
 ///
 /// # Errors
 /// The first statement that is not understood.
 pub fn tables(script: &str, keyspace: Option<&str>) -> Result<Vec<TableSchema>, DefinitionError> {
     // The last line may lack its end, which a comment needs.
     let script = format!("{script}\n");
-    let tokens = lexer::tokens(&script).map_err(|broken| DefinitionError::Text(short(broken.rest)))?;
+    let tokens =
+        lexer::tokens(&script).map_err(|broken| DefinitionError::Text(short(broken.rest)))?;
     let mut keyspace = keyspace.map(str::to_owned);
     let mut tables: Vec<TableSchema> = Vec::new();
-    for statement in tokens.split(|token| token.is_symbol(";")).filter(|statement| !statement.is_empty()) {
-        let text = || short(&statement.iter().map(|token| token.text).collect::<Vec<_>>().join(" "));
-        let parsed = Parser::new(statement).definition().map_err(|_| DefinitionError::Statement(text()))?;
+    for statement in
+        tokens.split(|token| token.is_symbol(";")).filter(|statement| !statement.is_empty())
+    {
+        let text =
+            || short(&statement.iter().map(|token| token.text).collect::<Vec<_>>().join(" "));
+        let parsed =
+            Parser::new(statement).definition().map_err(|_| DefinitionError::Statement(text()))?;
         let place = |name: &TableName, keyspace: &Option<String>| {
             let keyspace = name.keyspace.clone().or(keyspace.clone());
             keyspace.ok_or_else(|| DefinitionError::Keyspace(name.name.clone()))
@@ -51,8 +57,9 @@ pub fn tables(script: &str, keyspace: Option<&str>) -> Result<Vec<TableSchema>, 
             }
             Definition::Index(name) => {
                 let keyspace = place(&name, &keyspace)?;
-                let indexed =
-                    |table: &&mut TableSchema| (&table.keyspace, &table.name) == (&keyspace, &name.name);
+                let indexed = |table: &&mut TableSchema| {
+                    (&table.keyspace, &table.name) == (&keyspace, &name.name)
+                };
                 tables.iter_mut().filter(indexed).for_each(|table| table.indexed = true);
             }
         }
@@ -256,7 +263,9 @@ mod tests {
             named(&items.regulars),
             ["a address", "secret text", "v vector<float, 3>", "z frozen<map<text, list<int>>>"]
         );
-        assert!(items.indexed && items.regulars[1].masked && items.default_ttl == 60 && !items.compact);
+        assert!(
+            items.indexed && items.regulars[1].masked && items.default_ttl == 60 && !items.compact
+        );
         assert_eq!((&*hits.keyspace, hits.counter, hits.compact), ("other", true, true));
         assert!(view.view && view.keyspace == "shop");
     }
@@ -264,9 +273,15 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let error = |script: &str| tables(script, None).unwrap_err();
-        assert_eq!(error("CREATE TABLE t (k int PRIMARY KEY)"), DefinitionError::Keyspace("t".into()));
+        assert_eq!(
+            error("CREATE TABLE t (k int PRIMARY KEY)"),
+            DefinitionError::Keyspace("t".into())
+        );
         assert!(matches!(error("CREATE TABLE k.t (k int)"), DefinitionError::Statement(_)));
-        assert!(matches!(error("CREATE TABLE k.t (k int, PRIMARY KEY (x))"), DefinitionError::Statement(_)));
+        assert!(matches!(
+            error("CREATE TABLE k.t (k int, PRIMARY KEY (x))"),
+            DefinitionError::Statement(_)
+        ));
         assert!(matches!(error("SELECT 1; x"), DefinitionError::Statement(_)));
         assert!(matches!(
             error("CREATE TABLE k.t (k int PRIMARY KEY) WITH comment = 'x"),

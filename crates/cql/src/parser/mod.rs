@@ -1,7 +1,9 @@
-//! Recursive descent over the tokens of a statement, after Cassandra's grammar (its file `Parser.g`).
+//! Recursive descent over the tokens of a statement, after Cassandra's grammar (its file
+//! `Parser.g`).
 //!
-//! The parser may accept a little more than a server does (versions differ in what they reserve); where both accept, they
-//! must mean the same. What it does not accept is unknown, and [`unknown`] says what can be proven of it.
+//! The parser may accept a little more than a server does (versions differ in what they reserve);
+//! where both accept, they must mean the same. What it does not accept is unknown, and [`unknown`]
+//! says what can be proven of it.
 
 use crate::lexer::{Kind, Token};
 use crate::statement::{Marker, Statement, TableName};
@@ -23,7 +25,8 @@ pub(crate) struct NotUnderstood;
 
 pub(crate) type Parse<T> = Result<T, NotUnderstood>;
 
-/// Deepest nesting of expressions; deeper text is not understood, so that no text exhausts the stack.
+/// Deepest nesting of expressions; deeper text is not understood, so that no text exhausts the
+/// stack.
 const MAX_DEPTH: u32 = 64;
 
 /// Words that no column, table or keyspace can be called without quotes, sorted.
@@ -121,7 +124,9 @@ impl<'t> Parser<'t> {
             .to_ascii_lowercase();
         match word.as_str() {
             "select" => self.select(),
-            "insert" | "update" | "delete" => Ok(Statement::Modification(Box::new(self.modification()?))),
+            "insert" | "update" | "delete" => {
+                Ok(Statement::Modification(Box::new(self.modification()?)))
+            }
             "begin" => self.batch(),
             "use" => {
                 self.at += 1;
@@ -244,10 +249,15 @@ impl<'t> Parser<'t> {
 
     /// A quoted or unreserved name, folded, of a length that a `[string]` can tell.
     fn identifier(&mut self) -> Parse<String> {
-        let is_name = |token: &Token| Self::is_identifier(token) && token.text.len() <= usize::from(u16::MAX);
+        let is_name =
+            |token: &Token| Self::is_identifier(token) && token.text.len() <= usize::from(u16::MAX);
         let token = self.peek().filter(is_name).ok_or(NotUnderstood)?;
         self.at += 1;
-        Ok(if token.kind == Kind::Quoted { token.unquoted() } else { token.text.to_ascii_lowercase() })
+        Ok(if token.kind == Kind::Quoted {
+            token.unquoted()
+        } else {
+            token.text.to_ascii_lowercase()
+        })
     }
 
     /// A column's name, which in old tables may be empty.

@@ -174,7 +174,8 @@ impl Parser<'_> {
         Ok(column)
     }
 
-    /// `value`, `value + column`, `column + value`, `column - value`, and `column -3`, whose minus is the number's.
+    /// `value`, `value + column`, `column + value`, `column - value`, and `column -3`, whose minus
+    /// is the number's.
     fn assigned(&mut self, target: &str) -> Parse<()> {
         let from_column = self.attempt(|p| {
             let same = p.column()? == target;
@@ -203,7 +204,9 @@ impl Parser<'_> {
         if !self.word("if") {
             return Ok(false);
         }
-        if self.sees_word("exists") && self.peek_second().is_none_or(|next| !is_operator_start(&next)) {
+        if self.sees_word("exists")
+            && self.peek_second().is_none_or(|next| !is_operator_start(&next))
+        {
             self.at += 1;
             return Ok(true);
         }

@@ -1,4 +1,5 @@
-//! DDL, roles and permissions, LIST and DESCRIBE: what they are and what they name. Their bodies are not looked into.
+//! DDL, roles and permissions, LIST and DESCRIBE: what they are and what they name. Their bodies
+//! are not looked into.
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::statement::{SchemaObject, SchemaStatement, SchemaVerb, Statement, TableName};
@@ -74,6 +75,10 @@ impl Parser<'_> {
         if self.words(&["materialized", "view"]) {
             return Ok(SchemaObject::View);
         }
-        OBJECTS.iter().find(|(word, _)| self.word(word)).map(|(_, object)| *object).ok_or(NotUnderstood)
+        OBJECTS
+            .iter()
+            .find(|(word, _)| self.word(word))
+            .map(|(_, object)| *object)
+            .ok_or(NotUnderstood)
     }
 }

@@ -56,8 +56,8 @@ impl Parser<'_> {
         self.tokens[start..self.at].iter().filter_map(named).collect()
     }
 
-    /// Everything up to and with FROM. `json` and `distinct` are also names of columns: they are keywords where the rest
-    /// can be read that way.
+    /// Everything up to and with FROM. `json` and `distinct` are also names of columns: they are
+    /// keywords where the rest can be read that way.
     fn select_head(&mut self) -> Parse<(bool, bool, Vec<Selector>)> {
         for (json, distinct) in [(true, true), (true, false), (false, true), (false, false)] {
             let head = self.attempt(|p| {
@@ -243,9 +243,11 @@ impl Parser<'_> {
         self.columns()?;
         let (op, _) = self.operator_and_values()?;
         match op {
-            Operator::In | Operator::NotIn | Operator::Contains | Operator::Like | Operator::IsNotNull => {
-                Err(NotUnderstood)
-            }
+            Operator::In
+            | Operator::NotIn
+            | Operator::Contains
+            | Operator::Like
+            | Operator::IsNotNull => Err(NotUnderstood),
             _ => Ok(Relation::Other),
         }
     }

@@ -10,7 +10,9 @@ impl Parser<'_> {
         self.nested(|p| {
             let mut term = p.signed_term()?;
             // The right side may turn out to be a column (`v = [1] + v`), which is the caller's.
-            while p.sees_operator() && p.attempt(|p| p.next().and_then(|_| p.signed_term())).is_some() {
+            while p.sees_operator()
+                && p.attempt(|p| p.next().and_then(|_| p.signed_term())).is_some()
+            {
                 term = Term::Complex;
             }
             Ok(term)
@@ -39,7 +41,9 @@ impl Parser<'_> {
             "[" if token.kind == Kind::Symbol => self.nested(Self::list_literal),
             "{" if token.kind == Kind::Symbol => self.nested(Self::braced_literal),
             _ if self.word("null") => Ok(Term::Null),
-            _ if token.is_word("cast") && self.peek_second().is_some_and(|next| next.is_symbol("(")) => {
+            _ if token.is_word("cast")
+                && self.peek_second().is_some_and(|next| next.is_symbol("(")) =>
+            {
                 self.nested(Self::cast)
             }
             _ => self.nested(Self::function_call),
@@ -100,7 +104,8 @@ impl Parser<'_> {
         self.expect("{")?;
         if !self.symbol("}") {
             self.list(|p| {
-                let field = p.sees_identifier() && p.peek_second().is_some_and(|next| next.is_symbol(":"));
+                let field =
+                    p.sees_identifier() && p.peek_second().is_some_and(|next| next.is_symbol(":"));
                 if field {
                     p.at += 1;
                 } else {

@@ -29,7 +29,10 @@ fn markers_are_numbered_as_they_are_written() {
             "SELECT f(?, :a) FROM t WHERE k = :b AND c IN :C GROUP BY x PER PARTITION LIMIT :p LIMIT ?",
             "?,a,b,c,p,?",
         ),
-        ("INSERT INTO t (a, b, c) VALUES (:x, {:y: ?}, (int) ?) USING TTL :t AND TIMESTAMP ?", "x,y,?,?,t,?"),
+        (
+            "INSERT INTO t (a, b, c) VALUES (:x, {:y: ?}, (int) ?) USING TTL :t AND TIMESTAMP ?",
+            "x,y,?,?,t,?",
+        ),
         (
             "UPDATE t USING TTL :t SET a = ? + a, b[:i] = :v, c.d = -:n WHERE k IN (:k1, :k2) IF e[?] IN (?, :z)",
             "t,?,i,v,n,k1,k2,?,?,z",
@@ -54,7 +57,8 @@ fn a_production_that_was_given_up_leaves_no_markers_behind() {
 
 #[test]
 fn clauses_of_a_select_are_kept() {
-    let select = select("SELECT JSON DISTINCT a, b.c AS \"X\", count(*) AS n FROM ks.\"T\" WHERE k = 1");
+    let select =
+        select("SELECT JSON DISTINCT a, b.c AS \"X\", count(*) AS n FROM ks.\"T\" WHERE k = 1");
     assert!(select.json && select.distinct && !select.ordered && !select.allow_filtering);
     assert_eq!(select.table, TableName { keyspace: Some("ks".into()), name: "T".into() });
     let selectors: Vec<_> = select.selectors.into_iter().map(|s| (s.what, s.alias)).collect();
@@ -96,7 +100,10 @@ fn reserved_words_are_names_in_quotes_only() {
     assert!(super::RESERVED.is_sorted());
     for word in super::RESERVED {
         let upper = word.to_ascii_uppercase();
-        assert!(matches!(parse(&format!("TRUNCATE {upper}")).statement, Statement::Unknown(_)), "{word}");
+        assert!(
+            matches!(parse(&format!("TRUNCATE {upper}")).statement, Statement::Unknown(_)),
+            "{word}"
+        );
         let name = TableName { keyspace: None, name: upper.clone() };
         assert_eq!(parse(&format!("TRUNCATE \"{upper}\"")).statement, Statement::Truncate(name));
     }

@@ -6,19 +6,22 @@ use crate::statement::{TableName, Unknown};
 
 /// Words that begin, or could begin, something that writes.
 const WRITING: [&str; 14] = [
-    "insert", "update", "delete", "truncate", "begin", "batch", "apply", "create", "alter", "drop", "grant",
-    "revoke", "prune", "use",
+    "insert", "update", "delete", "truncate", "begin", "batch", "apply", "create", "alter", "drop",
+    "grant", "revoke", "prune", "use",
 ];
 
-/// Judges text by its tokens and the `rest` that is no token. Servers run one statement a text and no SELECT, LIST or DESCRIBE
-/// writes; but only text without a second statement, and without any word that writes, is held to be a read.
+/// Judges text by its tokens and the `rest` that is no token. Servers run one statement a text and
+/// no SELECT, LIST or DESCRIBE writes; but only text without a second statement, and without any
+/// word that writes, is held to be a read.
 pub(super) fn judge(tokens: &[Token], rest: &str) -> Unknown {
     let end = tokens.iter().rposition(|token| !token.is_symbol(";")).map_or(0, |last| last + 1);
     let tokens = &tokens[..end];
     if tokens.iter().any(|token| token.is_symbol(";")) || rest.contains(';') {
         return Unknown::write(None);
     }
-    let reads = |token: &Token| ["select", "list", "describe", "desc"].iter().any(|word| token.is_word(word));
+    let reads = |token: &Token| {
+        ["select", "list", "describe", "desc"].iter().any(|word| token.is_word(word))
+    };
     let writes = |token: &Token| {
         token.kind == Kind::Word && WRITING.iter().any(|word| token.text.eq_ignore_ascii_case(word))
     };
@@ -32,8 +35,8 @@ pub(super) fn judge(tokens: &[Token], rest: &str) -> Unknown {
     Unknown::write(written_table(tokens))
 }
 
-/// The table that the first words of a modification name, if something follows it (else its name may go on in what
-/// is no token).
+/// The table that the first words of a modification name, if something follows it (else its name
+/// may go on in what is no token).
 fn written_table(tokens: &[Token]) -> Option<TableName> {
     let mut parser = Parser::new(tokens);
     if parser.word("delete") {

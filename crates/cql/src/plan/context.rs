@@ -14,7 +14,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The keyspace that a name is in; `None` when neither text nor session says (the server will refuse).
+    /// The keyspace that a name is in; `None` when neither text nor session says (the server will
+    /// refuse).
     pub(crate) fn keyspace_of<'n>(&'n self, name: &'n TableName) -> Option<&'n str> {
         name.keyspace.as_deref().or(self.session_keyspace)
     }

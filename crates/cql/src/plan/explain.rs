@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
-    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Target, ValueSource, WriteKind,
-    WritePlan,
+    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Target, ValueSource,
+    WriteKind, WritePlan,
 };
 
 impl Plan {
-    /// A few lines: whether it is cached and why not, or what it drops. `schema` is the one it was made with.
+    /// A few lines: whether it is cached and why not, or what it drops. `schema` is the one it was
+    /// made with.
     pub fn explain(&self, schema: &dyn SchemaView) -> String {
         match self {
             Plan::CachedRead(read) => read.explain(),
@@ -28,11 +29,14 @@ impl Plan {
 impl ReadPlan {
     fn explain(&self) -> String {
         let table = &self.table;
-        let columns = |columns: &mut dyn Iterator<Item = &str>| columns.collect::<Vec<_>>().join(", ");
+        let columns =
+            |columns: &mut dyn Iterator<Item = &str>| columns.collect::<Vec<_>>().join(", ");
         let keys = columns(&mut table.keys().map(|column| column.name.as_str()));
         let read = columns(&mut self.projection.iter().filter_map(|column| table.name_of(*column)));
-        let mut out =
-            format!("cached: one row of {}.{} by its primary key ({keys})\n", table.keyspace, table.name);
+        let mut out = format!(
+            "cached: one row of {}.{} by its primary key ({keys})\n",
+            table.keyspace, table.name
+        );
         let _ = writeln!(out, "  columns: {read}");
         let _ = writeln!(
             out,
@@ -50,7 +54,11 @@ impl ReadPlan {
             let _ = writeln!(out, "  a write of a static column drops all rows of its partition");
         }
         if table.default_ttl > 0 {
-            let _ = writeln!(out, "  kept at most {} s, the table's default_time_to_live", table.default_ttl);
+            let _ = writeln!(
+                out,
+                "  kept at most {} s, the table's default_time_to_live",
+                table.default_ttl
+            );
         }
         out
     }
@@ -76,8 +84,9 @@ impl WritePlan {
                 Target::Table { keyspace, table, .. } => {
                     let known = schema.table(keyspace, table);
                     let uncached = known.and_then(|table| table.cacheable().err());
-                    let note =
-                        uncached.map_or(String::new(), |why| format!(" (not cached anyway: {})", why.why()));
+                    let note = uncached.map_or(String::new(), |why| {
+                        format!(" (not cached anyway: {})", why.why())
+                    });
                     format!("all rows of {keyspace}.{table}{note}")
                 }
                 Target::Keyspace(keyspace) => format!("all rows of keyspace {keyspace}"),
@@ -99,7 +108,11 @@ fn row(key: &KeyTemplate) -> String {
     match key.clustering.is_empty() {
         true => partition(&key.partition),
         false => {
-            format!("{}, {}", partition(&key.partition), slots(key.clustering.iter().map(|part| &part.slot)))
+            format!(
+                "{}, {}",
+                partition(&key.partition),
+                slots(key.clustering.iter().map(|part| &part.slot))
+            )
         }
     }
 }
@@ -226,7 +239,11 @@ mod tests {
         let cached = "cached: one row of s.t";
         for (columns, options, words) in [
             ("v int", "", cached),
-            ("v frozen<list<int>>, w tuple<int, text>, x vector<float, 3>, y frozen<address>", "", cached),
+            (
+                "v frozen<list<int>>, w tuple<int, text>, x vector<float, 3>, y frozen<address>",
+                "",
+                cached,
+            ),
             ("v map<text, int>, w set<int>, x list<int>, y address", "", cached),
             ("v decimal, w duration, x inet, y counter_of_mine", "", cached),
             ("v int", "WITH default_time_to_live = 60", "kept at most 60 s"),
@@ -241,9 +258,18 @@ mod tests {
         for (key, words) in [
             ("a decimal, b int, PRIMARY KEY (a, b)", cached),
             ("a int, b decimal, PRIMARY KEY (a, b)", "equal values can have different bytes"),
-            ("a frozen<set<int>>, b int, PRIMARY KEY (a, b)", "equal values can have different bytes"),
-            ("a int, b frozen<address>, PRIMARY KEY (a, b)", "equal values can have different bytes"),
-            ("a int, b vector<float, 2>, PRIMARY KEY (a, b)", "equal values can have different bytes"),
+            (
+                "a frozen<set<int>>, b int, PRIMARY KEY (a, b)",
+                "equal values can have different bytes",
+            ),
+            (
+                "a int, b frozen<address>, PRIMARY KEY (a, b)",
+                "equal values can have different bytes",
+            ),
+            (
+                "a int, b vector<float, 2>, PRIMARY KEY (a, b)",
+                "equal values can have different bytes",
+            ),
             ("a int, b duration, PRIMARY KEY (a, b)", "equal values can have different bytes"),
         ] {
             let script = format!("CREATE TABLE s.t ({key});");
@@ -262,7 +288,8 @@ mod tests {
     }
 
     fn explained(script: &str, statement: &str, words: &str) {
-        let schema = Defined(defined_tables(script, None).unwrap_or_else(|e| panic!("{script}: {e}")));
+        let schema =
+            Defined(defined_tables(script, None).unwrap_or_else(|e| panic!("{script}: {e}")));
         let said = analyse(&parse(statement), &schema, Some("s")).explain(&schema);
         assert!(said.contains(words), "{script} {statement}: {said}");
     }

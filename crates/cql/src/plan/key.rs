@@ -1,9 +1,10 @@
-//! Keys of rows and partitions: templates made once a statement, filled with bound values once a request.
+//! Keys of rows and partitions: templates made once a statement, filled with bound values once a
+//! request.
 //!
-//! Engine key of a row: `table id (16) | partition key length u16 | partition key | per clustering column: length u16 |
-//! value`, big endian. The partition key is as Cassandra serialises it: the bare value, or for several columns each
-//! as `length u16 | value | 0`. Lengths come first, so two different rows of a table never share a key, and the number of
-//! columns is fixed by the table id.
+//! Engine key of a row: `table id (16) | partition key length u16 | partition key | per clustering
+//! column: length u16 | value`, big endian. The partition key is as Cassandra serialises it: the
+//! bare value, or for several columns each as `length u16 | value | 0`. Lengths come first, so two
+//! different rows of a table never share a key, and the number of columns is fixed by the table id.
 
 use thiserror::Error;
 use uuid::Uuid;
@@ -32,7 +33,8 @@ pub(crate) struct Part {
 /// Why a template gives no key for the bound values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// A partition key column is null, unset, missing, empty (the server refuses these) or longer than 65535 bytes.
+    /// A partition key column is null, unset, missing, empty (the server refuses these) or longer
+    /// than 65535 bytes.
     #[error("a partition key column has no usable value")]
     NoPartition,
     /// A clustering column is null, unset or missing: the partition is known, the row is not.
@@ -59,8 +61,8 @@ impl PartitionTemplate {
         self.table
     }
 
-    /// Writes the partition key as Cassandra serialises it (what the token is computed from) to the end of `out`.
-    /// `value` gives the bytes bound to a marker, `None` when null, unset or missing.
+    /// Writes the partition key as Cassandra serialises it (what the token is computed from) to the
+    /// end of `out`. `value` gives the bytes bound to a marker, `None` when null, unset or missing.
     /// Only [`KeyError::NoPartition`] can come back; `out` is then unchanged.
     pub fn partition_key<'v>(
         &self,
@@ -98,7 +100,10 @@ impl PartitionTemplate {
 }
 
 impl Part {
-    fn resolve<'a, 'v: 'a>(&'a self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Option<&'a [u8]> {
+    fn resolve<'a, 'v: 'a>(
+        &'a self,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) -> Option<&'a [u8]> {
         match &self.slot {
             ValueSource::Bind(marker) => value(marker),
             ValueSource::Literal(bytes) => Some(bytes),
@@ -131,8 +136,8 @@ impl KeyTemplate {
         &self.partition
     }
 
-    /// Makes the row's key in `key`, whose buffer is reused. `value` gives the bytes bound to a marker,
-    /// `None` when null, unset or missing. After an error `key` is empty.
+    /// Makes the row's key in `key`, whose buffer is reused. `value` gives the bytes bound to a
+    /// marker, `None` when null, unset or missing. After an error `key` is empty.
     pub fn bind<'v>(
         &self,
         value: impl Fn(&Marker) -> Option<&'v [u8]>,

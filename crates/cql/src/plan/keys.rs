@@ -22,15 +22,21 @@ pub(super) enum TouchedRows {
 /// The values that relations give a column; `None` where they do not pin it down.
 type Values = Option<Vec<ValueSource>>;
 
-pub(super) fn rows(modification: &Modification, table: &TableSchema, binds_certain: bool) -> TouchedRows {
+pub(super) fn rows(
+    modification: &Modification,
+    table: &TableSchema,
+    binds_certain: bool,
+) -> TouchedRows {
     if !binds_certain || !table.partition_is_bytes() {
         return TouchedRows::Table;
     }
-    let Some(partitions) = combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)
+    let Some(partitions) =
+        combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)
     else {
         return TouchedRows::Table;
     };
-    let partitions = partitions.into_iter().map(|parts| PartitionTemplate { table: table.id, parts });
+    let partitions =
+        partitions.into_iter().map(|parts| PartitionTemplate { table: table.id, parts });
     let class = |column: &Column| KeyClass::of_clustering(&column.cql_type);
     let clustering = match whole_rows_only(modification, table) {
         true => combine(&table.clustering, &modification.relations, class),
@@ -70,7 +76,8 @@ fn whole_rows_only(modification: &Modification, table: &TableSchema) -> bool {
     modification.columns.iter().all(known)
 }
 
-/// Every combination of the columns' values as key parts, or `None` when a column is not pinned down or there are too many.
+/// Every combination of the columns' values as key parts, or `None` when a column is not pinned
+/// down or there are too many.
 fn combine(
     columns: &[Column],
     relations: &[Relation],
@@ -104,7 +111,9 @@ fn values_of(column: &Column, relations: &[Relation]) -> Values {
         return None;
     }
     let terms: Vec<&Term> = match relation {
-        Relation::Column { op: Operator::Equal | Operator::In, values, .. } => values.iter().collect(),
+        Relation::Column { op: Operator::Equal | Operator::In, values, .. } => {
+            values.iter().collect()
+        }
         Relation::Tuple { columns, op: Operator::Equal, values } => {
             let at = columns.iter().position(|name| *name == column.name)?;
             match values.as_slice() {

@@ -1,7 +1,7 @@
 //! Literals of key columns, in the bytes that the server would make of them.
 //!
-//! Only what is certain: forms whose meaning depends on the server's version, time zone or locale are refused, and the
-//! statement is then passed (a read) or widened (a write).
+//! Only what is certain: forms whose meaning depends on the server's version, time zone or locale
+//! are refused, and the statement is then passed (a read) or widened (a write).
 
 use std::net::IpAddr;
 
@@ -17,7 +17,8 @@ pub(crate) enum Uncertain {
     Literal,
 }
 
-/// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes are not certain.
+/// Where the value of `term` in a column of native type `cql_type` comes from; `None` if its bytes
+/// are not certain.
 pub(crate) fn slot_of(term: &Term, cql_type: &str) -> Option<ValueSource> {
     slot(term, cql_type).ok()
 }
@@ -78,8 +79,12 @@ fn integer(digits: &str, cql_type: &str) -> Option<Vec<u8>> {
 /// `float`, `double` and `decimal` from any numeric literal.
 fn number(text: &str, cql_type: &str) -> Option<Vec<u8>> {
     match cql_type {
-        "float" => text.parse::<f32>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec()),
-        "double" => text.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec()),
+        "float" => {
+            text.parse::<f32>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec())
+        }
+        "double" => {
+            text.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| v.to_be_bytes().to_vec())
+        }
         "decimal" => decimal(text),
         _ => None,
     }
@@ -89,12 +94,15 @@ fn number(text: &str, cql_type: &str) -> Option<Vec<u8>> {
 fn varint(value: i128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let sign = if value < 0 { 0xff } else { 0x00 };
-    let redundant =
-        bytes.windows(2).take_while(|pair| pair[0] == sign && (pair[1] & 0x80) == (sign & 0x80)).count();
+    let redundant = bytes
+        .windows(2)
+        .take_while(|pair| pair[0] == sign && (pair[1] & 0x80) == (sign & 0x80))
+        .count();
     bytes[redundant..].to_vec()
 }
 
-/// Scale (i32) and unscaled value, as `java.math.BigDecimal` reads the text: digits are kept, not normalised.
+/// Scale (i32) and unscaled value, as `java.math.BigDecimal` reads the text: digits are kept, not
+/// normalised.
 fn decimal(text: &str) -> Option<Vec<u8>> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => {
@@ -123,14 +131,20 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return None;
     }
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
+        .collect()
 }
 
-/// Addresses in their plain forms. Java turns v4-mapped v6 text into v4; host names would be resolved: both refused.
+/// Addresses in their plain forms. Java turns v4-mapped v6 text into v4; host names would be
+/// resolved: both refused.
 fn inet(text: &str) -> Option<Vec<u8>> {
     match text.parse().ok()? {
         IpAddr::V4(address) => Some(address.octets().to_vec()),
-        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => Some(address.octets().to_vec()),
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => {
+            Some(address.octets().to_vec())
+        }
         IpAddr::V6(_) => None,
     }
 }
@@ -160,7 +174,8 @@ fn date_prefix(text: &str) -> Option<(i64, &str)> {
     if !(1..=length).contains(&day) || year < 1600 {
         return None;
     }
-    // Days from civil, by eras of 400 years counted from March (Howard Hinnant's chrono algorithms).
+    // Days from civil, by eras of 400 years counted from March (Howard Hinnant's chrono
+    // algorithms).
     let shifted = if month <= 2 { year - 1 } else { year };
     let era = shifted.div_euclid(400);
     let of_era = shifted.rem_euclid(400);
@@ -187,7 +202,8 @@ fn time(text: &str) -> Option<i64> {
     let nanos = match rest.strip_prefix('.') {
         None if rest.is_empty() => 0,
         Some(fraction)
-            if (1..=9).contains(&fraction.len()) && fraction.bytes().all(|b| b.is_ascii_digit()) =>
+            if (1..=9).contains(&fraction.len())
+                && fraction.bytes().all(|b| b.is_ascii_digit()) =>
         {
             fraction.parse::<i64>().ok()? * 10_i64.pow(9 - fraction.len() as u32)
         }
@@ -196,7 +212,8 @@ fn time(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000_000 + nanos)
 }
 
-/// Milliseconds of `yyyy-mm-dd(T| )hh:mm:ss[.fff](Z|+hhmm|+hh:mm)`. Without an offset the server's time zone would decide.
+/// Milliseconds of `yyyy-mm-dd(T| )hh:mm:ss[.fff](Z|+hhmm|+hh:mm)`. Without an offset the server's
+/// time zone would decide.
 fn timestamp(text: &str) -> Option<i64> {
     let (days, rest) = date_prefix(text)?;
     let (seconds, rest) = clock_prefix(rest.strip_prefix(['T', ' '])?)?;
@@ -223,7 +240,8 @@ mod tests {
     use super::*;
 
     fn hex_of(literal: Literal, cql_type: &str) -> Option<String> {
-        encode(&literal, cql_type).map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        encode(&literal, cql_type)
+            .map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     fn text(value: &str, cql_type: &str) -> Option<String> {
@@ -326,12 +344,18 @@ mod tests {
         is(text("1970-01-01T00:00:01Z", "timestamp"), "00000000000003e8");
         is(text("1970-01-01 01:00:00.001+0100", "timestamp"), "0000000000000001");
         is(text("1969-12-31T23:00:00-01:00", "timestamp"), "0000000000000000");
-        for uncertain in ["2001-02-29", "1970-1-1", "1970-13-01", "0001-01-01", "today", "1970-01-01x"] {
+        for uncertain in
+            ["2001-02-29", "1970-1-1", "1970-13-01", "0001-01-01", "today", "1970-01-01x"]
+        {
             assert_eq!(text(uncertain, "date"), None, "{uncertain}");
         }
-        for uncertain in
-            ["1970-01-01", "1970-01-01T00:00:01", "1970-01-01T00:00:01.5Z", "1970-01-01T24:00:00Z", "now"]
-        {
+        for uncertain in [
+            "1970-01-01",
+            "1970-01-01T00:00:01",
+            "1970-01-01T00:00:01.5Z",
+            "1970-01-01T24:00:00Z",
+            "now",
+        ] {
             assert_eq!(text(uncertain, "timestamp"), None, "{uncertain}");
         }
         assert_eq!(text("24:00:00", "time"), None);

@@ -1,8 +1,9 @@
 //! From a statement and the schema to what the front end does with it.
 //!
-//! A plan is made once per prepared statement (or per normalised text) and then used without parsing. It holds only as
-//! long as the schema it was made from. Doubt never makes a read out of a write: what is not provably a read
-//! is a write, and what rows a write touches is widened until it is certain.
+//! A plan is made once per prepared statement (or per normalised text) and then used without
+//! parsing. It holds only as long as the schema it was made from. Doubt never makes a read out of a
+//! write: what is not provably a read is a write, and what rows a write touches is widened until it
+//! is certain.
 
 use crate::statement::{Parsed, Select, Statement};
 
@@ -17,7 +18,9 @@ pub(crate) mod types;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
-pub use key::{KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, ValueSource, partition_columns};
+pub use key::{
+    KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, ValueSource, partition_columns,
+};
 pub(crate) use literal::slot_of;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
@@ -32,7 +35,8 @@ use crate::system::SystemQuery;
 pub enum Plan {
     /// A read of one row by its full primary key, to be served from the cache.
     CachedRead(ReadPlan),
-    /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by [`crate::system`].
+    /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by
+    /// [`crate::system`].
     SystemRead(SystemQuery),
     /// A read to be passed through.
     Read(PassReason),
@@ -44,13 +48,15 @@ pub enum Plan {
 
 /// Plans a statement.
 ///
-/// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names one; for an
-/// EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
+/// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names
+/// one; for an EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
 pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
     let context = Context { schema, session_keyspace, binds_certain: parsed.binds_are_certain() };
     match &parsed.statement {
         Statement::Select(select) => read_plan(select, &context),
-        Statement::Modification(modification) => Plan::Write(write::modification(modification, &context)),
+        Statement::Modification(modification) => {
+            Plan::Write(write::modification(modification, &context))
+        }
         Statement::Batch(batch) => Plan::Write(write::batch(batch, &context)),
         Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
         Statement::Truncate(table) => Plan::Write(write::truncate(table, &context)),
@@ -58,7 +64,9 @@ pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Optio
         Statement::Access => Plan::Write(WritePlan::new(WriteKind::Access, Vec::new())),
         Statement::List => Plan::Read(PassReason::List),
         Statement::Describe => Plan::Read(PassReason::Describe),
-        Statement::Unknown(unknown) if unknown.provably_read => Plan::Read(PassReason::NotUnderstood),
+        Statement::Unknown(unknown) if unknown.provably_read => {
+            Plan::Read(PassReason::NotUnderstood)
+        }
         Statement::Unknown(unknown) => Plan::Write(write::unknown(unknown, &context)),
     }
 }

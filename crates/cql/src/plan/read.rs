@@ -96,8 +96,12 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, Pas
         return Err(PassReason::NotOneRow);
     }
     let partition = key_parts(&table.partition_key, &equal, |_| KeyClass::PARTITION)?;
-    let clustering = key_parts(&table.clustering, &equal, |c| KeyClass::of_clustering(&c.cql_type))?;
-    let key = KeyTemplate { partition: PartitionTemplate { table: table.id, parts: partition }, clustering };
+    let clustering =
+        key_parts(&table.clustering, &equal, |c| KeyClass::of_clustering(&c.cql_type))?;
+    let key = KeyTemplate {
+        partition: PartitionTemplate { table: table.id, parts: partition },
+        clustering,
+    };
     Ok(ReadPlan { fingerprint: table.fingerprint(), key, projection, names, table })
 }
 
@@ -111,10 +115,13 @@ fn check_clauses(select: &Select) -> Result<(), PassReason> {
     if select.bypass_cache || select.using_timeout {
         return Err(PassReason::Bypass);
     }
-    // One row satisfies any positive limit; a bound one may be zero or null, which the server refuses.
+    // One row satisfies any positive limit; a bound one may be zero or null, which the server
+    // refuses.
     let limit_harmless = match &select.limit {
         None => true,
-        Some(Term::Literal(Literal::Integer(digits))) => digits.parse::<i32>().is_ok_and(|limit| limit > 0),
+        Some(Term::Literal(Literal::Integer(digits))) => {
+            digits.parse::<i32>().is_ok_and(|limit| limit > 0)
+        }
         Some(_) => false,
     };
     if select.ordered
@@ -128,7 +135,10 @@ fn check_clauses(select: &Select) -> Result<(), PassReason> {
     Ok(())
 }
 
-fn project(selectors: &[Selector], table: &TableSchema) -> Result<Vec<(Projected, String)>, PassReason> {
+fn project(
+    selectors: &[Selector],
+    table: &TableSchema,
+) -> Result<Vec<(Projected, String)>, PassReason> {
     if selectors.is_empty() {
         let keys = (0_u16..).map(Projected::Key).zip(table.keys());
         let values = (0_u16..).map(Projected::Value).zip(table.values());
@@ -156,7 +166,8 @@ fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
 fn locate(name: &str, table: &TableSchema) -> Option<Projected> {
     let key = table.keys().position(|c| c.name == name);
     let value = || table.values().position(|c| c.name == name);
-    key.map(|at| Projected::Key(at as u16)).or_else(|| value().map(|at| Projected::Value(at as u16)))
+    key.map(|at| Projected::Key(at as u16))
+        .or_else(|| value().map(|at| Projected::Value(at as u16)))
 }
 
 /// The `=` relations by column, or why there are others. Each column may be named once.
@@ -171,7 +182,9 @@ fn equalities<'s>(
                 equal.push((column, &values[0]));
             }
             Relation::Tuple { columns, op: Operator::Equal, values } => match values.as_slice() {
-                [Term::Tuple(terms)] if terms.len() == columns.len() && are_clustering(columns, table) => {
+                [Term::Tuple(terms)]
+                    if terms.len() == columns.len() && are_clustering(columns, table) =>
+                {
                     equal.extend(columns.iter().map(String::as_str).zip(terms));
                 }
                 _ => return Err(PassReason::NotOneRow),
@@ -179,16 +192,20 @@ fn equalities<'s>(
             _ => return Err(PassReason::NotOneRow),
         }
     }
-    let repeated =
-        equal.iter().enumerate().any(|(i, (name, _))| equal[..i].iter().any(|(other, _)| other == name));
+    let repeated = equal
+        .iter()
+        .enumerate()
+        .any(|(i, (name, _))| equal[..i].iter().any(|(other, _)| other == name));
     if repeated { Err(PassReason::NotOneRow) } else { Ok(equal) }
 }
 
-/// Whether these are clustering columns in the table's order and without a gap: servers take tuples of no others.
+/// Whether these are clustering columns in the table's order and without a gap: servers take tuples
+/// of no others.
 fn are_clustering(columns: &[String], table: &TableSchema) -> bool {
     let mut clustering = table.clustering.iter();
     let first = clustering.by_ref().position(|column| columns.first() == Some(&column.name));
-    first.is_some() && columns[1..].iter().all(|name| clustering.next().is_some_and(|c| c.name == *name))
+    first.is_some()
+        && columns[1..].iter().all(|name| clustering.next().is_some_and(|c| c.name == *name))
 }
 
 fn key_parts(
@@ -201,10 +218,11 @@ fn key_parts(
         .map(|column| {
             let (_, term) =
                 equal.iter().find(|(name, _)| *name == column.name).ok_or(PassReason::NotOneRow)?;
-            let slot = literal::slot(term, &column.cql_type).map_err(|uncertain| match uncertain {
-                literal::Uncertain::Expression => PassReason::Expression,
-                literal::Uncertain::Literal => PassReason::UncertainLiteral,
-            })?;
+            let slot =
+                literal::slot(term, &column.cql_type).map_err(|uncertain| match uncertain {
+                    literal::Uncertain::Expression => PassReason::Expression,
+                    literal::Uncertain::Literal => PassReason::UncertainLiteral,
+                })?;
             Ok(Part { slot, class: class(column) })
         })
         .collect()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// A view of the schema at one moment. Plans made from it must be thrown away when the schema changes.
+/// A view of the schema at one moment. Plans made from it must be thrown away when the schema
+/// changes.
 pub trait SchemaView {
     /// The table or view `keyspace.table` (names as stored, already folded), if there is one.
     fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>>;
@@ -15,12 +16,14 @@ pub trait SchemaView {
 pub struct Column {
     /// Name as stored.
     pub name: String,
-    /// Type as `system_schema.columns` writes it, e.g. `int`, `frozen<list<text>>`, `map<text, int>`.
+    /// Type as `system_schema.columns` writes it, e.g. `int`, `frozen<list<text>>`, `map<text,
+    /// int>`.
     pub cql_type: String,
     /// Whether a dynamic data mask is attached (`system_schema.column_masks`, Cassandra 5.0).
     pub masked: bool,
-    /// When a column of this name was last dropped from the table, as `system_schema.dropped_columns` has it; 0 for never. The
-    /// database shows no cell of a column from before it was dropped and added again; this tells such rows apart.
+    /// When a column of this name was last dropped from the table, as
+    /// `system_schema.dropped_columns` has it; 0 for never. The database shows no cell of a column
+    /// from before it was dropped and added again; this tells such rows apart.
     pub dropped_at: i64,
 }
 
@@ -37,7 +40,8 @@ impl Column {
         if crate::plan::types::is_native(name) || begins(&["frozen<", "tuple<", "vector<"]) {
             return Cells::One;
         }
-        // What is left besides collections are names of user types and, in single quotes, of Java classes.
+        // What is left besides collections are names of user types and, in single quotes, of Java
+        // classes.
         let class = name.is_empty() || (!name.ends_with('>') && name.contains('\''));
         if class { Cells::Unknown } else { Cells::Many }
     }
@@ -83,7 +87,8 @@ pub struct TableSchema {
     pub indexed: bool,
     /// `default_time_to_live` in seconds, 0 for none.
     pub default_ttl: u32,
-    /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older ones do not).
+    /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older
+    /// ones do not).
     pub element_times: bool,
 }
 
@@ -105,7 +110,8 @@ pub enum NotCacheable {
     View,
     /// Counters.
     Counter,
-    /// A collection or user type that is not frozen, and the database does not tell when its elements expire.
+    /// A collection or user type that is not frozen, and the database does not tell when its
+    /// elements expire.
     MultiCellColumn,
     /// A column of a type that is a class of the server.
     CustomType,
@@ -113,14 +119,16 @@ pub enum NotCacheable {
     MaskedColumn,
     /// Compact storage.
     CompactStorage,
-    /// A key column's type can write one row's key in several ways that we do not bring to one form.
+    /// A key column's type can write one row's key in several ways that we do not bring to one
+    /// form.
     KeyType,
     /// More columns than a stored row can hold.
     TooManyColumns,
 }
 
 impl TableSchema {
-    /// A table without columns and of no special kind, in a database that tells write times and lives of values of many cells.
+    /// A table without columns and of no special kind, in a database that tells write times and
+    /// lives of values of many cells.
     pub fn new(keyspace: String, name: String, id: Uuid) -> TableSchema {
         TableSchema {
             keyspace,
@@ -178,8 +186,9 @@ impl TableSchema {
         self.partition_key.iter().chain(&self.clustering)
     }
 
-    /// All other columns in the order of `SELECT *`: static ones, then regular ones. A stored row has a cell for each: static values too, of
-    /// which each row has a copy, because whatever writes one drops all rows of its partition.
+    /// All other columns in the order of `SELECT *`: static ones, then regular ones. A stored row
+    /// has a cell for each: static values too, of which each row has a copy, because whatever
+    /// writes one drops all rows of its partition.
     pub fn values(&self) -> impl Iterator<Item = &Column> + Clone {
         self.statics.iter().chain(&self.regulars)
     }
@@ -193,19 +202,22 @@ impl TableSchema {
         column.map(|column| column.name.as_str())
     }
 
-    /// Whether the bytes bound to the partition key are the key's own. Servers sort and rewrite bound collections, tuples and
-    /// user types, so that other bytes may name the same partition.
+    /// Whether the bytes bound to the partition key are the key's own. Servers sort and rewrite
+    /// bound collections, tuples and user types, so that other bytes may name the same partition.
     pub(crate) fn partition_is_bytes(&self) -> bool {
         !self.partition_key.is_empty()
             && self.partition_key.iter().all(|c| crate::plan::types::is_native(&c.cql_type))
     }
 
-    /// Identifies table and row shape: a stored row with another fingerprint must not be read (FNV-1a over id, names, types and drops).
+    /// Identifies table and row shape: a stored row with another fingerprint must not be read
+    /// (FNV-1a over id, names, types and drops).
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::new();
         hash.add(self.id.as_bytes());
         for (kind, columns) in
-            [&self.partition_key, &self.clustering, &self.statics, &self.regulars].iter().enumerate()
+            [&self.partition_key, &self.clustering, &self.statics, &self.regulars]
+                .iter()
+                .enumerate()
         {
             for column in columns.iter() {
                 hash.add(&[kind as u8]);

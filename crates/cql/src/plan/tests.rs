@@ -1,5 +1,6 @@
-//! Statements and what is planned for them. Plans are written out as text so that a table stays readable:
-//! `cached <key> -> <projection>`, `pass <reason>`, `system <table>`, `use <keyspace>`, and for writes their targets.
+//! Statements and what is planned for them. Plans are written out as text so that a table stays
+//! readable: `cached <key> -> <projection>`, `pass <reason>`, `system <table>`, `use <keyspace>`,
+//! and for writes their targets.
 
 use std::sync::Arc;
 
@@ -51,9 +52,14 @@ impl SchemaView for Fixture {
             "multi" => table("multi", 3, "a int;b text", "c int;d timeuuid", "", "v int"),
             "stat" => table("stat", 4, "k int", "c int", "s text", "v int"),
             "coll" => table("coll", 5, "k int", "", "", "l list<int>;m map<text, int>;u address"),
-            "old" => TableSchema { element_times: false, ..table("old", 16, "k int", "", "", "s set<int>") },
+            "old" => TableSchema {
+                element_times: false,
+                ..table("old", 16, "k int", "", "", "s set<int>")
+            },
             "custom" => table("custom", 17, "k int", "", "", "v 'org.example.Type'"),
-            "frozen" => table("frozen", 6, "k int", "", "", "f frozen<list<int>>;p tuple<int, int>"),
+            "frozen" => {
+                table("frozen", 6, "k int", "", "", "f frozen<list<int>>;p tuple<int, int>")
+            }
             "cnt" => TableSchema { counter: true, ..table("cnt", 7, "k int", "", "", "n counter") },
             "mv" => TableSchema { view: true, ..table("mv", 8, "v int", "k int", "", "w text") },
             "dec" => table("dec", 9, "k int", "c decimal", "", "v int"),
@@ -66,9 +72,14 @@ impl SchemaView for Fixture {
                 masked.regulars[0].masked = true;
                 masked
             }
-            "words" => {
-                table("words", 13, "key int", "", "", "json int;distinct int;count int;ttl int;token int")
-            }
+            "words" => table(
+                "words",
+                13,
+                "key int",
+                "",
+                "",
+                "json int;distinct int;count int;ttl int;token int",
+            ),
             _ => return None,
         };
         Some(Arc::new(table))
@@ -81,7 +92,9 @@ fn planned(text: &str) -> Plan {
 
 fn written(plan: &Plan) -> String {
     match plan {
-        Plan::CachedRead(read) => format!("cached {} -> {}", row(&read.key), projection(&read.projection)),
+        Plan::CachedRead(read) => {
+            format!("cached {} -> {}", row(&read.key), projection(&read.projection))
+        }
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
         Plan::Read(reason) => format!("pass {}", reason.label()),
         Plan::Use(keyspace) => format!("use {keyspace}"),

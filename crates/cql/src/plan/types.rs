@@ -31,14 +31,16 @@ pub(crate) fn is_native(name: &str) -> bool {
     NATIVE.contains(&name)
 }
 
-/// Whether values of a clustering column of this type that the database holds to be equal can be recognised by
-/// [`is_canonical`]. Decimals compare by value (1.0 is 1.00), tuples and collections by element.
+/// Whether values of a clustering column of this type that the database holds to be equal can be
+/// recognised by [`is_canonical`]. Decimals compare by value (1.0 is 1.00), tuples and collections
+/// by element.
 pub(crate) fn has_one_form(name: &str) -> bool {
     is_native(name) && !matches!(name, "decimal" | "counter" | "duration" | "empty")
 }
 
-/// Whether `value` is the only form of itself under the clustering order of its type. Values that are not are left to
-/// the partition's epoch: `varint` with needless leading bytes, `boolean` other than 0 and 1, not-a-numbers.
+/// Whether `value` is the only form of itself under the clustering order of its type. Values that
+/// are not are left to the partition's epoch: `varint` with needless leading bytes, `boolean` other
+/// than 0 and 1, not-a-numbers.
 pub(crate) fn is_canonical(class: KeyClass, value: &[u8]) -> bool {
     match class {
         KeyClass::Bytes => true,
@@ -78,7 +80,8 @@ pub(crate) enum KeyClass {
 }
 
 impl KeyClass {
-    /// The class of a partition key column: partitions are told apart by their bytes alone, whatever the type.
+    /// The class of a partition key column: partitions are told apart by their bytes alone,
+    /// whatever the type.
     pub(crate) const PARTITION: KeyClass = KeyClass::Bytes;
 
     /// The class of a clustering column.

@@ -7,7 +7,8 @@ use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, TouchedRows};
 use crate::message::BatchKind;
 use crate::statement::{
-    BatchText, Modification, ModificationKind, SchemaObject, SchemaStatement, SchemaVerb, TableName, Unknown,
+    BatchText, Modification, ModificationKind, SchemaObject, SchemaStatement, SchemaVerb,
+    TableName, Unknown,
 };
 
 /// What a write may touch, and what else matters for sending it.
@@ -15,20 +16,27 @@ use crate::statement::{
 pub struct WritePlan {
     /// What kind of statement it is.
     pub kind: WriteKind,
-    /// Everything that it may change. Empty only for [`WriteKind::Access`], `CREATE` and empty batches.
+    /// Everything that it may change. Empty only for [`WriteKind::Access`], `CREATE` and empty
+    /// batches.
     pub targets: Vec<Target>,
     /// Has an `IF`: a lightweight transaction.
     pub conditional: bool,
     /// Touches counters: never to be sent twice.
     pub counter: bool,
-    /// Servers may apply it partition by partition, so that one may be changed although they say that another cannot be: `IN`, and batches that
-    /// are not logged.
+    /// Servers may apply it partition by partition, so that one may be changed although they say
+    /// that another cannot be: `IN`, and batches that are not logged.
     pub parted: bool,
 }
 
 impl WritePlan {
     pub(super) fn new(kind: WriteKind, targets: Vec<Target>) -> WritePlan {
-        WritePlan { kind, targets, conditional: false, counter: false, parted: kind == WriteKind::Unknown }
+        WritePlan {
+            kind,
+            targets,
+            conditional: false,
+            counter: false,
+            parted: kind == WriteKind::Unknown,
+        }
     }
 }
 
@@ -52,8 +60,8 @@ pub enum WriteKind {
 /// One thing that a write may touch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// One row. If its template gives no row, its partition; if it gives no partition the server will refuse
-    /// the statement, and the table is the safe reading.
+    /// One row. If its template gives no row, its partition; if it gives no partition the server
+    /// will refuse the statement, and the table is the safe reading.
     Row(KeyTemplate),
     /// One partition.
     Partition(PartitionTemplate),
@@ -101,7 +109,9 @@ fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
     };
     match rows {
         TouchedRows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
-        TouchedRows::Partitions(keys) => keys.into_iter().for_each(|key| push(plan, Target::Partition(key))),
+        TouchedRows::Partitions(keys) => {
+            keys.into_iter().for_each(|key| push(plan, Target::Partition(key)))
+        }
         TouchedRows::Table => push(plan, table_target(&modification.table, context)),
     }
 }
@@ -117,12 +127,14 @@ pub(super) fn truncate(table: &TableName, context: &Context) -> WritePlan {
 }
 
 pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
-    let target = unknown.table.as_ref().map_or(Target::Everything, |table| table_target(table, context));
+    let target =
+        unknown.table.as_ref().map_or(Target::Everything, |table| table_target(table, context));
     WritePlan::new(WriteKind::Unknown, vec![target])
 }
 
-/// Tables are touched as such; other objects may have dependents anywhere in their keyspace. What is created has no rows yet, and what is there already
-/// stays as it is: applications that make sure of their schema at every start must not empty the cache.
+/// Tables are touched as such; other objects may have dependents anywhere in their keyspace. What
+/// is created has no rows yet, and what is there already stays as it is: applications that make
+/// sure of their schema at every start must not empty the cache.
 pub(super) fn schema_change(change: &SchemaStatement, context: &Context) -> WritePlan {
     if change.verb == SchemaVerb::Create {
         return WritePlan::new(WriteKind::Schema, Vec::new());

@@ -1,7 +1,8 @@
 //! Responses captured from Cassandra 5.0: read, and built again byte for byte.
 //!
-//! The table: `CREATE TABLE g.t (a int, b text, c int, m map<text, frozen<u>>, d duration, v vector<float, 3>,
-//! s tuple<int, text> static, PRIMARY KEY ((a, b), c))` with `CREATE TYPE g.u (x int, y frozen<list<uuid>>)`.
+//! The table: `CREATE TABLE g.t (a int, b text, c int, m map<text, frozen<u>>, d duration, v
+//! vector<float, 3>, s tuple<int, text> static, PRIMARY KEY ((a, b), c))` with `CREATE TYPE g.u (x
+//! int, y frozen<list<uuid>>)`.
 
 use super::*;
 use crate::error::ErrorCode;
@@ -33,8 +34,7 @@ fn result(envelope: &Envelope) -> ResultBody<'_> {
 /// Keyspace, table, and the columns a, b, c, s of every full metadata.
 const GLOBAL: &str = "000167000174";
 const KEY_AND_STATIC: &str = "0001610009000162000d0001630009000173003100020009000d";
-const DURATION_V4: &str =
-    "0001640000002c6f72672e6170616368652e63617373616e6472612e64622e6d61727368616c2e4475726174696f6e54797065";
+const DURATION_V4: &str = "0001640000002c6f72672e6170616368652e63617373616e6472612e64622e6d61727368616c2e4475726174696f6e54797065";
 const DURATION_V5: &str = "0001640015";
 const MAP: &str = "00016d0021000d0030000167000175000200017800090001790020000c";
 const VECTOR: &str = concat!(
@@ -51,21 +51,39 @@ const METADATA_ID: &str = "f4ff1d5d6b2b68b82b90685314e75533";
 #[test]
 fn a_prepared_select() {
     let bound =
-        ["000000010000000300000002000100000001", "67000174", "000162000d00016100090001630009"].concat();
-    let columns = |duration| ["0000000100000007", GLOBAL, KEY_AND_STATIC, duration, MAP, VECTOR].concat();
+        ["000000010000000300000002000100000001", "67000174", "000162000d00016100090001630009"]
+            .concat();
+    let columns =
+        |duration| ["0000000100000007", GLOBAL, KEY_AND_STATIC, duration, MAP, VECTOR].concat();
     let v4 = hex!["840000050800000113000000040010", ID, &bound, &columns(DURATION_V4)];
-    let v5 = hex!["8500000508000000f7000000040010", ID, "0010", METADATA_ID, &bound, &columns(DURATION_V5)];
+    let v5 = hex![
+        "8500000508000000f7000000040010",
+        ID,
+        "0010",
+        METADATA_ID,
+        &bound,
+        &columns(DURATION_V5)
+    ];
     for (version, bytes) in [(Version::V4, v4), (Version::V5, v5)] {
         let envelope = envelope(&bytes);
         let ResultBody::Prepared(prepared) = result(&envelope) else { panic!("not prepared") };
         assert_eq!(prepared.id, unhex(ID));
         let metadata_id = unhex(METADATA_ID);
-        assert_eq!(prepared.result_metadata_id, (version == Version::V5).then_some(&metadata_id[..]));
-        assert!(prepared.pk_indexes().eq([1, 0]), "the partition key is (a, b), the markers are b, a, c");
+        assert_eq!(
+            prepared.result_metadata_id,
+            (version == Version::V5).then_some(&metadata_id[..])
+        );
+        assert!(
+            prepared.pk_indexes().eq([1, 0]),
+            "the partition key is (a, b), the markers are b, a, c"
+        );
         let bound: Vec<_> = prepared.bound.iter().collect();
         assert_eq!(bound.iter().map(|c| c.name).collect::<Vec<_>>(), ["b", "a", "c"]);
         let columns: Vec<_> = prepared.result.columns.iter().collect();
-        assert_eq!(columns.iter().map(|c| c.name).collect::<Vec<_>>(), ["a", "b", "c", "s", "d", "m", "v"]);
+        assert_eq!(
+            columns.iter().map(|c| c.name).collect::<Vec<_>>(),
+            ["a", "b", "c", "s", "d", "m", "v"]
+        );
         assert!(columns.iter().all(|c| (c.keyspace, c.table) == ("g", "t")));
         let types: Vec<_> = columns.iter().map(|c| c.cql_type().unwrap()).collect();
         assert_eq!(types[3], CqlType::Tuple(vec![CqlType::Int, CqlType::Varchar]));
@@ -85,8 +103,10 @@ fn a_prepared_select() {
 fn rows_in_full_skipped_and_with_changed_metadata() {
     let columns = |duration| [GLOBAL, KEY_AND_STATIC, duration, MAP, VECTOR].concat();
     let count = "00000001";
-    let full_v4 = hex!["84000005080000013a000000020000000100000007", &columns(DURATION_V4), count, ROW];
-    let full_v5 = hex!["85000005080000010c000000020000000100000007", &columns(DURATION_V5), count, ROW];
+    let full_v4 =
+        hex!["84000005080000013a000000020000000100000007", &columns(DURATION_V4), count, ROW];
+    let full_v5 =
+        hex!["85000005080000010c000000020000000100000007", &columns(DURATION_V5), count, ROW];
     let skipped_v4 = hex!["84000005080000006a000000020000000500000007", count, ROW];
     let skipped_v5 = hex!["85000005080000006a000000020000000500000007", count, ROW];
     let changed = hex![
@@ -106,7 +126,10 @@ fn rows_in_full_skipped_and_with_changed_metadata() {
         assert_eq!((rows.count, rows.metadata.column_count), (1, 7));
         assert_eq!(rows.raw, unhex(ROW));
         let row = rows.iter().next().unwrap().unwrap();
-        assert_eq!((row.cell(0), row.cell(1)), (Some(Some(&[0, 0, 0, 1][..])), Some(Some(&b"k"[..]))));
+        assert_eq!(
+            (row.cell(0), row.cell(1)),
+            (Some(Some(&[0, 0, 0, 1][..])), Some(Some(&b"k"[..])))
+        );
 
         // Served again from what was once seen in full.
         let seen = result(&full[usize::from(version == Version::V5)]);
@@ -148,7 +171,8 @@ fn warnings_and_a_trace_precede_the_message() {
     assert_eq!(warnings, ["Aggregation query used without partition key"]);
     assert_eq!(ResultKind::peek(message), Ok(ResultKind::Rows));
 
-    let traced = envelope(&hex!["84020005080000001775d6cbd0e5f711f1a08b43d9e6eb0cfb00000003000167"]);
+    let traced =
+        envelope(&hex!["84020005080000001775d6cbd0e5f711f1a08b43d9e6eb0cfb00000003000167"]);
     let (extras, message) = split(&traced.header, &traced.body).unwrap();
     assert_eq!(extras.tracing_id.unwrap().to_string(), "75d6cbd0-e5f7-11f1-a08b-43d9e6eb0cfb");
     assert!(matches!(ResultBody::parse(Version::V4, message), Ok(ResultBody::SetKeyspace("g"))));
@@ -161,9 +185,13 @@ fn a_schema_change_as_event_and_as_result() {
         "696e74000474657874",
     ]);
     assert_eq!(event.header.stream, -1);
-    let Event::Schema(change) = Event::parse(&event.body).unwrap() else { panic!("no schema change") };
+    let Event::Schema(change) = Event::parse(&event.body).unwrap() else {
+        panic!("no schema change")
+    };
     assert_eq!((change.change, change.keyspace), ("CREATED", "g"));
-    let SchemaTarget::Function("f", arguments) = &change.target else { panic!("{:?}", change.target) };
+    let SchemaTarget::Function("f", arguments) = &change.target else {
+        panic!("{:?}", change.target)
+    };
     assert_eq!(arguments.iter().collect::<Vec<_>>(), ["int", "text"]);
     let mut again = Vec::new();
     Event::Schema(change).encode(&mut again);
@@ -208,7 +236,10 @@ fn errors() {
             "000005000000002b00002400002043616e6e6f7420616464206578697374696e67206b65797370616365202267220001670000",
         ];
         parse(&exists, &|error| {
-            assert!(matches!(error.detail, ErrorDetail::AlreadyExists { keyspace: "g", table: "" }));
+            assert!(matches!(
+                error.detail,
+                ErrorDetail::AlreadyExists { keyspace: "g", table: "" }
+            ));
         });
         let unavailable = hex![
             version,

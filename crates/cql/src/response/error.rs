@@ -1,4 +1,5 @@
-//! ERROR: code, text, and what some codes add; section 9 of the v4 and section 8 of the v5 specification.
+//! ERROR: code, text, and what some codes add; section 9 of the v4 and section 8 of the v5
+//! specification.
 
 use std::net::IpAddr;
 
@@ -22,8 +23,8 @@ pub struct ErrorBody<'a> {
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the specification")]
 pub enum ErrorDetail<'a> {
-    /// Nothing, or bytes that are not what the specification says: they are kept, and the code is still worth
-    /// knowing.
+    /// Nothing, or bytes that are not what the specification says: they are kept, and the code is
+    /// still worth knowing.
     Other(&'a [u8]),
     Unavailable {
         consistency: Consistency,
@@ -91,12 +92,13 @@ impl<'a> Failures<'a> {
         if version < Version::V5 {
             return Ok(Self { count, reasons: &[] });
         }
-        let ((), reasons) = reader.spanned(|r| (0..count).try_for_each(|_| next_reason(r).map(drop)))?;
+        let ((), reasons) =
+            reader.spanned(|r| (0..count).try_for_each(|_| next_reason(r).map(drop)))?;
         Ok(Self { count, reasons })
     }
 
-    /// Failures as v4 knows them: their number. In v5 their nodes must be told too, so there it can only be
-    /// 0.
+    /// Failures as v4 knows them: their number. In v5 their nodes must be told too, so there it can
+    /// only be 0.
     pub fn counted(count: u32) -> Self {
         Self { count, reasons: &[] }
     }
@@ -134,11 +136,13 @@ impl<'a> ErrorBody<'a> {
         let code = ErrorCode::from_i32(reader.int()?);
         let message = reader.string()?;
         let rest = reader.rest();
-        let detail = ErrorDetail::read(version, code, &mut reader).unwrap_or(ErrorDetail::Other(rest));
+        let detail =
+            ErrorDetail::read(version, code, &mut reader).unwrap_or(ErrorDetail::Other(rest));
         Ok(Self { code, message, detail })
     }
 
-    /// Appends the message. Text longer than a \[string\] can be is cut: it may quote what a client sent.
+    /// Appends the message. Text longer than a \[string\] can be is cut: it may quote what a client
+    /// sent.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_int(self.code.as_i32());
         let end = self.message.floor_char_boundary(u16::MAX.into());
@@ -179,14 +183,21 @@ impl<'a> ErrorDetail<'a> {
     fn read(version: Version, code: ErrorCode, reader: &mut Reader<'a>) -> Result<Self> {
         Ok(match code {
             ErrorCode::Unavailable => {
-                let Acks { consistency, received: required, block_for: alive } = Acks::read(reader)?;
+                let Acks { consistency, received: required, block_for: alive } =
+                    Acks::read(reader)?;
                 ErrorDetail::Unavailable { consistency, required, alive }
             }
             ErrorCode::WriteTimeout => {
                 let Acks { consistency, received, block_for } = Acks::read(reader)?;
                 let write_type = reader.string()?;
                 let contentions = if reader.is_empty() { None } else { Some(reader.short()?) };
-                ErrorDetail::WriteTimeout { consistency, received, block_for, write_type, contentions }
+                ErrorDetail::WriteTimeout {
+                    consistency,
+                    received,
+                    block_for,
+                    write_type,
+                    contentions,
+                }
             }
             ErrorCode::ReadTimeout => {
                 let Acks { consistency, received, block_for } = Acks::read(reader)?;
@@ -197,7 +208,13 @@ impl<'a> ErrorDetail<'a> {
                 let Acks { consistency, received, block_for } = Acks::read(reader)?;
                 let failures = Failures::read(version, reader)?;
                 let data_present = reader.byte()? != 0;
-                ErrorDetail::ReadFailure { consistency, received, block_for, failures, data_present }
+                ErrorDetail::ReadFailure {
+                    consistency,
+                    received,
+                    block_for,
+                    failures,
+                    data_present,
+                }
             }
             ErrorCode::WriteFailure => {
                 let Acks { consistency, received, block_for } = Acks::read(reader)?;
@@ -228,7 +245,13 @@ impl<'a> ErrorDetail<'a> {
             ErrorDetail::Unavailable { consistency, required, alive } => {
                 Acks::write(consistency, required, alive, out);
             }
-            ErrorDetail::WriteTimeout { consistency, received, block_for, write_type, contentions } => {
+            ErrorDetail::WriteTimeout {
+                consistency,
+                received,
+                block_for,
+                write_type,
+                contentions,
+            } => {
                 Acks::write(consistency, received, block_for, out);
                 out.put_string(write_type);
                 if let Some(contentions) = contentions {
@@ -239,12 +262,24 @@ impl<'a> ErrorDetail<'a> {
                 Acks::write(consistency, received, block_for, out);
                 out.put_byte(data_present.into());
             }
-            ErrorDetail::ReadFailure { consistency, received, block_for, failures, data_present } => {
+            ErrorDetail::ReadFailure {
+                consistency,
+                received,
+                block_for,
+                failures,
+                data_present,
+            } => {
                 Acks::write(consistency, received, block_for, out);
                 failures.write(out);
                 out.put_byte(data_present.into());
             }
-            ErrorDetail::WriteFailure { consistency, received, block_for, failures, write_type } => {
+            ErrorDetail::WriteFailure {
+                consistency,
+                received,
+                block_for,
+                failures,
+                write_type,
+            } => {
                 Acks::write(consistency, received, block_for, out);
                 failures.write(out);
                 out.put_string(write_type);

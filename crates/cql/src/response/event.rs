@@ -69,17 +69,19 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The event as clients of that version know it: v3 has neither functions nor aggregates, its clients hear that the keyspace
-    /// was updated.
+    /// The event as clients of that version know it: v3 has neither functions nor aggregates, its
+    /// clients hear that the keyspace was updated.
     pub fn for_version(self, version: Version) -> Self {
         match self {
             Event::Schema(SchemaChange {
                 keyspace,
                 target: SchemaTarget::Function(..) | SchemaTarget::Aggregate(..),
                 ..
-            }) if version < Version::V4 => {
-                Event::Schema(SchemaChange { change: "UPDATED", keyspace, target: SchemaTarget::Keyspace })
-            }
+            }) if version < Version::V4 => Event::Schema(SchemaChange {
+                change: "UPDATED",
+                keyspace,
+                target: SchemaTarget::Keyspace,
+            }),
             other => other,
         }
     }
@@ -135,7 +137,11 @@ impl<'a> SchemaChange<'a> {
             "TYPE" => SchemaTarget::Type(reader.string()?),
             "FUNCTION" => SchemaTarget::Function(reader.string()?, reader.string_list()?),
             "AGGREGATE" => SchemaTarget::Aggregate(reader.string()?, reader.string_list()?),
-            other => return Err(ProtocolError::new(format!("Unknown target {other} of a schema change"))),
+            other => {
+                return Err(ProtocolError::new(format!(
+                    "Unknown target {other} of a schema change"
+                )));
+            }
         };
         Ok(Self { change, keyspace, target })
     }

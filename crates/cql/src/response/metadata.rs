@@ -1,11 +1,12 @@
-//! Result metadata: flags, paging state, and the specification of every column; section 4.2.5.2 of the
-//! specifications.
+//! Result metadata: flags, paging state, and the specification of every column; section 4.2.5.2 of
+//! the specifications.
 
 use super::types::{CqlType, skip_type};
 use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result, Value};
 
-/// Flags of result metadata. Unknown bits are kept (ScyllaDB marks compare-and-set statements with one).
+/// Flags of result metadata. Unknown bits are kept (ScyllaDB marks compare-and-set statements with
+/// one).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct MetadataFlags(pub u32);
 
@@ -90,7 +91,10 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn next_column<'a>(reader: &mut Reader<'a>, global: Option<(&'a str, &'a str)>) -> Result<ColumnSpec<'a>> {
+fn next_column<'a>(
+    reader: &mut Reader<'a>,
+    global: Option<(&'a str, &'a str)>,
+) -> Result<ColumnSpec<'a>> {
     let (keyspace, table) = match global {
         Some(global) => global,
         None => (reader.string()?, reader.string()?),
@@ -127,9 +131,13 @@ impl<'a> ResultMetadata<'a> {
     fn read_parts(reader: &mut Reader<'a>) -> Result<Self> {
         let flags = MetadataFlags(reader.int()? as u32);
         let column_count = reader.count("number of columns")?;
-        let paging_state = if flags.contains(MetadataFlags::HAS_MORE) { reader.bytes()? } else { None };
-        let new_metadata_id =
-            if flags.contains(MetadataFlags::METADATA_CHANGED) { Some(reader.short_bytes()?) } else { None };
+        let paging_state =
+            if flags.contains(MetadataFlags::HAS_MORE) { reader.bytes()? } else { None };
+        let new_metadata_id = if flags.contains(MetadataFlags::METADATA_CHANGED) {
+            Some(reader.short_bytes()?)
+        } else {
+            None
+        };
         let columns = if flags.contains(MetadataFlags::NO_METADATA) {
             Columns::default()
         } else {
@@ -161,8 +169,8 @@ pub struct MetadataOut<'a> {
     pub skip: bool,
     /// Where the next page starts.
     pub paging_state: Option<&'a [u8]>,
-    /// Id of this metadata, to be told to a client that has another (v5). Such a client needs the columns
-    /// too.
+    /// Id of this metadata, to be told to a client that has another (v5). Such a client needs the
+    /// columns too.
     pub new_metadata_id: Option<&'a [u8]>,
 }
 

@@ -1,8 +1,8 @@
 //! Responses: views over the bodies that servers send, and builders for our own.
 //!
-//! A session that relays looks at [`split`] and [`Response::parse`]; the hot path of hits only builds, see
-//! [`encode_rows_start`]. Views borrow everything from the body, do not allocate, and keep type options as
-//! raw bytes, so that what was received can be sent again verbatim.
+//! A session that relays looks at [`split`] and [`Response::parse`]; the hot path of hits only
+//! builds, see [`encode_rows_start`]. Views borrow everything from the body, do not allocate, and
+//! keep type options as raw bytes, so that what was received can be sent again verbatim.
 
 mod error;
 mod event;
@@ -44,7 +44,8 @@ impl ResponseExtras<'_> {
     }
 }
 
-/// Appends what precedes the message, which the caller appends next; gives the flags its header needs.
+/// Appends what precedes the message, which the caller appends next; gives the flags its header
+/// needs.
 pub fn encode_extras(
     tracing_id: Option<Uuid>,
     warnings: &[&str],

@@ -1,7 +1,9 @@
 //! RESULT Prepared.
 
 use super::kind::ResultKind;
-use super::metadata::{ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata, encode_columns};
+use super::metadata::{
+    ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata, encode_columns,
+};
 use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result};
 
@@ -24,7 +26,8 @@ pub struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     pub(super) fn read(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
         let id = reader.short_bytes()?;
-        let result_metadata_id = if version >= Version::V5 { Some(reader.short_bytes()?) } else { None };
+        let result_metadata_id =
+            if version >= Version::V5 { Some(reader.short_bytes()?) } else { None };
         let bound_flags = MetadataFlags(reader.int()? as u32);
         let column_count = reader.count("number of bound variables")?;
         let pk_count = match version {
@@ -38,14 +41,15 @@ impl<'a> Prepared<'a> {
         Ok(Self { id, result_metadata_id, bound_flags, bound, result, pk_indexes })
     }
 
-    /// For every component of the partition key, in its order, which bound variable it is. Empty when not all
-    /// of them are bound, and in v3, which does not tell.
+    /// For every component of the partition key, in its order, which bound variable it is. Empty
+    /// when not all of them are bound, and in v3, which does not tell.
     pub fn pk_indexes(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
         self.pk_indexes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
     }
 }
 
-/// Appends a RESULT Prepared; v3 leaves the key's indexes out. Bound variables must all be of one table, written once.
+/// Appends a RESULT Prepared; v3 leaves the key's indexes out. Bound variables must all be of one
+/// table, written once.
 ///
 /// # Panics
 /// When a v5 response has no result metadata id.

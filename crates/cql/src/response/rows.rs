@@ -107,9 +107,14 @@ impl<'a> Iterator for RowCells<'a> {
     }
 }
 
-/// Appends a RESULT Rows up to and including the number of rows; the cells, `row_count` times as many as
-/// columns, each as \[bytes\] ([`Put::put_value`]), follow.
-pub fn encode_rows_start(version: Version, metadata: &MetadataOut<'_>, row_count: usize, out: &mut Vec<u8>) {
+/// Appends a RESULT Rows up to and including the number of rows; the cells, `row_count` times as
+/// many as columns, each as \[bytes\] ([`Put::put_value`]), follow.
+pub fn encode_rows_start(
+    version: Version,
+    metadata: &MetadataOut<'_>,
+    row_count: usize,
+    out: &mut Vec<u8>,
+) {
     out.put_int(ResultKind::Rows as i32);
     metadata.encode(version, out);
     out.put_int_len(row_count);

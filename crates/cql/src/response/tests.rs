@@ -59,7 +59,10 @@ fn rows_of_one_table() {
     let got: Vec<Vec<_>> = rows.iter().map(|row| row.unwrap().cells().collect()).collect();
     assert_eq!(got, [vec![Some(&b"\0\0\0\x07"[..]), None], vec![Some(b""), Some(b"x")]]);
     let row = rows.iter().next().unwrap().unwrap();
-    assert_eq!((row.cell(0), row.cell(1), row.cell(2)), (Some(Some(&b"\0\0\0\x07"[..])), Some(None), None));
+    assert_eq!(
+        (row.cell(0), row.cell(1), row.cell(2)),
+        (Some(Some(&b"\0\0\0\x07"[..])), Some(None), None)
+    );
     // What a cache of encoded rows cuts out.
     assert_eq!(range_of(&message, rows.metadata.raw), 4..golden.len() - 25);
     assert_eq!(range_of(&message, rows.raw), golden.len() - 21..golden.len());
@@ -116,7 +119,11 @@ fn missing_and_extra_cells_are_noticed() {
     encode_rows_start(V4, &MetadataOut::of_table(&columns), 2, &mut message);
     message.put_value(Value::Null);
     assert!(rows(V4, &message).check().is_err());
-    assert_eq!(rows(V4, &message).iter().filter(|r| r.is_ok()).count(), 1, "an error ends the rows");
+    assert_eq!(
+        rows(V4, &message).iter().filter(|r| r.is_ok()).count(),
+        1,
+        "an error ends the rows"
+    );
     assert_eq!(rows(V4, &message).iter().count(), 2);
     message.put_value(Value::Null);
     assert!(rows(V4, &message).check().is_ok());
@@ -157,7 +164,9 @@ fn prepared_statements() {
         .concat();
         assert_eq!(message, golden);
         assert_eq!(ResultKind::peek(&message), Ok(ResultKind::Prepared));
-        let ResultBody::Prepared(prepared) = result(version, &message) else { panic!("not prepared") };
+        let ResultBody::Prepared(prepared) = result(version, &message) else {
+            panic!("not prepared")
+        };
         assert_eq!((prepared.id, prepared.result_metadata_id), (&b"id"[..], metadata_id));
         assert!(prepared.pk_indexes().eq([1, 0]));
         assert!(prepared.bound.iter().eq(bound));
@@ -207,7 +216,9 @@ fn schema_changes_as_results_and_as_events() {
     ];
     for (change, target) in cases {
         let message = [b"\0\0\0\x05", change].concat();
-        let ResultBody::SchemaChange(parsed) = result(V4, &message) else { panic!("not a schema change") };
+        let ResultBody::SchemaChange(parsed) = result(V4, &message) else {
+            panic!("not a schema change")
+        };
         let shown = match &parsed.target {
             SchemaTarget::Keyspace => "Keyspace".to_owned(),
             SchemaTarget::Table(name) => format!("Table({name:?})"),
@@ -237,11 +248,15 @@ fn events_of_nodes() {
     let v6 = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     let cases = [
         (b"\0\x0fTOPOLOGY_CHANGE\0\x08NEW_NODE\x04\x7f\0\0\x01\0\0\x23\x52".to_vec(), "127.0.0.1"),
-        ([b"\0\x0dSTATUS_CHANGE\0\x04DOWN\x10".as_slice(), &v6, b"\0\0\x23\x52"].concat(), "fe80::1"),
+        (
+            [b"\0\x0dSTATUS_CHANGE\0\x04DOWN\x10".as_slice(), &v6, b"\0\0\x23\x52"].concat(),
+            "fe80::1",
+        ),
     ];
     for (message, expected) in cases {
         let Response::Event(event) = parse(V5, Opcode::Event, &message) else { panic!("no event") };
-        let (Event::Topology { address, port, .. } | Event::Status { address, port, .. }) = event else {
+        let (Event::Topology { address, port, .. } | Event::Status { address, port, .. }) = event
+        else {
             panic!("{event:?}")
         };
         assert_eq!((address, port), (expected.parse::<IpAddr>().unwrap(), 9042));
@@ -261,10 +276,16 @@ fn events_of_nodes() {
 fn authentication_and_supported() {
     let mut message = Vec::new();
     encode_authenticate("org.Auth", &mut message);
-    assert!(matches!(parse(V4, Opcode::Authenticate, &message), Response::Authenticate("org.Auth")));
+    assert!(matches!(
+        parse(V4, Opcode::Authenticate, &message),
+        Response::Authenticate("org.Auth")
+    ));
     message.clear();
     encode_auth_token(Some(b"token"), &mut message);
-    assert!(matches!(parse(V4, Opcode::AuthChallenge, &message), Response::AuthChallenge(Some(b"token"))));
+    assert!(matches!(
+        parse(V4, Opcode::AuthChallenge, &message),
+        Response::AuthChallenge(Some(b"token"))
+    ));
     message.clear();
     encode_auth_token(None, &mut message);
     assert_eq!(message, b"\xff\xff\xff\xff");
@@ -273,7 +294,9 @@ fn authentication_and_supported() {
     message.clear();
     encode_supported(&[("A", &["x", "y"]), ("B", &[])], &mut message);
     assert_eq!(message, b"\0\x02\0\x01A\0\x02\0\x01x\0\x01y\0\x01B\0\0");
-    let Response::Supported(options) = parse(V4, Opcode::Supported, &message) else { panic!("no options") };
+    let Response::Supported(options) = parse(V4, Opcode::Supported, &message) else {
+        panic!("no options")
+    };
     let options: Vec<_> = options.iter().map(|(k, v)| (k, v.iter().collect::<Vec<_>>())).collect();
     assert_eq!(options, [("A", vec!["x", "y"]), ("B", vec![])]);
 }
@@ -289,7 +312,8 @@ fn error(version: Version, message: &[u8]) -> ErrorBody<'_> {
 #[test]
 fn errors_with_details() {
     let message = b"\0\0\x10\0\0\x01m\0\x04\0\0\0\x03\0\0\0\x02";
-    let ErrorDetail::Unavailable { consistency, required, alive } = error(V4, message).detail else {
+    let ErrorDetail::Unavailable { consistency, required, alive } = error(V4, message).detail
+    else {
         panic!()
     };
     assert_eq!((consistency, required, alive), (Consistency::Quorum, 3, 2));
@@ -312,33 +336,50 @@ fn errors_with_details() {
     let message = b"\0\0\x17\0\0\x01m\0\x08\0\0\0\x01\0\0\0\x02";
     assert!(matches!(
         error(V5, message).detail,
-        ErrorDetail::CasWriteUnknown { consistency: Consistency::Serial, received: 1, block_for: 2 }
+        ErrorDetail::CasWriteUnknown {
+            consistency: Consistency::Serial,
+            received: 1,
+            block_for: 2
+        }
     ));
     let message = b"\0\0\x14\0\0\x01m\0\x02ks\0\x01f\0\x01\0\x03int";
-    let ErrorDetail::FunctionFailure { keyspace, function, arg_types } = error(V4, message).detail else {
+    let ErrorDetail::FunctionFailure { keyspace, function, arg_types } = error(V4, message).detail
+    else {
         panic!()
     };
-    assert_eq!((keyspace, function, arg_types.iter().collect::<Vec<_>>()), ("ks", "f", vec!["int"]));
+    assert_eq!(
+        (keyspace, function, arg_types.iter().collect::<Vec<_>>()),
+        ("ks", "f", vec!["int"])
+    );
     let message = b"\0\0\x24\0\0\x01m\0\x02ks\0\0";
-    assert!(matches!(error(V4, message).detail, ErrorDetail::AlreadyExists { keyspace: "ks", table: "" }));
+    assert!(matches!(
+        error(V4, message).detail,
+        ErrorDetail::AlreadyExists { keyspace: "ks", table: "" }
+    ));
 }
 
 #[test]
 fn failures_count_nodes_in_v4_and_name_them_in_v5() {
     let acks = b"\0\x01\0\0\0\x01\0\0\0\x02";
     let v4 = [b"\0\0\x13\0\0\x01m", &acks[..], b"\0\0\0\x02\x01"].concat();
-    let ErrorDetail::ReadFailure { failures, data_present, .. } = error(V4, &v4).detail else { panic!() };
+    let ErrorDetail::ReadFailure { failures, data_present, .. } = error(V4, &v4).detail else {
+        panic!()
+    };
     assert_eq!((failures.count, failures.reasons().count(), data_present), (2, 0, true));
 
     let reasons = b"\0\0\0\x02\x04\x7f\0\0\x01\0\x01\x04\x7f\0\0\x02\0\x04";
     let v5 = [b"\0\0\x13\0\0\x01m", &acks[..], reasons, b"\0"].concat();
-    let ErrorDetail::ReadFailure { failures, data_present, .. } = error(V5, &v5).detail else { panic!() };
+    let ErrorDetail::ReadFailure { failures, data_present, .. } = error(V5, &v5).detail else {
+        panic!()
+    };
     let named: Vec<_> = failures.reasons().map(|(ip, code)| (ip.to_string(), code)).collect();
     assert_eq!(named, [("127.0.0.1".to_owned(), 1), ("127.0.0.2".to_owned(), 4)]);
     assert!(!data_present);
 
     let v5 = [b"\0\0\x15\0\0\x01m", &acks[..], reasons, b"\0\x06SIMPLE"].concat();
-    let ErrorDetail::WriteFailure { failures, write_type, .. } = error(V5, &v5).detail else { panic!() };
+    let ErrorDetail::WriteFailure { failures, write_type, .. } = error(V5, &v5).detail else {
+        panic!()
+    };
     assert_eq!((failures.reasons().count(), write_type), (2, "SIMPLE"));
 }
 
@@ -379,7 +420,8 @@ fn error_codes_are_their_numbers() {
 fn what_precedes_a_message_comes_in_the_order_trace_warnings_payload() {
     let id = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
     let mut body = Vec::new();
-    let flags = encode_extras(Some(id), &["w1", "w2"], &[("k", Some(b"v")), ("n", None)], &mut body);
+    let flags =
+        encode_extras(Some(id), &["w1", "w2"], &[("k", Some(b"v")), ("n", None)], &mut body);
     encode_void(&mut body);
     let golden = [
         &id.as_bytes()[..],
@@ -409,8 +451,9 @@ fn types_tell_what_they_are() {
     assert!(parse(b"\0\x15").is_duration());
     assert!(custom("org.apache.cassandra.db.marshal.DurationType").is_duration());
     assert!(parse(b"\0\x22\0\x0c").is_collection() && !parse(b"\0\x31\0\0").is_collection());
-    let vector =
-        custom("org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)");
+    let vector = custom(
+        "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)",
+    );
     assert_eq!(vector.as_vector(), Some(("org.apache.cassandra.db.marshal.FloatType", 3)));
     assert_eq!(custom("org.example.VectorType(x, 3)").as_vector(), None);
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Type options: how a column's type is written in result metadata ("\[option\]" of section 4.2.5.2).
+//! Type options: how a column's type is written in result metadata ("\[option\]" of section
+//! 4.2.5.2).
 
 use crate::error::ProtocolError;
 use crate::frame::notation::{Put, Reader, Result};
@@ -10,7 +11,8 @@ pub const MAX_TYPE_DEPTH: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of CQL")]
 pub enum CqlType {
-    /// A class of the server: vectors (Cassandra 5), `duration` in v4, and whatever users put there.
+    /// A class of the server: vectors (Cassandra 5), `duration` in v4, and whatever users put
+    /// there.
     Custom(String),
     Ascii,
     Bigint,
@@ -107,11 +109,17 @@ impl CqlType {
                 let (keyspace, name) = (reader.string()?.to_owned(), reader.string()?.to_owned());
                 let count = reader.short()?;
                 let field = |_| Ok((reader.string()?.to_owned(), Self::read(reader, depth)?));
-                CqlType::Udt { keyspace, name, fields: (0..count).map(field).collect::<Result<_>>()? }
+                CqlType::Udt {
+                    keyspace,
+                    name,
+                    fields: (0..count).map(field).collect::<Result<_>>()?,
+                }
             }
             TUPLE => {
                 let count = reader.short()?;
-                CqlType::Tuple((0..count).map(|_| Self::read(reader, depth)).collect::<Result<_>>()?)
+                CqlType::Tuple(
+                    (0..count).map(|_| Self::read(reader, depth)).collect::<Result<_>>()?,
+                )
             }
             code => match SCALARS.iter().find(|(c, _)| *c == code) {
                 Some((_, scalar)) => scalar.clone(),
@@ -175,13 +183,15 @@ impl CqlType {
 
     /// Whether this is `duration`, which v4 writes as a class.
     pub fn is_duration(&self) -> bool {
-        matches!(self, CqlType::Duration) || matches!(self, CqlType::Custom(class) if class == DURATION_CLASS)
+        matches!(self, CqlType::Duration)
+            || matches!(self, CqlType::Custom(class) if class == DURATION_CLASS)
     }
 
     /// Class of the elements and dimension of a vector, if this is one.
     pub fn as_vector(&self) -> Option<(&str, usize)> {
         let CqlType::Custom(class) = self else { return None };
-        let parameters = class.strip_prefix(VECTOR_CLASS)?.trim().strip_prefix('(')?.strip_suffix(')')?;
+        let parameters =
+            class.strip_prefix(VECTOR_CLASS)?.trim().strip_prefix('(')?.strip_suffix(')')?;
         let (element, dimension) = parameters.rsplit_once(',')?;
         Some((element.trim(), dimension.trim().parse().ok()?))
     }

@@ -10,8 +10,8 @@ use crate::statement::{Literal, Marker, Operator, Relation, Selected, Term};
 type Row = Vec<Option<Vec<u8>>>;
 
 impl SystemQuery {
-    /// Evaluates the query. `value` gives the bytes bound to a marker, `None` when null, unset or missing.
-    /// A table that the backend does not have ([`SystemTables::has`]) is an error here.
+    /// Evaluates the query. `value` gives the bytes bound to a marker, `None` when null, unset or
+    /// missing. A table that the backend does not have ([`SystemTables::has`]) is an error here.
     pub fn evaluate<'v>(
         &self,
         tables: &SystemTables,
@@ -53,7 +53,9 @@ impl SystemQuery {
         });
         match operator {
             None => Some("Aggregation query used without partition key"),
-            Some(Operator::In) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+            Some(Operator::In) => {
+                Some("Aggregation query used on multiple partition keys (IN restriction)")
+            }
             Some(_) => None,
         }
     }
@@ -76,7 +78,9 @@ impl SystemQuery {
 
     fn outputs(&self, table: &Table, tables: &SystemTables) -> Result<Vec<Output>, SystemError> {
         if self.select.selectors.is_empty() {
-            return Ok((0..table.columns.len()).map(|at| Output::column(table, at, None)).collect());
+            return Ok((0..table.columns.len())
+                .map(|at| Output::column(table, at, None))
+                .collect());
         }
         let mut outputs = Vec::with_capacity(self.select.selectors.len());
         for selector in &self.select.selectors {
@@ -110,12 +114,15 @@ impl SystemQuery {
                 return Err(SystemError::Unsupported("this kind of relation"));
             };
             let at = table.position(column);
-            let at = at.ok_or_else(|| SystemError::Invalid(tables.undefined_column(column, self.table)))?;
+            let at = at
+                .ok_or_else(|| SystemError::Invalid(tables.undefined_column(column, self.table)))?;
             if !matches!(op, Operator::Equal | Operator::In) {
                 return Err(SystemError::Unsupported("relations other than = and IN"));
             }
-            let accepted =
-                values.iter().map(|term| accepted(term, table, at, value)).collect::<Result<_, _>>()?;
+            let accepted = values
+                .iter()
+                .map(|term| accepted(term, table, at, value))
+                .collect::<Result<_, _>>()?;
             tests.push(Test { column: at, accepted });
         }
         self.check_filtering(table, &tests)?;
@@ -127,9 +134,11 @@ impl SystemQuery {
         const FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may have \
             unpredictable performance. If you want to execute this query despite the performance unpredictability, use \
             ALLOW FILTERING";
-        let restricted = |name: &str| tests.iter().any(|test| table.columns[test.column].name == name);
-        let on_keys =
-            tests.iter().all(|test| self.table.key().contains(&table.columns[test.column].name.as_str()));
+        let restricted =
+            |name: &str| tests.iter().any(|test| table.columns[test.column].name == name);
+        let on_keys = tests
+            .iter()
+            .all(|test| self.table.key().contains(&table.columns[test.column].name.as_str()));
         let prefix = tests.is_empty() || restricted(self.table.key()[0]);
         if self.select.allow_filtering || (on_keys && prefix) {
             Ok(())
@@ -138,13 +147,17 @@ impl SystemQuery {
         }
     }
 
-    fn limit<'v>(&self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Result<usize, SystemError> {
+    fn limit<'v>(
+        &self,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) -> Result<usize, SystemError> {
         let limit = match &self.select.limit {
             None => return Ok(usize::MAX),
             Some(Term::Literal(Literal::Integer(digits))) => digits.parse::<i32>().ok(),
             Some(Term::Marker(marker)) => {
-                let bytes = value(marker)
-                    .ok_or_else(|| SystemError::Invalid("Invalid null value of limit".to_owned()))?;
+                let bytes = value(marker).ok_or_else(|| {
+                    SystemError::Invalid("Invalid null value of limit".to_owned())
+                })?;
                 bytes.try_into().ok().map(i32::from_be_bytes)
             }
             Some(_) => None,
@@ -168,7 +181,9 @@ fn accepted<'v>(
     let Some(type_name) = scalar_name(&column.type_option) else {
         return Err(SystemError::Unsupported("relations on collections"));
     };
-    let null = || SystemError::Invalid(format!("Invalid null value in condition for column {}", column.name));
+    let null = || {
+        SystemError::Invalid(format!("Invalid null value in condition for column {}", column.name))
+    };
     match term {
         Term::Null => Err(null()),
         _ => match slot_of(term, type_name) {
@@ -221,13 +236,17 @@ impl Output {
     fn column(table: &Table, at: usize, alias: Option<&str>) -> Output {
         let column = &table.columns[at];
         let name: Cow<str> = alias.map_or(Cow::Borrowed(column.name.as_str()), Cow::Borrowed);
-        let column = ResultColumn { name: name.into_owned(), type_option: column.type_option.clone() };
+        let column =
+            ResultColumn { name: name.into_owned(), type_option: column.type_option.clone() };
         Output { source: Source::Column(at), column }
     }
 
     fn count(alias: Option<&str>) -> Output {
         let name = alias.unwrap_or("count").to_owned();
-        Output { source: Source::Count, column: ResultColumn { name, type_option: TypeOption::bigint() } }
+        Output {
+            source: Source::Count,
+            column: ResultColumn { name, type_option: TypeOption::bigint() },
+        }
     }
 
     fn of(&self, row: &Row) -> Option<Vec<u8>> {

@@ -37,11 +37,16 @@ fn member_name(name: &str) -> String {
 
 /// A value of the types that the system tables use; other types as a hexadecimal blob.
 fn value(option: &[u8], cell: &[u8]) -> String {
-    let blob = || format!("\"0x{}\"", cell.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let blob =
+        || format!("\"0x{}\"", cell.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     match option {
         [0, 0x01 | 0x0d] => string(&String::from_utf8_lossy(cell)),
-        [0, 0x02] => cell.try_into().map(i64::from_be_bytes).map_or_else(|_| blob(), |v| v.to_string()),
-        [0, 0x09] => cell.try_into().map(i32::from_be_bytes).map_or_else(|_| blob(), |v| v.to_string()),
+        [0, 0x02] => {
+            cell.try_into().map(i64::from_be_bytes).map_or_else(|_| blob(), |v| v.to_string())
+        }
+        [0, 0x09] => {
+            cell.try_into().map(i32::from_be_bytes).map_or_else(|_| blob(), |v| v.to_string())
+        }
         [0, 0x0c | 0x0f] => Uuid::from_slice(cell).map_or_else(|_| blob(), |v| format!("\"{v}\"")),
         [0, 0x10] => address(cell).map_or_else(blob, |v| format!("\"{v}\"")),
         [0, 0x22 | 0x20, element @ ..] => {
@@ -63,9 +68,9 @@ fn value(option: &[u8], cell: &[u8]) -> String {
 fn address(cell: &[u8]) -> Option<String> {
     match cell.len() {
         4 => <[u8; 4]>::try_from(cell).ok().map(|octets| Ipv4Addr::from(octets).to_string()),
-        16 => <[u8; 16]>::try_from(cell)
-            .ok()
-            .map(|octets| Ipv6Addr::from(octets).segments().map(|group| format!("{group:x}")).join(":")),
+        16 => <[u8; 16]>::try_from(cell).ok().map(|octets| {
+            Ipv6Addr::from(octets).segments().map(|group| format!("{group:x}")).join(":")
+        }),
         _ => None,
     }
 }

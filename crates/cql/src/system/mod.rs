@@ -1,7 +1,7 @@
 //! Answers to SELECTs over `system.local`, `system.peers` and `system.peers_v2`.
 //!
-//! Drivers find the cluster in these tables. The proxy answers them itself, with its own address where the database's
-//! was, so that drivers stay on it; everything else is the backend's own row.
+//! Drivers find the cluster in these tables. The proxy answers them itself, with its own address
+//! where the database's was, so that drivers stay on it; everything else is the backend's own row.
 
 use thiserror::Error;
 
@@ -11,7 +11,9 @@ mod query;
 mod tables;
 
 pub use query::SystemQuery;
-pub use tables::{Peer, Proxy, SystemColumn, SystemTable, SystemTables, Table, TypeOption, default_columns};
+pub use tables::{
+    Peer, Proxy, SystemColumn, SystemTable, SystemTables, Table, TypeOption, default_columns,
+};
 
 use crate::frame::notation::{Put, Value};
 
@@ -21,8 +23,8 @@ pub enum SystemError {
     /// What a server would refuse, with its words: to be answered as ERROR 0x2200 (Invalid).
     #[error("{0}")]
     Invalid(String),
-    /// A form of query that a server would answer but the proxy does not: to be answered as Invalid too, since passing
-    /// it on would show the database's addresses.
+    /// A form of query that a server would answer but the proxy does not: to be answered as Invalid
+    /// too, since passing it on would show the database's addresses.
     #[error("afterglow does not answer {0} on system tables that describe the cluster")]
     Unsupported(&'static str),
 }
@@ -50,8 +52,8 @@ pub struct SystemRows {
 }
 
 impl SystemRows {
-    /// The body of a RESULT of kind Rows (v4 and v5 alike): kind, metadata with the table named once, rows. With
-    /// `skip_metadata` the metadata has the column count only.
+    /// The body of a RESULT of kind Rows (v4 and v5 alike): kind, metadata with the table named
+    /// once, rows. With `skip_metadata` the metadata has the column count only.
     pub fn result_body(&self, skip_metadata: bool) -> Vec<u8> {
         const KIND_ROWS: i32 = 2;
         const GLOBAL_TABLE: i32 = 1;

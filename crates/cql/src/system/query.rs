@@ -12,11 +12,13 @@ pub struct SystemQuery {
 }
 
 impl SystemQuery {
-    /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables and has to be answered here: not if it asks
-    /// `local` for what only the database can compute, and names none of the columns that tell where it is.
+    /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables and
+    /// has to be answered here: not if it asks `local` for what only the database can compute, and
+    /// names none of the columns that tell where it is.
     pub(crate) fn new(select: &Select) -> Option<SystemQuery> {
         let table = SystemTable::named(&select.table.name)?;
-        let names_us = select.selectors.is_empty() || select.words.iter().any(|word| is_rewritten(word));
+        let names_us =
+            select.selectors.is_empty() || select.words.iter().any(|word| is_rewritten(word));
         if table == SystemTable::Local && !names_us && !is_evaluated(select) {
             return None;
         }
@@ -32,8 +34,9 @@ impl SystemQuery {
 
 /// Whether [`SystemQuery::evaluate`] knows every part of it.
 fn is_evaluated(select: &Select) -> bool {
-    let plain =
-        |relation: &Relation| matches!(relation, Relation::Column { op: Operator::Equal | Operator::In, .. });
+    let plain = |relation: &Relation| {
+        matches!(relation, Relation::Column { op: Operator::Equal | Operator::In, .. })
+    };
     !select.ordered
         && !select.grouped
         && select.per_partition_limit.is_none()

@@ -120,11 +120,14 @@ const PEERS: &str = "peer:inet data_center:text host_id:uuid preferred_ip:inet r
 const PEERS_V2: &str = "peer:inet peer_port:int data_center:text host_id:uuid native_address:inet native_port:int \
     preferred_ip:inet preferred_port:int rack:text release_version:text schema_version:uuid tokens:set<text>";
 
-/// The columns of a table in Cassandra of that release (`release_version`, e.g. `5.0.5`), for when a backend's own metadata is not at
-/// hand. `None` if that release has no such table.
+/// The columns of a table in Cassandra of that release (`release_version`, e.g. `5.0.5`), for when
+/// a backend's own metadata is not at hand. `None` if that release has no such table.
 pub fn default_columns(table: SystemTable, release: &str) -> Option<Vec<SystemColumn>> {
-    let before_4 =
-        release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major < 4);
+    let before_4 = release
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok())
+        .is_some_and(|major| major < 4);
     let list = match (table, before_4) {
         (SystemTable::Local, false) => LOCAL_4,
         (SystemTable::Local, true) => LOCAL_3,
@@ -180,8 +183,9 @@ pub struct SystemTables {
 }
 
 impl SystemTables {
-    /// Makes the tables from the backend's: `local` is its answer to `SELECT * FROM system.local`; of `peers` and `peers_v2` only the
-    /// columns matter, and `peers_v2` is `None` on a backend that has no such table.
+    /// Makes the tables from the backend's: `local` is its answer to `SELECT * FROM system.local`;
+    /// of `peers` and `peers_v2` only the columns matter, and `peers_v2` is `None` on a backend
+    /// that has no such table.
     pub fn new(
         mut local: Table,
         peers: Table,
@@ -206,7 +210,8 @@ impl SystemTables {
         }
     }
 
-    /// Whether the table exists here. A query over one that does not is to be passed to the backend for its error.
+    /// Whether the table exists here. A query over one that does not is to be passed to the backend
+    /// for its error.
     pub fn has(&self, table: SystemTable) -> bool {
         self.table(table).is_some()
     }
@@ -254,7 +259,8 @@ fn proxy_value(column: &str, proxy: &Proxy) -> Option<Vec<u8>> {
 }
 
 fn with_peers(table: Table, others: &[Peer]) -> Table {
-    let row = |peer: &Peer| table.columns.iter().map(|column| peer_value(&column.name, peer)).collect();
+    let row =
+        |peer: &Peer| table.columns.iter().map(|column| peer_value(&column.name, peer)).collect();
     Table { rows: others.iter().map(row).collect(), columns: table.columns }
 }
 

@@ -71,7 +71,11 @@ fn peer(last: u8) -> Peer {
     }
 }
 
-fn ask_bound(tables: &SystemTables, text: &str, values: &[&'static [u8]]) -> Result<SystemRows, SystemError> {
+fn ask_bound(
+    tables: &SystemTables,
+    text: &str,
+    values: &[&'static [u8]],
+) -> Result<SystemRows, SystemError> {
     let Plan::SystemRead(query) = analyse(&parse(text), &NoSchema, None) else { panic!("{text}") };
     query.evaluate(tables, |marker| values.get(usize::from(marker.index)).copied())
 }
@@ -107,10 +111,18 @@ fn every_address_is_the_proxys_and_the_rest_is_the_backends() {
 fn the_proxys_own_identity_replaces_the_backends() {
     let own = Uuid::from_u128(5);
     let peers = table(SystemTable::Peers, "5.0.5").unwrap();
-    let tables =
-        SystemTables::new(local("5.0.5"), peers, None, &proxy(7, Some(own), Some(vec!["1".into()])), &[]);
+    let tables = SystemTables::new(
+        local("5.0.5"),
+        peers,
+        None,
+        &proxy(7, Some(own), Some(vec!["1".into()])),
+        &[],
+    );
     let rows = ask_bound(&tables, "SELECT host_id, tokens FROM system.local", &[]).unwrap();
-    assert_eq!(rows.rows, [[Some(own.as_bytes().to_vec()), Some(b"\0\0\0\x01\0\0\0\x011".to_vec())]]);
+    assert_eq!(
+        rows.rows,
+        [[Some(own.as_bytes().to_vec()), Some(b"\0\0\0\x01\0\0\0\x011".to_vec())]]
+    );
 }
 
 #[test]
@@ -135,20 +147,27 @@ fn other_proxies_are_peers_and_found_by_key() {
     ];
     assert_eq!(rows.rows, [cells.map(|cell| Some(cell.to_vec()))]);
     assert_eq!(
-        ask("SELECT peer FROM system.peers WHERE peer IN ('192.0.2.8', '192.0.2.9')").unwrap().rows.len(),
+        ask("SELECT peer FROM system.peers WHERE peer IN ('192.0.2.8', '192.0.2.9')")
+            .unwrap()
+            .rows
+            .len(),
         2
     );
     assert_eq!(ask("SELECT peer FROM system.peers WHERE peer = '10.0.0.1'").unwrap().rows.len(), 0);
     assert_eq!(ask("SELECT peer FROM system.peers LIMIT 1").unwrap().rows.len(), 1);
     assert_eq!(ask("SELECT DISTINCT peer FROM system.peers_v2").unwrap().rows.len(), 2);
-    assert_eq!(ask("SELECT peer FROM system.peers WHERE rack = 'r1' ALLOW FILTERING").unwrap().rows.len(), 2);
+    assert_eq!(
+        ask("SELECT peer FROM system.peers WHERE rack = 'r1' ALLOW FILTERING").unwrap().rows.len(),
+        2
+    );
 }
 
 #[test]
 fn bound_values_are_compared() {
     let tables = tables("5.0.5", &[peer(8)]);
     let text = "SELECT peer FROM system.peers_v2 WHERE peer = :address AND peer_port = :port";
-    let count = |values: &[&'static [u8]]| ask_bound(&tables, text, values).map(|rows| rows.rows.len());
+    let count =
+        |values: &[&'static [u8]]| ask_bound(&tables, text, values).map(|rows| rows.rows.len());
     assert_eq!(count(&[&[192, 0, 2, 8], &[0, 0, 0x1b, 0x58]]), Ok(1));
     assert_eq!(count(&[&[192, 0, 2, 8], &[0, 0, 0, 1]]), Ok(0));
     let null = SystemError::Invalid("Invalid null value in condition for column peer_port".into());
@@ -199,7 +218,10 @@ fn aliases_counts_and_json() {
 #[test]
 fn refusals_are_worded_as_the_server_words_them() {
     invalid("SELECT foo FROM system.local", "Undefined column name foo in table system.local");
-    invalid("SELECT key FROM system.local WHERE foo = 1", "Undefined column name foo in table system.local");
+    invalid(
+        "SELECT key FROM system.local WHERE foo = 1",
+        "Undefined column name foo in table system.local",
+    );
     invalid("SELECT key FROM system.local LIMIT 0", "LIMIT must be strictly positive");
     let filtering = "Cannot execute this query as it might involve data filtering and thus may have unpredictable \
                      performance. If you want to execute this query despite the performance unpredictability, use ALLOW \

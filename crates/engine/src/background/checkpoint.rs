@@ -5,11 +5,13 @@
 //!              │          │          │            │             │
 //!              └──────────┴──────────┴────────────┴─────────────┴─────▶ Idle, nothing changed
 //! ```
-//! The order at the start matters: read the journal's head, then the version floor, then pass every shard's lock once. Who
-//! got a lower version has then finished; who gets a higher one writes its journal entry at or above the head that was read. So
-//! lines, captured afterwards, contain every effect below the floor, and the journal from that head on every effect at or above
-//! it. Segments open at that moment may contain records killed since they were opened: the journal is kept from there. Before
-//! the flush the copies that a reclaim has made meanwhile must be written: lines name them already.
+//! The order at the start matters: read the journal's head, then the version floor, then pass every
+//! shard's lock once. Who got a lower version has then finished; who gets a higher one writes its
+//! journal entry at or above the head that was read. So lines, captured afterwards, contain every
+//! effect below the floor, and the journal from that head on every effect at or above it. Segments
+//! open at that moment may contain records killed since they were opened: the journal is kept from
+//! there. Before the flush the copies that a reclaim has made meanwhile must be written: lines name
+//! them already.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -18,7 +20,9 @@ use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Tod
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
-use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride};
+use crate::format::checkpoint::{
+    BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride,
+};
 use crate::format::{BLOCK, round_up};
 
 /// I/Os of a checkpoint in flight.
@@ -43,8 +47,9 @@ impl Background {
         self.issue_checkpoint(out);
         let Some(run) = &self.checkpoint.run else { return };
         if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
-            // Lines that were captured name the new copies of what is being reclaimed. Until these are on flash a crash needs the
-            // old ones, which only the lines of the checkpoint before lead to.
+            // Lines that were captured name the new copies of what is being reclaimed. Until these
+            // are on flash a crash needs the old ones, which only the lines of the checkpoint
+            // before lead to.
             let names_copies = run.phase == CheckpointPhase::Blocks && !run.failed;
             if names_copies && !self.are_copies_written() {
                 coverage_mark!(CheckpointWaited);
@@ -55,7 +60,8 @@ impl Background {
         }
     }
 
-    /// The journal is needed from where the oldest open segment was opened: a stream that gets little must not fill it.
+    /// The journal is needed from where the oldest open segment was opened: a stream that gets
+    /// little must not fill it.
     fn seal_what_holds_the_journal(&self) {
         let journal = &self.core.journal;
         let (used, most) = (journal.used(), journal.entries() / 4);
@@ -72,12 +78,14 @@ impl Background {
         if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {
             return false;
         }
-        // The further apart, the less is written; but recovery reads the footers of all segments since.
+        // The further apart, the less is written; but recovery reads the footers of all segments
+        // since.
         let segments = u64::from(core.table.len()).clamp(4, 1024);
         let old = now >= c.ended.unwrap_or(0) + EVERY && core.journal.head() != c.head;
         core.journal.used() > core.journal.entries() / 4 * 3
             || core.table.opened() >= c.opened + segments
-            // Recovery holds every record written since in memory, also those of namespaces that journal no puts.
+            // Recovery holds every record written since in memory, also those of namespaces that
+            // journal no puts.
             || core.table.appended() >= c.appended + core.journal.entries()
             || core.journal.is_poisoned()
             || (core.journal.is_bare() && core.journal.head() > 0)
@@ -86,7 +94,8 @@ impl Background {
 
     fn start_checkpoint(&mut self) {
         let core = &self.core;
-        // Not before this checkpoint, but before the next one: open segments must not keep the journal poisoned.
+        // Not before this checkpoint, but before the next one: open segments must not keep the
+        // journal poisoned.
         core.streams.seal_opened_before(core.journal.poisoned_below().unwrap_or(0));
         let head = core.journal.head();
         let floor = core.versions.peek();
@@ -94,12 +103,14 @@ impl Background {
             drop(slot.lock());
         }
         drop(core.namespaces.removing.write());
-        // The table first: a segment that is sealed in between counts as open, which costs journal and nothing else.
+        // The table first: a segment that is sealed in between counts as open, which costs journal
+        // and nothing else.
         let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
         let namespaces = core.namespaces.list.read().iter().map(|ns| ns.kills()).collect();
         let tables = Tables { segments: core.table.entries(), namespaces };
         let lines = core.shards[0].index.lines() as u64;
-        // A version, never used before: blocks of an attempt that failed must not pass for blocks of this one.
+        // A version, never used before: blocks of an attempt that failed must not pass for blocks
+        // of this one.
         let sequence = core.versions.take();
         let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
         let encoded = tables.encode();
@@ -122,22 +133,32 @@ impl Background {
         if area_len(header.shards, lines, header.tables_len) > self.checkpoint.areas[2] {
             return self.shrink_tables();
         }
-        let blocks =
-            (0..header.shards).flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
+        let blocks = (0..header.shards)
+            .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         let todo = blocks.chain(pieces).collect();
         let area = self.checkpoint.areas[which as usize];
         let (phase, in_flight, failed) = (CheckpointPhase::Blocks, 0, false);
-        self.checkpoint.run =
-            Some(CheckpointRun { header, area, which, tables: encoded, phase, todo, in_flight, failed });
+        self.checkpoint.run = Some(CheckpointRun {
+            header,
+            area,
+            which,
+            tables: encoded,
+            phase,
+            todo,
+            in_flight,
+            failed,
+        });
     }
 
-    /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with it its table.
+    /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with
+    /// it its table.
     fn shrink_tables(&mut self) {
         self.core.totals.checkpoint_failures.inc();
         let namespaces = self.core.namespaces.list.read().clone();
-        let size =
-            |kills: &crate::format::checkpoint::NamespaceKills| kills.groups.len() + kills.epochs.len();
+        let size = |kills: &crate::format::checkpoint::NamespaceKills| {
+            kills.groups.len() + kills.epochs.len()
+        };
         if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
             tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than a checkpoint can hold: the namespace is cleared");
             self.core.kill(ns, crate::format::journal::Event::Clear { ns: ns.id });
@@ -206,7 +227,8 @@ impl Background {
         let last = (first + BLOCK_LINES).min(header.lines);
         let slot = &self.core.shards[shard as usize];
         let lines: Vec<[u64; 8]> = {
-            // Under the lock no slot is between two lines of this block, and from now on none comes into it from a later one.
+            // Under the lock no slot is between two lines of this block, and from now on none comes
+            // into it from a later one.
             let mut shard = slot.lock();
             shard.index.set_captured(last as usize);
             slot.index.line_words(first as usize..last as usize).collect()
@@ -228,10 +250,12 @@ impl Background {
                 result.is_ok()
             }
             CheckpointIo::ReadBlock { shard, block } => bytes(result).is_ok_and(|b| {
-                decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES).is_some()
+                decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES)
+                    .is_some()
             }),
             CheckpointIo::ReadTables => bytes(result).is_ok_and(|b| {
-                let sum = Tables::sum(&b[..header.tables_len as usize], &header.uuid, header.sequence);
+                let sum =
+                    Tables::sum(&b[..header.tables_len as usize], &header.uuid, header.sequence);
                 sum == header.tables_checksum
             }),
             CheckpointIo::ReadHeader => {
@@ -255,14 +279,18 @@ impl Background {
         let devices = self.core.set.infos().len() as u16;
         let header = run.header;
         (run.phase, run.todo) = match run.phase {
-            CheckpointPhase::Blocks => (CheckpointPhase::Flush, (0..devices).map(Todo::Flush).collect()),
+            CheckpointPhase::Blocks => {
+                (CheckpointPhase::Flush, (0..devices).map(Todo::Flush).collect())
+            }
             CheckpointPhase::Flush => (CheckpointPhase::Header, [Todo::Header].into()),
             CheckpointPhase::Header => (CheckpointPhase::FlushHeader, [Todo::Flush(0)].into()),
             CheckpointPhase::FlushHeader => {
                 let blocks = (0..header.shards).flat_map(|shard| {
-                    (0..header.blocks_per_shard()).map(move |block| CheckpointIo::ReadBlock { shard, block })
+                    (0..header.blocks_per_shard())
+                        .map(move |block| CheckpointIo::ReadBlock { shard, block })
                 });
-                let parts = [CheckpointIo::ReadHeader, CheckpointIo::ReadTables].into_iter().chain(blocks);
+                let parts =
+                    [CheckpointIo::ReadHeader, CheckpointIo::ReadTables].into_iter().chain(blocks);
                 (CheckpointPhase::Verify, parts.map(Todo::Check).collect())
             }
             CheckpointPhase::Verify => {

@@ -1,4 +1,5 @@
-//! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the state file says so.
+//! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the
+//! state file says so.
 
 use super::Background;
 use super::parts::close::ClosePhase;
@@ -13,7 +14,8 @@ impl Background {
                 if self.load.is_none() && !self.checkpoint.is_running() {
                     self.dirty_all_without_copy();
                     self.try_all_retired();
-                    // The device may have recovered long before the pause after its last failure is over.
+                    // The device may have recovered long before the pause after its last failure is
+                    // over.
                     self.pause = 0;
                     self.core.streams.pause_until(now);
                     self.close.goes_on(now);
@@ -37,7 +39,8 @@ impl Background {
                 } else if self.core.streams.outstanding() == 0
                     && self.reclaim.is_none()
                     && self.has_flushed()
-                    // One that began before is not the last: it does not know what was sealed since.
+                    // One that began before is not the last: it does not know what was sealed
+                    // since.
                     && !self.checkpoint.is_running()
                 {
                     // A write has failed, and what it was to copy is dirty again.
@@ -54,7 +57,8 @@ impl Background {
                 if self.close.steps <= 1 || self.checkpoint.is_running() {
                     return;
                 }
-                // One that failed, or that came too early to lift the journal's poison: a warm next start is worth another.
+                // One that failed, or that came too early to lift the journal's poison: a warm next
+                // start is worth another.
                 let failed = self.checkpoint.sequence() == self.close.before;
                 if (failed || self.core.journal.is_poisoned()) && !self.close.retried {
                     self.close.retried = true;
@@ -71,14 +75,17 @@ impl Background {
         self.core.shards.iter().any(|slot| slot.lock().dram.dirty_len() > 0)
     }
 
-    /// Objects whose copy was refused, or is gone, get another chance: now everything that fits is kept.
+    /// Objects whose copy was refused, or is gone, get another chance: now everything that fits is
+    /// kept.
     fn dirty_all_without_copy(&self) {
         for slot in &self.core.shards {
             let mut shard = slot.lock();
             let lost: Vec<(u64, u64)> = shard
                 .dram
                 .iter()
-                .filter(|e| matches!(e.state, EntryState::Clean(at) if !shard.is_copied(e.hash, at)))
+                .filter(
+                    |e| matches!(e.state, EntryState::Clean(at) if !shard.is_copied(e.hash, at)),
+                )
                 .map(|e| (e.hash, e.version))
                 .collect();
             for (hash, version) in lost {
@@ -96,7 +103,9 @@ impl Background {
                 tracing::warn!(%error, "the clean marker could not be written: the next start is as after a crash");
             }
         } else {
-            tracing::warn!("the last checkpoint could not be written: the next start is as after a crash");
+            tracing::warn!(
+                "the last checkpoint could not be written: the next start is as after a crash"
+            );
         }
         self.close.go(ClosePhase::Over);
     }

@@ -1,7 +1,7 @@
 //! Acknowledging what waits for the device: records that are on flash, and flushes.
 //!
-//! Everybody who waits at one moment shares one chunk, and everybody whose record is written at one moment shares one
-//! flush: while one is under way the next gathers.
+//! Everybody who waits at one moment shares one chunk, and everybody whose record is written at one
+//! moment shares one flush: while one is under way the next gathers.
 
 use std::io;
 
@@ -64,7 +64,8 @@ impl Background {
         }
     }
 
-    /// The devices have flushed (or not); the journal says what is alive and where, so it must last as long.
+    /// The devices have flushed (or not); the journal says what is alive and where, so it must last
+    /// as long.
     fn flushed(&mut self) {
         let sound = self.core.sync_journal() && !self.flushes.failed;
         for id in std::mem::take(&mut self.flushes.now) {

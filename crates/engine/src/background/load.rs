@@ -1,14 +1,15 @@
-//! Loading behind a cache that serves already: first the segments written since the checkpoint, record by record, then its index
-//! lines; and sweeping what the journal contradicts.
+//! Loading behind a cache that serves already: first the segments written since the checkpoint,
+//! record by record, then its index lines; and sweeping what the journal contradicts.
 //!
-//! While this runs, lookups compare versions with the shard's kill map, and every put and remove adds to it. A slot from the
-//! checkpoint is entered only if nothing was entered for its tag meanwhile. When all lines are there, each hash in the map
-//! loses its slot unless that points into a segment written or read exactly since the checkpoint: such slots were entered by
-//! somebody who knew the version. Then the index is exact and the map is dropped.
+//! While this runs, lookups compare versions with the shard's kill map, and every put and remove
+//! adds to it. A slot from the checkpoint is entered only if nothing was entered for its tag
+//! meanwhile. When all lines are there, each hash in the map loses its slot unless that points into
+//! a segment written or read exactly since the checkpoint: such slots were entered by somebody who
+//! knew the version. Then the index is exact and the map is dropped.
 //!
-//! With another number of lines or shards than the checkpoint's the index is rebuilt: the lines go to a temporary index of the old
-//! shape; then every footer is read, or the segment where that is lost, and a record is live if and only if its old slot points at just
-//! that place.
+//! With another number of lines or shards than the checkpoint's the index is rebuilt: the lines go
+//! to a temporary index of the old shape; then every footer is read, or the segment where that is
+//! lost, and a record is live if and only if its old slot points at just that place.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -52,8 +53,8 @@ impl Background {
         }
     }
 
-    /// Reads one of the segments written since the checkpoint, on this thread: they come before anything else, and there is little to
-    /// write yet. Says whether there was one.
+    /// Reads one of the segments written since the checkpoint, on this thread: they come before
+    /// anything else, and there is little to write yet. Says whether there was one.
     fn read_exact(&mut self) -> bool {
         let Some(load) = &mut self.load else { return false };
         let Some((segment, generation)) = load.exact.pop_front() else { return false };
@@ -77,7 +78,13 @@ impl Background {
             let (header, area) = load.checkpoint.expect("blocks are those of a checkpoint");
             let offset = self.core.areas[area as usize] + header.block_at(shard, block);
             let kind = IoKind::Read { len: stride(header.lines) as u32 };
-            self.submit(out, Purpose::Load(LoadIo::Block { shard, block }), DeviceId(0), offset, kind);
+            self.submit(
+                out,
+                Purpose::Load(LoadIo::Block { shard, block }),
+                DeviceId(0),
+                offset,
+                kind,
+            );
         }
     }
 
@@ -110,8 +117,8 @@ impl Background {
             LoadIo::Block { shard, block } => {
                 let first = block * BLOCK_LINES;
                 let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
-                let lines =
-                    read.and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
+                let lines = read
+                    .and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
                 match lines {
                     Some(lines) => load.enter_lines(&self.core, shard, first, &lines),
                     None => self.core.totals.lost_index_blocks.inc(),
@@ -120,14 +127,20 @@ impl Background {
             LoadIo::Footer { segment } => {
                 let generation = load.generations[segment as usize];
                 let entries = read.as_ref().and_then(|b| {
-                    footer::decode_footer(b, &self.core.uuid, segment, self.core.table.segment_size())
+                    footer::decode_footer(
+                        b,
+                        &self.core.uuid,
+                        segment,
+                        self.core.table.segment_size(),
+                    )
                 });
                 match entries.filter(|(found, _)| *found == generation) {
                     Some((_, entries)) => load.enter_records(&self.core, segment, entries),
                     None => {
-                        // A crash of the machine may have left the footer of the segment's next use, and records of this one.
-                        let found =
-                            SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation);
+                        // A crash of the machine may have left the footer of the segment's next
+                        // use, and records of this one.
+                        let found = SegmentReader::new(&self.core, load.warm.len())
+                            .exact(segment, generation);
                         load.enter_records(&self.core, segment, &found.entries);
                     }
                 }
@@ -141,18 +154,22 @@ impl Background {
         let Some(slot) = self.core.shards.get(load.swept_shards) else { return true };
         let mut shard = slot.lock();
         if shard.collecting {
-            // All lines are there: from now on who changes a key clears its only slot, and the map does not grow.
+            // All lines are there: from now on who changes a key clears its only slot, and the map
+            // does not grow.
             shard.collecting = false;
-            // Older kills cannot contradict lines, they only concern records of segments that were open at the checkpoint.
+            // Older kills cannot contradict lines, they only concern records of segments that were
+            // open at the checkpoint.
             let floor = load.checkpoint.map_or(u64::MAX, |(header, _)| header.version_floor);
-            let contradicting = shard.kills.iter().flatten().filter(|(_, version)| **version >= floor);
+            let contradicting =
+                shard.kills.iter().flatten().filter(|(_, version)| **version >= floor);
             load.sweep = contradicting.map(|(&hash, _)| hash).collect();
         }
         let from = load.sweep.len().saturating_sub(SWEEP);
         for hash in load.sweep.split_off(from) {
             if let Some(at) = shard.index.peek(hash).map(Slot::location) {
-                // Slots into other segments were entered by somebody who knew that they are current. A segment being
-                // reclaimed counts too: its records can still be read, and kept.
+                // Slots into other segments were entered by somebody who knew that they are
+                // current. A segment being reclaimed counts too: its records can still be read, and
+                // kept.
                 if load.is_from_lines(&self.core, at.segment) {
                     coverage_mark!(Swept);
                     shard.clear_if(hash, at);

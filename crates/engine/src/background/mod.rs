@@ -1,11 +1,12 @@
-//! Background work as a state machine: [`Background::step`] looks at the clock and says which I/O to start,
-//! [`Background::complete`] takes what came of it. In production one thread drives it over a [`Disk`](crate::device::Disk); the simulation drives it
-//! over a simulated one.
+//! Background work as a state machine: [`Background::step`] looks at the clock and says which I/O
+//! to start, [`Background::complete`] takes what came of it. In production one thread drives it
+//! over a [`Disk`](crate::device::Disk); the simulation drives it over a simulated one.
 //!
-//! Each concern is a file of its own and does a bounded amount of work per step:
-//! copying dirty objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index lines after opening
-//! ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the device ([`durability`]), and the clean stop ([`close`]).
-//! [`parts`] is what each knows between two steps, [`state`] all of it.
+//! Each concern is a file of its own and does a bounded amount of work per step: copying dirty
+//! objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index
+//! lines after opening ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the
+//! device ([`durability`]), and the clean stop ([`close`]). [`parts`] is what each knows between
+//! two steps, [`state`] all of it.
 
 mod checkpoint;
 mod close;
@@ -31,7 +32,8 @@ use crate::device::{Done, Io};
 /// Name of the thread in production.
 pub const THREAD: &str = "afterglow-writer";
 
-/// How long the thread sleeps when nothing wakes it, and while somebody waits for room in the journal.
+/// How long the thread sleeps when nothing wakes it, and while somebody waits for room in the
+/// journal.
 const NAP: Duration = Duration::from_millis(100);
 const SHORT_NAP: Duration = Duration::from_millis(5);
 

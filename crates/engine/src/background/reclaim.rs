@@ -1,5 +1,6 @@
-//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may move on, within a budget, and
-//! what lives in DRAM is copied anew. A segment is free once all these copies are on flash: until then a crash finds the old ones.
+//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may
+//! move on, within a budget, and what lives in DRAM is copied anew. A segment is free once all
+//! these copies are on flash: until then a crash finds the old ones.
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,7 +43,8 @@ impl Background {
     pub(super) fn step_reclaim(&mut self, out: &mut Vec<Io>) {
         if self.reclaim.is_none() {
             let free = self.core.table.free_count();
-            // While the index loads it is not known what is alive: wait as long as that is possible.
+            // While the index loads it is not known what is alive: wait as long as that is
+            // possible.
             let can_wait = self.load.as_ref().is_some_and(|load| free > 0 || load.has_unread());
             if free > self.core.admission.free_target || can_wait || self.close.is_sealing() {
                 return;
@@ -53,7 +55,9 @@ impl Background {
         self.look_at_records();
         self.read_kept(out);
         let over = |r: &Reclaim| {
-            r.entries.as_ref().is_some_and(VecDeque::is_empty) && r.keep.is_empty() && r.reading == 0
+            r.entries.as_ref().is_some_and(VecDeque::is_empty)
+                && r.keep.is_empty()
+                && r.reading == 0
         };
         if self.reclaim.as_ref().is_some_and(over) && self.are_copies_written() {
             let reclaim = self.reclaim.take().expect("just looked at");
@@ -80,7 +84,8 @@ impl Background {
     /// The segment that costs least: one with nothing alive, else the oldest.
     fn victim(&self) -> Option<u32> {
         let (table, now, loading) = (&self.core.table, self.core.time.now(), self.load.is_some());
-        let dead = |s: u32| u64::from(table.max_expiry(s)) <= now || (!loading && table.live(s) == 0);
+        let dead =
+            |s: u32| u64::from(table.max_expiry(s)) <= now || (!loading && table.live(s) == 0);
         table
             .in_state(SegmentState::Sealed)
             .filter(|&s| !table.is_pending(s))
@@ -97,9 +102,23 @@ impl Background {
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
         let (keep, copies) = (VecDeque::new(), CopiesWritten::None);
-        self.reclaim =
-            Some(Reclaim { segment, generation, entries: None, keep, reading: 1, copies, room: 0, left: 0 });
-        self.submit(out, Purpose::Reclaim(ReclaimIo::Footer), place.device, offset, IoKind::Read { len });
+        self.reclaim = Some(Reclaim {
+            segment,
+            generation,
+            entries: None,
+            keep,
+            reading: 1,
+            copies,
+            room: 0,
+            left: 0,
+        });
+        self.submit(
+            out,
+            Purpose::Reclaim(ReclaimIo::Footer),
+            place.device,
+            offset,
+            IoKind::Read { len },
+        );
     }
 
     /// What was written since, but for what reclaims wrote, entitles to write some of it again.
@@ -117,10 +136,14 @@ impl Background {
         // The clean stop gives nothing up that fits.
         let (core, forced) = (&self.core, self.close.is_copying());
         for _ in 0..PER_STEP {
-            let Some(entry) = reclaim.entries.as_mut().and_then(VecDeque::pop_front) else { return };
+            let Some(entry) = reclaim.entries.as_mut().and_then(VecDeque::pop_front) else {
+                return;
+            };
             let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
             let mut shard = core.shard(hash).lock();
-            let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else { continue };
+            let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else {
+                continue;
+            };
             let admission = if forced { Admission::Forced } else { Admission::Asked };
             let len = padded(&entry);
             let has_room = len <= reclaim.room.min(reclaim.left);
@@ -173,7 +196,13 @@ impl Background {
             let end = (from + entry.len.get()).next_multiple_of(BLOCK);
             let part = ReclaimIo::Record { entry, skip: (from - start) as usize };
             let kind = IoKind::Read { len: end - start };
-            self.submit(out, Purpose::Reclaim(part), place.device, place.offset + u64::from(start), kind);
+            self.submit(
+                out,
+                Purpose::Reclaim(part),
+                place.device,
+                place.offset + u64::from(start),
+                kind,
+            );
         }
     }
 
@@ -198,7 +227,8 @@ impl Background {
                     entries.unwrap_or_else(|| self.known_without_footer(segment));
                 let Some(reclaim) = &mut self.reclaim else { return };
                 let most = self.core.table.segment_size() / 4 * 3;
-                reclaim.room = if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
+                reclaim.room =
+                    if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
                 // An eighth at least is gained.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
@@ -214,8 +244,9 @@ impl Background {
         }
     }
 
-    /// What is known of a segment whose footer cannot be read: the records of what lives in DRAM, which must not pass for copied
-    /// once the segment is used again. Slots of others stay; lookups clear them when they find nothing.
+    /// What is known of a segment whose footer cannot be read: the records of what lives in DRAM,
+    /// which must not pass for copied once the segment is used again. Slots of others stay; lookups
+    /// clear them when they find nothing.
     fn known_without_footer(&self, segment: u32) -> VecDeque<FooterEntry> {
         let mut entries = VecDeque::new();
         each_copy_in(&self.core, segment, |shard, object, at| {
@@ -231,7 +262,8 @@ impl Background {
         entries
     }
 
-    /// Appends a record again and points its slot there, unless the slot has changed meanwhile. Says whether it did.
+    /// Appends a record again and points its slot there, unless the slot has changed meanwhile.
+    /// Says whether it did.
     fn reinsert(
         &self,
         segment: u32,
@@ -257,7 +289,8 @@ impl Background {
             !superseded
         });
         // Others may have written since it was set aside.
-        let allowed = current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len.get()));
+        let allowed =
+            current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len.get()));
         let moved = allowed.and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
             core.append(StreamId::Reinserted, &object, None).ok()
@@ -269,7 +302,8 @@ impl Background {
             }
             None => {
                 shard.clear_if(hash, at);
-                // A lookup may have brought it into memory while it was read here: there it waits among the dirty.
+                // A lookup may have brought it into memory while it was read here: there it waits
+                // among the dirty.
                 if shard.dram.peek_hash(hash).is_some_and(|o| o.version == entry.version.get()) {
                     core.totals.copies_lost.inc();
                 } else {
@@ -281,10 +315,15 @@ impl Background {
     }
 }
 
-/// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may cost the last seconds, but
-/// may be among the hottest. Where no segment is free it waits among the dirty; where it is refused (or no `admission` asked
-/// for) nobody asks again until it is evicted.
-fn copy_hot(core: &Core, shard: &mut Shard, entry: &FooterEntry, admission: Option<Admission>) -> Hot {
+/// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may
+/// cost the last seconds, but may be among the hottest. Where no segment is free it waits among the
+/// dirty; where it is refused (or no `admission` asked for) nobody asks again until it is evicted.
+fn copy_hot(
+    core: &Core,
+    shard: &mut Shard,
+    entry: &FooterEntry,
+    admission: Option<Admission>,
+) -> Hot {
     let (hash, version) = (entry.hash.get(), entry.version.get());
     let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
         return Hot::Absent;

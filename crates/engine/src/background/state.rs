@@ -16,8 +16,9 @@ use crate::device::{DeviceId, Io, IoKind, IoOutput};
 use crate::recovery::LoadPlan;
 use crate::segment::WriteJob;
 
-/// Time between two tries of retired segments, one at a time, once writing goes on. It doubles with every segment that is
-/// retired meanwhile, to an hour: a place that stays bad costs a write an hour.
+/// Time between two tries of retired segments, one at a time, once writing goes on. It doubles with
+/// every segment that is retired meanwhile, to an hour: a place that stays bad costs a write an
+/// hour.
 pub(super) const TRY_AGAIN: u64 = 10_000;
 
 /// What an I/O in flight is for.

@@ -12,8 +12,9 @@ use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
 
-/// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash does not have: whatever is changed
-/// all the time is copied once in so many milliseconds, and at most once.
+/// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash
+/// does not have: whatever is changed all the time is copied once in so many milliseconds, and at
+/// most once.
 const COPY_AFTER: u64 = 4_000;
 /// Age at which an open chunk is written although it is not full.
 const FLUSH_AFTER: u64 = 3_000;
@@ -28,8 +29,8 @@ const TURNS: usize = 64;
 const VISITED: usize = 4096;
 /// Writes in flight: few, so that reads go first.
 const WRITES_IN_FLIGHT: u32 = 4;
-/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a segment.
-/// A success cuts it down to this one.
+/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a
+/// segment. A success cuts it down to this one.
 const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
@@ -52,8 +53,8 @@ impl Background {
         self.try_retired(now);
     }
 
-    /// Copies what was dirty by then to flash, only so far ahead of the device; says whether some is left for the next step, which begins
-    /// where this one ends.
+    /// Copies what was dirty by then to flash, only so far ahead of the device; says whether some
+    /// is left for the next step, which begins where this one ends.
     pub(super) fn copy_dirty(&mut self, by: u64, forced: bool) -> bool {
         let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
         for at in (first..shards).chain(0..first) {
@@ -72,7 +73,8 @@ impl Background {
         self.pause > 0
     }
 
-    /// Whether enough waits for the device. While writing fails a chunk at a time shows whether it still does: each may cost a segment.
+    /// Whether enough waits for the device. While writing fails a chunk at a time shows whether it
+    /// still does: each may cost a segment.
     fn is_ahead(&self) -> bool {
         let streams = &self.core.streams;
         streams.is_ahead() || (self.pause > 0 && streams.outstanding() > 0)
@@ -85,7 +87,8 @@ impl Background {
             if batch.is_empty() {
                 return false;
             }
-            // A refusal by the device side ends the shard's turn: the object is the oldest next time too.
+            // A refusal by the device side ends the shard's turn: the object is the oldest next
+            // time too.
             if !self.copy_batch(&mut shard, &batch, forced) {
                 return true;
             }
@@ -93,8 +96,8 @@ impl Background {
         true
     }
 
-    /// Copies objects of a shard until the device side refuses one or is far enough behind. Each was put a while ago and is in no cache:
-    /// it is asked for while the one before is copied.
+    /// Copies objects of a shard until the device side refuses one or is far enough behind. Each
+    /// was put a while ago and is in no cache: it is asked for while the one before is copied.
     fn copy_batch(&self, shard: &mut Shard, batch: &[DramEntry], forced: bool) -> bool {
         let mut ahead = batch.iter().skip(1);
         batch.iter().all(|entry| {
@@ -105,7 +108,8 @@ impl Background {
         })
     }
 
-    /// Gives a retired segment back once writing goes on: after an outage of the device none of them is bad.
+    /// Gives a retired segment back once writing goes on: after an outage of the device none of
+    /// them is bad.
     fn try_retired(&mut self, now: u64) {
         if self.pause > 0 || now < self.try_again_at || self.close.is_running() {
             return;
@@ -117,7 +121,8 @@ impl Background {
         self.try_again_at = now + self.try_again;
     }
 
-    /// The clean stop is about to copy, and has no time for one after the other. What is free is used before them.
+    /// The clean stop is about to copy, and has no time for one after the other. What is free is
+    /// used before them.
     pub(super) fn try_all_retired(&self) {
         self.give_back(self.core.table.in_state(SegmentState::Retired));
     }
@@ -137,7 +142,8 @@ impl Background {
             let Some(job) = self.core.streams.next_job() else { return };
             self.writes_in_flight += 1;
             let place = self.core.table.place(job.segment);
-            let (offset, data) = (place.offset + u64::from(job.start), WriteBuf::from(job.data.clone()));
+            let (offset, data) =
+                (place.offset + u64::from(job.start), WriteBuf::from(job.data.clone()));
             self.submit(out, Purpose::Write(job), place.device, offset, IoKind::Write { data });
         }
     }
@@ -149,8 +155,11 @@ impl Background {
             core.totals.write_errors.inc();
             if core.table.retire(job.segment) {
                 // One that fails alone, not in an outage, is a bad place.
-                self.try_again =
-                    if self.pause == 0 { (self.try_again * 2).min(MAX_TRY_AGAIN) } else { TRY_AGAIN };
+                self.try_again = if self.pause == 0 {
+                    (self.try_again * 2).min(MAX_TRY_AGAIN)
+                } else {
+                    TRY_AGAIN
+                };
                 self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
                 core.totals.segments_retired.inc();
                 let lost = u64::from(core.table.live(job.segment))
@@ -161,7 +170,8 @@ impl Background {
             self.failed_at = core.time.millis();
             core.streams.pause_until(self.failed_at + self.pause);
         } else if std::mem::take(&mut self.pause) > 0 {
-            // The device takes something again: only the first pause behind the latest failure is left of the long one.
+            // The device takes something again: only the first pause behind the latest failure is
+            // left of the long one.
             core.streams.pause_until(self.failed_at + PAUSE);
         }
         core.table.write_done(job.segment);
@@ -170,8 +180,9 @@ impl Background {
     }
 }
 
-/// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads and puts that see the segment as it was
-/// before end under their shard's lock, and so before it is taken here; those that come later see that it is retired.
+/// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads
+/// and puts that see the segment as it was before end under their shard's lock, and so before it is
+/// taken here; those that come later see that it is retired.
 fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
     let mut count = 0;
     each_copy_in(core, segment, |shard, entry, _| {
@@ -180,7 +191,8 @@ fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
     count
 }
 
-/// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's lock, some at a time.
+/// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's
+/// lock, some at a time.
 pub(super) fn each_copy_in(
     core: &Core,
     segment: u32,
@@ -188,14 +200,16 @@ pub(super) fn each_copy_in(
 ) {
     for slot in &core.shards {
         let mut below = usize::MAX;
-        // From the last object on: where one is removed between two turns the last takes its place, which has been visited, or is
-        // still to be.
+        // From the last object on: where one is removed between two turns the last takes its place,
+        // which has been visited, or is still to be.
         while below > 0 {
             let mut shard = slot.lock();
             let end = below.min(shard.dram.len());
             below = end.saturating_sub(VISITED);
             let copied = |e: &DramEntry| match e.state {
-                EntryState::Clean(at) if at != NOWHERE && at.segment == segment => Some((e.clone(), at)),
+                EntryState::Clean(at) if at != NOWHERE && at.segment == segment => {
+                    Some((e.clone(), at))
+                }
                 _ => None,
             };
             let copies: Vec<_> = shard.dram.range(below..end).filter_map(copied).collect();

@@ -42,7 +42,9 @@ fn env(machine: &SimMachine, clock: Arc<dyn Clock>) -> Env {
         set: machine.device_set(),
         meta: Arc::new(machine.meta()),
         journal: Arc::new(
-            machine.open_media("journal").unwrap_or_else(|| machine.create_media("journal", 64 << 10)),
+            machine
+                .open_media("journal")
+                .unwrap_or_else(|| machine.create_media("journal", 64 << 10)),
         ),
         clock,
         boot_id: Some([1; 16]),
@@ -129,9 +131,12 @@ fn ends(mut backpressure: Backpressure) -> bool {
 
 #[test]
 fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead() {
-    for (strike, full_journal) in
-        [(Strike::Blocks, true), (Strike::Blocks, false), (Strike::Panics, true), (Strike::Panics, false)]
-    {
+    for (strike, full_journal) in [
+        (Strike::Blocks, true),
+        (Strike::Blocks, false),
+        (Strike::Panics, true),
+        (Strike::Panics, false),
+    ] {
         let dir = TempDir::new();
         let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
         let mut disk = machine.disk();
@@ -140,7 +145,8 @@ fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead(
         let (begun, ended) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let disk = Striking { disk, strike, begun, ended: ended.clone() };
         let lock = DirLock::acquire(dir.path()).expect("free");
-        let cache = Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+        let cache =
+            Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
         let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
         let backpressure = (0..2_000u32).find_map(|n| {
             let backpressure = if full_journal { ns.backpressure() } else { ns.put_backpressure() };
@@ -167,7 +173,8 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
         let opened = recovery::open(&config, env, &mut disk).expect("opens");
         let lock = DirLock::acquire(dir.path()).expect("free");
         let timeout = Duration::from_millis(20);
-        let cache = Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, timeout).expect("starts");
+        let cache =
+            Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, timeout).expect("starts");
         let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
         for n in 0..2000u32 {
             let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
@@ -176,9 +183,10 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
             cache.close();
         }
         drop(cache);
-        let state = crate::device::area::MetaStore::read(&machine.meta(), crate::format::state::STATE)
-            .expect("read")
-            .expect("there");
+        let state =
+            crate::device::area::MetaStore::read(&machine.meta(), crate::format::state::STATE)
+                .expect("read")
+                .expect("there");
         let state = crate::format::state::StateFile::decode(&state).expect("whole");
         assert!(!state.clean, "what is not written is not clean");
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Alignment of every [`AlignedBuf`] in memory, enough for `O_DIRECT` on every device the engine opens.
+/// Alignment of every [`AlignedBuf`] in memory, enough for `O_DIRECT` on every device the engine
+/// opens.
 pub const BUF_ALIGN: usize = 4096;
 
 /// Sizes of buffers kept for the next read, in steps of [`BUF_ALIGN`]: up to 16 KiB.
@@ -28,14 +29,16 @@ impl Drop for BufferPool {
     fn drop(&mut self) {
         for buf in self.0.iter_mut().flat_map(std::mem::take) {
             let buf = std::mem::ManuallyDrop::new(buf);
-            // SAFETY: as in the `Drop` of `AlignedBuf`, which is not run: it would keep the buffer again.
+            // SAFETY: as in the `Drop` of `AlignedBuf`, which is not run: it would keep the buffer
+            // again.
             unsafe { free(buf.ptr, buf.capacity) }
         }
     }
 }
 
-/// From here on buffers are mappings of their own: chunks are made by one thread and dropped by another, which leaves holes in the heap
-/// that the memory budget does not see. (Miri knows no mappings.)
+/// From here on buffers are mappings of their own: chunks are made by one thread and dropped by
+/// another, which leaves holes in the heap that the memory budget does not see. (Miri knows no
+/// mappings.)
 const MAPPED_FROM: usize = if cfg!(miri) { usize::MAX } else { 128 << 10 };
 
 fn layout(capacity: usize) -> Layout {
@@ -46,7 +49,8 @@ fn layout(capacity: usize) -> Layout {
 fn allocate(capacity: usize) -> NonNull<u8> {
     if capacity >= MAPPED_FROM {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that
+        // exists.
         let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, access, flags) };
         return mapped
             .ok()
@@ -79,7 +83,8 @@ thread_local! {
 
 /// A heap buffer aligned to [`BUF_ALIGN`], its capacity a multiple of it.
 ///
-/// Turns into [`Bytes`] without copying, so that a value can be served out of the buffer its flash page was read into.
+/// Turns into [`Bytes`] without copying, so that a value can be served out of the buffer its flash
+/// page was read into.
 pub struct AlignedBuf {
     /// Owned allocation of `capacity` initialised bytes.
     ptr: NonNull<u8>,
@@ -99,19 +104,22 @@ impl AlignedBuf {
     /// When `len` is beyond what an allocation can have.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        let capacity = len.max(1).checked_next_multiple_of(BUF_ALIGN).expect("buffer length overflows");
+        let capacity =
+            len.max(1).checked_next_multiple_of(BUF_ALIGN).expect("buffer length overflows");
         Self { ptr: allocate(capacity), len, capacity }
     }
 
-    /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary: short buffers that this thread has dropped
-    /// come back as they were, since allocating and clearing them costs a good part of what the engine adds to a read.
+    /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary: short
+    /// buffers that this thread has dropped come back as they were, since allocating and clearing
+    /// them costs a good part of what the engine adds to a read.
     ///
     /// # Panics
     /// As [`AlignedBuf::zeroed`].
     #[must_use]
     pub fn for_read(len: usize) -> Self {
         let kept = Self::kept_at(len.max(1).div_ceil(BUF_ALIGN) * BUF_ALIGN);
-        let again = kept.and_then(|at| KEPT.try_with(|kept| kept.borrow_mut().0[at].pop()).ok().flatten());
+        let again =
+            kept.and_then(|at| KEPT.try_with(|kept| kept.borrow_mut().0[at].pop()).ok().flatten());
         let mut buf = again.unwrap_or_else(|| Self::zeroed(len));
         buf.len = len;
         buf
@@ -137,8 +145,8 @@ impl AlignedBuf {
         self.capacity
     }
 
-    /// Changes the length within the capacity. What lies between the old and a larger length is zero or what was there
-    /// before, never uninitialised.
+    /// Changes the length within the capacity. What lies between the old and a larger length is
+    /// zero or what was there before, never uninitialised.
     ///
     /// # Panics
     /// When `len` is beyond the capacity.
@@ -147,8 +155,8 @@ impl AlignedBuf {
         self.len = len;
     }
 
-    /// Start of the buffer, for requests to the kernel. Unlike a pointer taken from a slice it is valid for the whole
-    /// life of the buffer, also after the buffer has been moved.
+    /// Start of the buffer, for requests to the kernel. Unlike a pointer taken from a slice it is
+    /// valid for the whole life of the buffer, also after the buffer has been moved.
     pub(crate) fn as_raw(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -180,7 +188,8 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= capacity` bytes from `ptr` are allocated, initialised and owned by `self`.
+        // SAFETY: `len <= capacity` bytes from `ptr` are allocated, initialised and owned by
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -200,7 +209,10 @@ impl AsRef<[u8]> for AlignedBuf {
 
 impl fmt::Debug for AlignedBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AlignedBuf").field("len", &self.len).field("capacity", &self.capacity).finish()
+        f.debug_struct("AlignedBuf")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity)
+            .finish()
     }
 }
 
@@ -219,8 +231,8 @@ pub struct WriteBuf {
 }
 
 impl WriteBuf {
-    /// The bytes `range` of `chunk`. Its start must be a multiple of the device's alignment, because the kernel wants the
-    /// address aligned as well.
+    /// The bytes `range` of `chunk`. Its start must be a multiple of the device's alignment,
+    /// because the kernel wants the address aligned as well.
     ///
     /// # Panics
     /// When `range` is not within the chunk.
@@ -292,7 +304,8 @@ mod tests {
             assert!(again.as_ptr() == at || len > 16 << 10, "{len}");
             assert!(AlignedBuf::zeroed(len).iter().all(|&b| b == 0));
         }
-        let many: Vec<AlignedBuf> = (0..2 * KEPT_COUNT).map(|_| AlignedBuf::for_read(4096)).collect();
+        let many: Vec<AlignedBuf> =
+            (0..2 * KEPT_COUNT).map(|_| AlignedBuf::for_read(4096)).collect();
         drop(many);
         KEPT.with(|kept| assert_eq!(kept.borrow().0[0].len(), KEPT_COUNT));
     }

@@ -25,7 +25,8 @@ pub struct DeviceConfig {
 pub struct DeviceInfo {
     /// Usable bytes, a multiple of `alignment`.
     pub size: u64,
-    /// Offsets and lengths of every I/O are multiples of this power of two (512 to 4096), read from the device.
+    /// Offsets and lengths of every I/O are multiples of this power of two (512 to 4096), read from
+    /// the device.
     pub alignment: u32,
     /// Where it lives, for messages.
     pub path: PathBuf,
@@ -34,7 +35,8 @@ pub struct DeviceInfo {
 /// Which interface to the kernel to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoEngine {
-    /// io_uring, or with one warning in the log `pread`/`pwrite` where the kernel or the container refuses it.
+    /// io_uring, or with one warning in the log `pread`/`pwrite` where the kernel or the container
+    /// refuses it.
     #[default]
     Auto,
     /// io_uring; opening fails where it is refused.
@@ -95,29 +97,30 @@ pub struct Done {
 
 /// One submission queue, owned by one driving thread.
 ///
-/// Order between I/Os in flight is not defined, not even for a [`IoKind::Sync`] behind a write: wait for the write first.
-/// Invalid requests (unknown device, misaligned or outside the device) come back as `InvalidInput`.
+/// Order between I/Os in flight is not defined, not even for a [`IoKind::Sync`] behind a write:
+/// wait for the write first. Invalid requests (unknown device, misaligned or outside the device)
+/// come back as `InvalidInput`.
 pub trait Disk: Send {
     /// The devices, indexed by [`DeviceId`].
     fn devices(&self) -> &[DeviceInfo];
 
-    /// Starts an I/O. Does not block, and keeps what the device cannot take yet in a backlog: the caller bounds it by
-    /// looking at [`Disk::in_flight`].
+    /// Starts an I/O. Does not block, and keeps what the device cannot take yet in a backlog: the
+    /// caller bounds it by looking at [`Disk::in_flight`].
     fn submit(&mut self, io: Io);
 
     /// I/Os submitted whose [`Done`] was not handed out yet, the backlog included.
     fn in_flight(&self) -> usize;
 
-    /// Appends finished I/Os to `out`; blocks, without spinning, until at least `at_least` were appended or nothing is in
-    /// flight. 0 only polls.
+    /// Appends finished I/Os to `out`; blocks, without spinning, until at least `at_least` were
+    /// appended or nothing is in flight. 0 only polls.
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>);
 
     /// Like `wait(1, out)`, but for no longer than `limit`: a device may never answer.
     fn wait_for(&mut self, limit: Duration, out: &mut Vec<Done>);
 }
 
-/// The devices shared between threads: blocking reads on the caller's thread (one `pread`, no hand-off), and descriptors
-/// for reactors that read on their own ring.
+/// The devices shared between threads: blocking reads on the caller's thread (one `pread`, no
+/// hand-off), and descriptors for reactors that read on their own ring.
 pub trait DeviceSet: Send + Sync {
     /// The devices, indexed by [`DeviceId`].
     fn infos(&self) -> &[DeviceInfo];
@@ -125,11 +128,12 @@ pub trait DeviceSet: Send + Sync {
     /// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment.
     ///
     /// # Errors
-    /// `InvalidInput` for a request outside the device or misaligned, `UnexpectedEof` when the device ends early,
-    /// otherwise what the kernel said.
+    /// `InvalidInput` for a request outside the device or misaligned, `UnexpectedEof` when the
+    /// device ends early, otherwise what the kernel said.
     fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf>;
 
-    /// The descriptor (opened with `O_DIRECT`), valid as long as this set lives; `None` for simulated devices.
+    /// The descriptor (opened with `O_DIRECT`), valid as long as this set lives; `None` for
+    /// simulated devices.
     fn raw_fd(&self, device: DeviceId) -> Option<RawFd>;
 }
 
@@ -145,7 +149,12 @@ pub struct Truncated {
 }
 
 /// Why a request cannot be carried out on a device, if it cannot.
-pub(crate) fn check(infos: &[DeviceInfo], device: DeviceId, offset: u64, len: u64) -> io::Result<()> {
+pub(crate) fn check(
+    infos: &[DeviceInfo],
+    device: DeviceId,
+    offset: u64,
+    len: u64,
+) -> io::Result<()> {
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let Some(info) = infos.get(usize::from(device.0)) else {
         return invalid(format!("no device {}", device.0));
@@ -177,7 +186,8 @@ pub(crate) fn check_io(infos: &[DeviceInfo], io: &Io) -> io::Result<()> {
     }
 }
 
-/// What to do where the kernel refuses io_uring for want of locked memory: up to Linux 5.11 rings count as such.
+/// What to do where the kernel refuses io_uring for want of locked memory: up to Linux 5.11 rings
+/// count as such.
 #[must_use]
 pub fn memlock_hint(refused: &io::Error) -> Option<String> {
     if rustix::io::Errno::from_io_error(refused) != Some(rustix::io::Errno::NOMEM) {

@@ -12,7 +12,9 @@ use super::disk::memlock_hint;
 #[non_exhaustive]
 pub enum DeviceError {
     /// The file system is full.
-    #[error("no space for {needed} bytes of flash cache at {path}: free some, or configure a smaller size")]
+    #[error(
+        "no space for {needed} bytes of flash cache at {path}: free some, or configure a smaller size"
+    )]
     NoSpace {
         /// The cache file.
         path: PathBuf,
@@ -20,7 +22,9 @@ pub enum DeviceError {
         needed: u64,
     },
     /// The file system or device is read-only.
-    #[error("{path} is on a read-only file system or device: remount it writable, or configure another path")]
+    #[error(
+        "{path} is on a read-only file system or device: remount it writable, or configure another path"
+    )]
     ReadOnly {
         /// The cache file or device.
         path: PathBuf,
@@ -102,7 +106,9 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// No threads for I/O.
-    #[error("cannot start I/O threads ({source}): raise the limit on processes of this user or container")]
+    #[error(
+        "cannot start I/O threads ({source}): raise the limit on processes of this user or container"
+    )]
     Threads {
         /// What the kernel said.
         source: io::Error,
@@ -121,7 +127,12 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// Sorts an error of the kernel into a cause the user can act on.
-    pub(super) fn from_io(doing: &'static str, path: &Path, needed: u64, source: io::Error) -> Self {
+    pub(super) fn from_io(
+        doing: &'static str,
+        path: &Path,
+        needed: u64,
+        source: io::Error,
+    ) -> Self {
         let path = path.to_path_buf();
         match Errno::from_io_error(&source) {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, needed },

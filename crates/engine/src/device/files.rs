@@ -18,7 +18,8 @@ use super::buf::{AlignedBuf, BUF_ALIGN};
 use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check};
 use super::error::DeviceError;
 
-/// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for every common device.
+/// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for
+/// every common device.
 const DEFAULT_ALIGNMENT: u32 = 4096;
 /// A device smaller than this cannot hold a cache.
 const MIN_SIZE: u64 = 4096;
@@ -70,7 +71,12 @@ impl DeviceSet for Files {
     fn read_at(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
         check(&self.infos, device, offset, u64::from(len))?;
         let mut buf = AlignedBuf::for_read(len as usize);
-        read_full(self.file(device), &mut buf, offset, self.infos[usize::from(device.0)].alignment)?;
+        read_full(
+            self.file(device),
+            &mut buf,
+            offset,
+            self.infos[usize::from(device.0)].alignment,
+        )?;
         Ok(buf)
     }
 
@@ -87,31 +93,36 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, DeviceErr
     let mut set = Files { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
     for path in paths {
         let file = File::open(path).map_err(|e| DeviceError::from_io("open", path, 0, e))?;
-        let kind = file.metadata().map_err(|e| DeviceError::from_io("inspect", path, 0, e))?.file_type();
+        let kind =
+            file.metadata().map_err(|e| DeviceError::from_io("inspect", path, 0, e))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(DeviceError::NotAFile { path: path.clone() });
         }
-        let size = end_of(&file).map_err(|e| DeviceError::from_io("measure", path, 0, e))? / 512 * 512;
+        let size =
+            end_of(&file).map_err(|e| DeviceError::from_io("measure", path, 0, e))? / 512 * 512;
         set.infos.push(DeviceInfo { size, alignment: 512, path: path.clone() });
         set.files.push(file);
     }
     Ok(Arc::new(set))
 }
 
-/// Bytes that a device would have, by a look alone: what opening it would refuse is refused, as far as that can be seen without a lock.
+/// Bytes that a device would have, by a look alone: what opening it would refuse is refused, as far
+/// as that can be seen without a lock.
 pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, DeviceError> {
     let path = &config.path;
     let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
     let kind = kind_of(config)?;
     if kind == Kind::Missing {
-        let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent =
+            path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let room = rustix::fs::statvfs(parent).map_err(|e| fail("inspect")(e.into()))?;
         refuse_too_large(config, 0, &room)?;
         let may = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::access(parent, may).map_err(|e| fail("create")(e.into()))?;
         return Ok(config.size);
     }
-    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|e| fail("open")(e.into()))?;
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
+        .map_err(|e| fail("open")(e.into()))?;
     let file = File::open(path).map_err(fail("open"))?;
     if is_foreign(path).map_err(fail("read"))? {
         return Err(DeviceError::Foreign { path: path.clone() });
@@ -192,7 +203,8 @@ enum Kind {
     Missing,
 }
 
-/// What a device is, refused where it cannot be one: before a file is made, for one that is refused would stay.
+/// What a device is, refused where it cannot be one: before a file is made, for one that is refused
+/// would stay.
 fn kind_of(config: &DeviceConfig) -> Result<Kind, DeviceError> {
     let path = &config.path;
     let kind = match std::fs::metadata(path) {
@@ -215,16 +227,17 @@ fn kind_of(config: &DeviceConfig) -> Result<Kind, DeviceError> {
     Ok(kind)
 }
 
-/// Whether a path is below `/dev` and on its file system, whose files are in memory. What is mounted below it (`/dev/shm`) is as good as
-/// any other place.
+/// Whether a path is below `/dev` and on its file system, whose files are in memory. What is
+/// mounted below it (`/dev/shm`) is as good as any other place.
 fn is_among_devices(path: &Path) -> bool {
     let Some(Ok(parent)) = path.parent().map(Path::canonicalize) else { return false };
     let file_system = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     parent.starts_with(DEVICES) && file_system(&parent) == file_system(Path::new(DEVICES))
 }
 
-/// Takes the lock. The kernel ends the last io_uring requests of a cache that was closed or killed a moment after the cache itself
-/// is gone, and keeps the lock for them: a successor waits that long.
+/// Takes the lock. The kernel ends the last io_uring requests of a cache that was closed or killed
+/// a moment after the cache itself is gone, and keeps the lock for them: a successor waits that
+/// long.
 pub(super) fn lock(file: &File, limit: Duration) -> Result<(), Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -235,7 +248,8 @@ pub(super) fn lock(file: &File, limit: Duration) -> Result<(), Errno> {
     }
 }
 
-/// Opens with `O_DIRECT`; a file system without it is said in the log, since the page cache then holds everything twice.
+/// Opens with `O_DIRECT`; a file system without it is said in the log, since the page cache then
+/// holds everything twice.
 fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
     let attempt = |direct: bool| {
         let mut flags = OFlags::empty();
@@ -243,7 +257,12 @@ fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
         // On a block device O_EXCL without O_CREAT refuses one that is mounted or in use.
         flags.set(OFlags::EXCL, is_block);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(!is_block).mode(0o600).custom_flags(flags.bits() as i32);
+        options
+            .read(true)
+            .write(true)
+            .create(!is_block)
+            .mode(0o600)
+            .custom_flags(flags.bits() as i32);
         options.open(path)
     };
     match attempt(true) {
@@ -256,7 +275,8 @@ fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
     }
 }
 
-/// Whether a file or device has a content that no version of ours wrote: then it is not ours to change.
+/// Whether a file or device has a content that no version of ours wrote: then it is not ours to
+/// change.
 fn is_foreign(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     let mut head = Vec::new();
@@ -269,8 +289,8 @@ fn is_foreign(path: &Path) -> io::Result<bool> {
     })
 }
 
-/// Whether nothing but zeros is found at the beginning, at the end, and at places spread over all that is between: many a format
-/// leaves the first kilobytes free.
+/// Whether nothing but zeros is found at the beginning, at the end, and at places spread over all
+/// that is between: many a format leaves the first kilobytes free.
 fn is_blank(file: &File) -> io::Result<bool> {
     const EDGE: u64 = 1 << 20;
     const SAMPLE: u64 = 4096;
@@ -298,15 +318,16 @@ fn keep_private(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the file exactly `size` bytes backed by real blocks, so that no later write meets a full disk. Content within
-/// `size` stays.
+/// Gives the file exactly `size` bytes backed by real blocks, so that no later write meets a full
+/// disk. Content within `size` stays.
 fn preallocate(file: &File, size: u64) -> io::Result<()> {
     let before = file.metadata()?.len();
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, before, size)?,
         Err(e) => {
-            // Give back what a failed attempt took: the user is about to be told that the disk is full.
+            // Give back what a failed attempt took: the user is about to be told that the disk is
+            // full.
             if before < size {
                 file.set_len(before)?;
             }
@@ -323,7 +344,8 @@ fn preallocate(file: &File, size: u64) -> io::Result<()> {
 fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 20;
     let zeros = AlignedBuf::zeroed(STEP as usize);
-    // O_DIRECT wants whole blocks; a last partial block is written again from its start only if it never was whole.
+    // O_DIRECT wants whole blocks; a last partial block is written again from its start only if it
+    // never was whole.
     let mut at = from.next_multiple_of(u64::from(DEFAULT_ALIGNMENT)).min(to);
     if at != from {
         file.set_len(at)?;
@@ -339,7 +361,9 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
 /// What `O_DIRECT` wants of offsets, lengths and addresses.
 fn alignment_of(file: &File) -> u32 {
     match rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
-        Ok(found) if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN) => {
+        Ok(found)
+            if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN) =>
+        {
             // Both zero: no direct I/O here, so any step would do; keep to whole pages.
             match found.stx_dio_offset_align.max(found.stx_dio_mem_align) {
                 0 => DEFAULT_ALIGNMENT,
@@ -355,12 +379,20 @@ fn end_of(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
 }
 
-/// Reads until `buf` is full. A transfer cut short goes on from the last whole step, as `O_DIRECT` demands.
-pub(super) fn read_full(file: &File, buf: &mut [u8], offset: u64, alignment: u32) -> io::Result<()> {
+/// Reads until `buf` is full. A transfer cut short goes on from the last whole step, as `O_DIRECT`
+/// demands.
+pub(super) fn read_full(
+    file: &File,
+    buf: &mut [u8],
+    offset: u64,
+    alignment: u32,
+) -> io::Result<()> {
     let mut filled = 0;
     while filled < buf.len() {
         match file.read_at(&mut buf[filled..], offset + filled as u64) {
-            Ok(n) => filled = advance(filled, n, buf.len(), alignment, io::ErrorKind::UnexpectedEof)?,
+            Ok(n) => {
+                filled = advance(filled, n, buf.len(), alignment, io::ErrorKind::UnexpectedEof)?
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -373,7 +405,9 @@ pub(super) fn write_full(file: &File, data: &[u8], offset: u64, alignment: u32) 
     let mut written = 0;
     while written < data.len() {
         match file.write_at(&data[written..], offset + written as u64) {
-            Ok(n) => written = advance(written, n, data.len(), alignment, io::ErrorKind::WriteZero)?,
+            Ok(n) => {
+                written = advance(written, n, data.len(), alignment, io::ErrorKind::WriteZero)?
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -381,8 +415,8 @@ pub(super) fn write_full(file: &File, data: &[u8], offset: u64, alignment: u32) 
     Ok(())
 }
 
-/// Progress after a transfer of `n` bytes from `from` on: whole steps only, except at the very end. No progress at all is
-/// an error of kind `stuck`, so that no loop over this runs forever.
+/// Progress after a transfer of `n` bytes from `from` on: whole steps only, except at the very end.
+/// No progress at all is an error of kind `stuck`, so that no loop over this runs forever.
 pub(super) fn advance(
     from: usize,
     n: usize,
@@ -414,7 +448,11 @@ mod tests {
         let stuck = io::ErrorKind::UnexpectedEof;
         let kind = |result: io::Result<usize>| result.map_err(|e| e.kind());
         assert_eq!(kind(advance(0, 8192, 8192, 512, stuck)), Ok(8192));
-        assert_eq!(kind(advance(0, 700, 8192, 512, stuck)), Ok(512), "the partial step is transferred again");
+        assert_eq!(
+            kind(advance(0, 700, 8192, 512, stuck)),
+            Ok(512),
+            "the partial step is transferred again"
+        );
         assert_eq!(kind(advance(512, 512, 8192, 512, stuck)), Ok(1024));
         assert_eq!(kind(advance(512, 0, 8192, 512, stuck)), Err(stuck));
         assert_eq!(kind(advance(512, 100, 8192, 512, stuck)), Err(stuck));
@@ -451,7 +489,10 @@ mod tests {
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         }
         std::fs::write(&path, vec![0; 3 << 20]).unwrap();
-        assert!(open_device(&DeviceConfig { path, size: 2 << 20 }).is_ok(), "a blank file is anybody's");
+        assert!(
+            open_device(&DeviceConfig { path, size: 2 << 20 }).is_ok(),
+            "a blank file is anybody's"
+        );
     }
 
     #[test]
@@ -463,6 +504,9 @@ mod tests {
         write_zeros(&file, 100, 3 << 20).expect("filled");
         let content = std::fs::read(&path).expect("readable");
         assert_eq!(content.len(), 3 << 20);
-        assert!(content[..100].iter().all(|&byte| byte == 7) && content[100..].iter().all(|&byte| byte == 0));
+        assert!(
+            content[..100].iter().all(|&byte| byte == 7)
+                && content[100..].iter().all(|&byte| byte == 0)
+        );
     }
 }

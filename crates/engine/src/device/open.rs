@@ -34,7 +34,9 @@ pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, D
                 let engine = IoEngine::Uring;
                 return Ok(OpenDevices { disk: Box::new(disk), set, engine, truncated });
             }
-            Err(source) if engine == IoEngine::Uring => return Err(DeviceError::UringRefused { source }),
+            Err(source) if engine == IoEngine::Uring => {
+                return Err(DeviceError::UringRefused { source });
+            }
             Err(reason) => {
                 let hint = memlock_hint(&reason).unwrap_or_default();
                 tracing::warn!(%reason, "io_uring is refused here: flash uses pread/pwrite threads{hint}");

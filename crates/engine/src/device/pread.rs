@@ -12,8 +12,9 @@ use super::buf::AlignedBuf;
 use super::disk::{DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, read_full, write_full};
 
-/// I/Os that run at the same time. More threads cost memory and switches and no longer help one driving thread that mostly
-/// writes a few large chunks; readers use [`DeviceSet::read_at`] on their own threads.
+/// I/Os that run at the same time. More threads cost memory and switches and no longer help one
+/// driving thread that mostly writes a few large chunks; readers use [`DeviceSet::read_at`] on
+/// their own threads.
 const THREADS: usize = 4;
 
 /// A queue served by a few threads that sleep while there is nothing to do.
@@ -103,7 +104,8 @@ impl Drop for PreadDisk {
         self.shared.queue.lock().open = false;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // A panicked I/O thread has already reported itself, and there is nobody to hand the error to.
+            // A panicked I/O thread has already reported itself, and there is nobody to hand the
+            // error to.
             let _ = thread.join();
         }
     }

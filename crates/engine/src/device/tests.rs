@@ -67,12 +67,16 @@ fn what_is_written_is_read_by_queue_and_caller() {
         let writes = (0..600)
             .map(|n| io(n, n * step, IoKind::Write { data: filled(n as u8, step as usize) }))
             .collect();
-        assert!(run(&mut *disk, writes).iter().all(|done| matches!(done.result, Ok(IoOutput::Written))));
+        assert!(
+            run(&mut *disk, writes).iter().all(|done| matches!(done.result, Ok(IoOutput::Written)))
+        );
         let synced = run(&mut *disk, vec![io(1, 0, IoKind::Sync)]);
         assert!(matches!(synced[0].result, Ok(IoOutput::Synced)));
         let reads = (0..600).map(|n| io(n, n * step, IoKind::Read { len: step as u32 })).collect();
         for (n, done) in run(&mut *disk, reads).into_iter().enumerate() {
-            let Ok(IoOutput::Read(buf)) = done.result else { panic!("read {n} failed: {:?}", done.result) };
+            let Ok(IoOutput::Read(buf)) = done.result else {
+                panic!("read {n} failed: {:?}", done.result)
+            };
             assert!(buf.len() as u64 == step && buf.iter().all(|&byte| byte == n as u8));
         }
         let whole = set.read_at(DeviceId(0), 0, 3 * step as u32).expect("a readable device");
@@ -115,7 +119,10 @@ fn bad_requests_are_refused_and_the_rest_goes_on() {
         }
         assert!(matches!(&done[5].result, Ok(IoOutput::Read(buf)) if buf.len() == 4096));
         let kind = |result: io::Result<AlignedBuf>| result.err().map(|e| e.kind());
-        assert_eq!(kind(set.read_at(DeviceId(0), 4 * MIB, 4096)), Some(io::ErrorKind::InvalidInput));
+        assert_eq!(
+            kind(set.read_at(DeviceId(0), 4 * MIB, 4096)),
+            Some(io::ErrorKind::InvalidInput)
+        );
         assert_eq!(kind(set.read_at(DeviceId(1), 0, 4096)), Some(io::ErrorKind::InvalidInput));
     });
 }
@@ -130,7 +137,10 @@ fn a_read_cut_short_is_an_error() {
             .and_then(|file| file.set_len(MIB + 4096))
             .expect("truncated");
         let done = run(&mut *disk, vec![io(1, MIB, IoKind::Read { len: 8192 })]);
-        assert_eq!(done[0].result.as_ref().err().map(io::Error::kind), Some(io::ErrorKind::UnexpectedEof));
+        assert_eq!(
+            done[0].result.as_ref().err().map(io::Error::kind),
+            Some(io::ErrorKind::UnexpectedEof)
+        );
         let short = set.read_at(DeviceId(0), MIB, 8192).err().map(|e| e.kind());
         assert_eq!(short, Some(io::ErrorKind::UnexpectedEof));
         assert!(set.read_at(DeviceId(0), MIB, 4096).is_ok());
@@ -144,9 +154,16 @@ fn polling_returns_at_once_and_a_dropped_queue_finishes_its_writes() {
         disk.wait(0, &mut done);
         disk.wait(5, &mut done);
         assert!(done.is_empty(), "nothing is in flight");
-        (0..8).for_each(|n| disk.submit(io(n, n * 65_536, IoKind::Write { data: filled(9, 65_536) })));
+        (0..8).for_each(|n| {
+            disk.submit(io(n, n * 65_536, IoKind::Write { data: filled(9, 65_536) }))
+        });
         drop(disk);
-        assert!(set.read_at(DeviceId(0), 0, 8 * 65_536).expect("readable").iter().all(|&byte| byte == 9));
+        assert!(
+            set.read_at(DeviceId(0), 0, 8 * 65_536)
+                .expect("readable")
+                .iter()
+                .all(|&byte| byte == 9)
+        );
     });
 }
 
@@ -181,9 +198,18 @@ fn files_are_private_whole_and_keep_their_content() {
     assert!(found.blocks() * 512 >= 2 * MIB, "every block is there: {}", found.blocks());
     let info = &opened.set.infos()[0];
     assert!(
-        info.size == 2 * MIB && info.alignment.is_power_of_two() && (512..=4096).contains(&info.alignment)
+        info.size == 2 * MIB
+            && info.alignment.is_power_of_two()
+            && (512..=4096).contains(&info.alignment)
     );
-    assert!(opened.set.read_at(DeviceId(0), 8192, 4096).expect("readable").iter().all(|&byte| byte == 7));
+    assert!(
+        opened
+            .set
+            .read_at(DeviceId(0), 8192, 4096)
+            .expect("readable")
+            .iter()
+            .all(|&byte| byte == 7)
+    );
     drop(opened);
     // A smaller cache gives the space back.
     drop(open(&config(&path, MIB), IoEngine::Pread).expect("opened"));
@@ -194,7 +220,8 @@ fn files_are_private_whole_and_keep_their_content() {
 fn errors_say_what_is_wrong() {
     let dir = TempDir::new();
     let path = dir.path().join("flash");
-    let failure = |path: &Path, size| open(&config(path, size), IoEngine::Pread).err().expect("refused");
+    let failure =
+        |path: &Path, size| open(&config(path, size), IoEngine::Pread).err().expect("refused");
 
     let first = open(&config(&path, MIB), IoEngine::Pread).expect("opened");
     assert!(matches!(failure(&path, MIB), DeviceError::InUse { .. }));
@@ -264,7 +291,8 @@ fn looking_needs_no_lock_and_changes_nothing() {
 
 #[test]
 fn a_ring_refused_for_want_of_locked_memory_names_the_limit() {
-    let refused = |errno: rustix::io::Errno| DeviceError::UringRefused { source: errno.into() }.to_string();
+    let refused =
+        |errno: rustix::io::Errno| DeviceError::UringRefused { source: errno.into() }.to_string();
     let message = refused(rustix::io::Errno::NOMEM);
     for said in ["locked memory", "RLIMIT_MEMLOCK", "LimitMEMLOCK"] {
         assert!(message.contains(said), "{message}");

@@ -15,7 +15,8 @@ use super::buf::{AlignedBuf, WriteBuf};
 use super::disk::{DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, advance};
 
-/// Entries of the submission queue, and the most I/Os the kernel has at once; the rest waits in a backlog.
+/// Entries of the submission queue, and the most I/Os the kernel has at once; the rest waits in a
+/// backlog.
 const DEPTH: u32 = 256;
 /// Times one I/O is started again after the kernel said "again".
 const MAX_RETRIES: u8 = 64;
@@ -24,7 +25,8 @@ const MAX_RETRIES: u8 = 64;
 pub struct UringDisk {
     ring: IoUring,
     files: Arc<Files>,
-    /// I/Os the kernel knows, indexed by `user_data`. An entry, and with it the memory, stays until its completion.
+    /// I/Os the kernel knows, indexed by `user_data`. An entry, and with it the memory, stays until
+    /// its completion.
     active: Vec<Option<Active>>,
     /// Free places of `active`.
     free: Vec<usize>,
@@ -78,7 +80,15 @@ impl UringDisk {
         }
         let active: Vec<Option<Active>> = (0..DEPTH).map(|_| None).collect();
         let free = (0..DEPTH as usize).rev().collect();
-        Ok(Self { ring, files, active, free, backlog: VecDeque::new(), refused: Vec::new(), broken: false })
+        Ok(Self {
+            ring,
+            files,
+            active,
+            free,
+            backlog: VecDeque::new(),
+            refused: Vec::new(),
+            broken: false,
+        })
     }
 
     /// I/Os the kernel has.
@@ -93,9 +103,10 @@ impl UringDisk {
             let entry = self.entry(&next, slot);
             self.active[slot] = Some(next);
             self.free.pop();
-            // SAFETY: the memory the entry points to is owned by `active[slot]`, which is emptied only when the entry's
-            // completion has been seen, and does not move with the `Active` (it is behind a pointer). The descriptor lives
-            // in `files`, which outlives the ring's use of it because `drop` waits for every completion.
+            // SAFETY: the memory the entry points to is owned by `active[slot]`, which is emptied
+            // only when the entry's completion has been seen, and does not move with the `Active`
+            // (it is behind a pointer). The descriptor lives in `files`, which outlives the ring's
+            // use of it because `drop` waits for every completion.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             // Never more entries than places in `active`, and the queue has as many.
             pushed.expect("the submission queue has room for every active I/O");
@@ -109,10 +120,14 @@ impl UringDisk {
         let offset = io.offset + io.progress as u64;
         let entry = match &io.transfer {
             Transfer::Read(buf) => {
-                opcode::Read::new(fd, buf.as_raw().wrapping_add(io.progress), left).offset(offset).build()
+                opcode::Read::new(fd, buf.as_raw().wrapping_add(io.progress), left)
+                    .offset(offset)
+                    .build()
             }
             Transfer::Write(data) => {
-                opcode::Write::new(fd, data.as_raw().wrapping_add(io.progress), left).offset(offset).build()
+                opcode::Write::new(fd, data.as_raw().wrapping_add(io.progress), left)
+                    .offset(offset)
+                    .build()
             }
             Transfer::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
@@ -139,8 +154,9 @@ impl UringDisk {
         }
     }
 
-    /// Hands queued entries to the kernel and sleeps until `want` completions are there. Also returns early: when interrupted,
-    /// and when completions must be taken first; the caller reaps and comes back.
+    /// Hands queued entries to the kernel and sleeps until `want` completions are there. Also
+    /// returns early: when interrupted, and when completions must be taken first; the caller reaps
+    /// and comes back.
     fn enter(&mut self, want: usize) {
         match self.ring.submit_and_wait(want) {
             Ok(_) => {}
@@ -149,20 +165,24 @@ impl UringDisk {
         }
     }
 
-    /// Sleeps until there is a completion (the ring's descriptor is readable then), or for that long.
+    /// Sleeps until there is a completion (the ring's descriptor is readable then), or for that
+    /// long.
     fn sleep(&mut self, limit: Duration) {
         let fd = self.ring.as_raw_fd();
-        // SAFETY: the ring, and with it its descriptor, stays open for as long as it is borrowed here.
+        // SAFETY: the ring, and with it its descriptor, stays open for as long as it is borrowed
+        // here.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let limit = Timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos().into() };
-        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)) {
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit))
+        {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => self.give_up(&error.into()),
         }
     }
 
-    /// The ring is ours, set up and probed: when the kernel still refuses it, it is gone. Everything in flight fails, and so
-    /// does everything from now on. The kernel may not have let go of the memory, so that is never used again.
+    /// The ring is ours, set up and probed: when the kernel still refuses it, it is gone.
+    /// Everything in flight fails, and so does everything from now on. The kernel may not have let
+    /// go of the memory, so that is never used again.
     fn give_up(&mut self, reason: &io::Error) {
         tracing::error!(%reason, "io_uring accepts no more requests: flash is out of use, restart to use it again");
         self.broken = true;
@@ -318,16 +338,26 @@ mod tests {
     use crate::device::DeviceConfig;
     use crate::testing::TempDir;
 
-    /// A completion of fewer bytes is not the whole: the rest is asked for, and the end of the device is an error.
+    /// A completion of fewer bytes is not the whole: the rest is asked for, and the end of the
+    /// device is an error.
     #[test]
     fn a_completion_cut_short_is_continued_and_never_taken_for_the_whole() {
         let dir = TempDir::new();
         let config = DeviceConfig { path: dir.path().join("flash"), size: 1 << 20 };
         let files = Files::open(&[config]).expect("opened");
-        let active =
-            |transfer| Active { id: 1, device: DeviceId(0), offset: 0, transfer, progress: 0, retries: 0 };
+        let active = |transfer| Active {
+            id: 1,
+            device: DeviceId(0),
+            offset: 0,
+            transfer,
+            progress: 0,
+            retries: 0,
+        };
         let transfers = || {
-            [Transfer::Read(AlignedBuf::zeroed(16_384)), Transfer::Write(AlignedBuf::zeroed(16_384).into())]
+            [
+                Transfer::Read(AlignedBuf::zeroed(16_384)),
+                Transfer::Write(AlignedBuf::zeroed(16_384).into()),
+            ]
         };
         for mut io in transfers().map(active) {
             assert!(matches!(settle(&mut io, 8192, &files), Advance::Again));
@@ -371,7 +401,8 @@ mod tests {
         disk.submit(read(3));
         assert_eq!(disk.in_flight(), 2);
         disk.wait(2, &mut done);
-        let ids: Vec<u64> = done.iter().filter(|done| done.result.is_err()).map(|done| done.id).collect();
+        let ids: Vec<u64> =
+            done.iter().filter(|done| done.result.is_err()).map(|done| done.id).collect();
         assert_eq!((ids, disk.in_flight()), (vec![2, 3], 0));
         disk.wait(1, &mut done);
         drop(disk);

@@ -35,9 +35,12 @@ impl Core {
                 ns.counters.stored.inc();
                 Ack::Done(outcome(PutOutcome::Stored { version }))
             }
-            Put::Written(version, ticket) => {
-                Ack::Later(Pending::new(self, ticket, outcome(PutOutcome::Stored { version }), refused))
-            }
+            Put::Written(version, ticket) => Ack::Later(Pending::new(
+                self,
+                ticket,
+                outcome(PutOutcome::Stored { version }),
+                refused,
+            )),
             Put::Refused(reason) => {
                 ns.counters.refuse(reason);
                 let refused = outcome(PutOutcome::Refused(reason));
@@ -46,7 +49,9 @@ impl Core {
                     return Ack::Done(refused);
                 }
                 match self.settle_later(ns) {
-                    Some(ticket) => Ack::Later(Pending::new(self, ticket, refused, |refused, _| refused)),
+                    Some(ticket) => {
+                        Ack::Later(Pending::new(self, ticket, refused, |refused, _| refused))
+                    }
                     None => Ack::Done(refused),
                 }
             }
@@ -64,8 +69,9 @@ impl Core {
         waiter.finish(Ok(()));
     }
 
-    /// An operation that waited is refused: what it put goes, unless something newer has taken its place. A removal cannot be
-    /// refused: whoever hears of it relies on it, so it waits for the journal here, the only thing it needs to last.
+    /// An operation that waited is refused: what it put goes, unless something newer has taken its
+    /// place. A removal cannot be refused: whoever hears of it relies on it, so it waits for the
+    /// journal here, the only thing it needs to last.
     pub(crate) fn give_up(&self, id: u64, reason: RefuseReason) {
         let Some(waiter) = self.waiters.take(id) else { return };
         if let Some(ns) = self.namespaces.by_id(waiter.ns) {
@@ -84,7 +90,8 @@ impl Core {
         let mut shard = self.shard(hash).lock();
         let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version).cloned();
         if entry.is_some() || at.is_some_and(|at| shard.is_at(hash, at)) {
-            let (key, version) = (entry.as_ref().map_or(&[][..], DramEntry::key), self.take_version());
+            let (key, version) =
+                (entry.as_ref().map_or(&[][..], DramEntry::key), self.take_version());
             self.remove_locked(&mut shard, ns, hash, key, version);
         }
     }
@@ -96,8 +103,8 @@ impl Core {
         }
     }
 
-    /// Flushes the journal. One that cannot be flushed has been poisoned, and the flag too must survive power loss before
-    /// anybody relies on an operation.
+    /// Flushes the journal. One that cannot be flushed has been poisoned, and the flag too must
+    /// survive power loss before anybody relies on an operation.
     pub(crate) fn sync_journal(&self) -> bool {
         if self.journal.sync().is_ok() {
             return true;
@@ -110,7 +117,8 @@ impl Core {
         false
     }
 
-    /// Leaves the flush that a removal asks for to the background; `None` when there is nothing to wait for.
+    /// Leaves the flush that a removal asks for to the background; `None` when there is nothing to
+    /// wait for.
     pub(crate) fn settle_later(&self, ns: &NamespaceState) -> Option<Ticket> {
         if ns.options.durability != Durability::Synced {
             return None;

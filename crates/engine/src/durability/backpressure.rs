@@ -1,16 +1,19 @@
 //! Waiting for room: in a full journal, and in a full write queue.
 //!
-//! An entry that finds no room in the journal is lost, and with it the warmth of Mutable namespaces after a crash. Changes therefore
-//! wait when the journal is nearly full, and have a checkpoint made at once; but 50 ms at most, counted from the moment it was found
-//! full, and nobody waits once an entry was lost: a device that does not answer holds nobody up. What is left of the journal
-//! then serves those who do not wait.
+//! An entry that finds no room in the journal is lost, and with it the warmth of Mutable namespaces
+//! after a crash. Changes therefore wait when the journal is nearly full, and have a checkpoint
+//! made at once; but 50 ms at most, counted from the moment it was found full, and nobody waits
+//! once an entry was lost: a device that does not answer holds nobody up. What is left of the
+//! journal then serves those who do not wait.
 //!
-//! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster than the device writes, and would
-//! rather be held up than lose that, waits for the queue too ([`Namespace::put_backpressure`](crate::Namespace::put_backpressure)): as long as the device goes on, and
-//! a second from the last chunk it wrote where it does not.
+//! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster
+//! than the device writes, and would rather be held up than lose that, waits for the queue too
+//! ([`Namespace::put_backpressure`](crate::Namespace::put_backpressure)): as long as the device
+//! goes on, and a second from the last chunk it wrote where it does not.
 //!
-//! The background thread makes room, and wakes those who wait for it. But a disk may block it in a flush of the state file, and it may die: so a
-//! thread that touches no disk ([`Watch`]) ends the waits that have lasted long enough.
+//! The background thread makes room, and wakes those who wait for it. But a disk may block it in a
+//! flush of the state file, and it may die: so a thread that touches no disk ([`Watch`]) ends the
+//! waits that have lasted long enough.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,16 +29,19 @@ use crate::error::OpenError;
 const TIMEOUT: u64 = 50;
 /// Milliseconds for which a write queue may stay full before nobody waits for it any more.
 const QUEUE_TIMEOUT: u64 = 1_000;
-/// Entries kept for those who do not wait, or are past the check already; at most an eighth of the journal.
+/// Entries kept for those who do not wait, or are past the check already; at most an eighth of the
+/// journal.
 const RESERVE: u64 = 4096;
 /// How long a blocked caller sleeps at a time, and how often at most: should the clock stand still.
 const NAP: Duration = Duration::from_millis(1);
 const NAPS: u32 = 100;
-/// Name of the thread that ends waits, and how often it looks while somebody waits. It sleeps otherwise.
+/// Name of the thread that ends waits, and how often it looks while somebody waits. It sleeps
+/// otherwise.
 const WATCH_THREAD: &str = "afterglow-room";
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 
-/// The thread that ends waits which have lasted long enough, whatever the background thread is held up by. It ends with [`Rooms::end`].
+/// The thread that ends waits which have lasted long enough, whatever the background thread is held
+/// up by. It ends with [`Rooms::end`].
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 
@@ -62,12 +68,15 @@ impl Watch {
     /// Waits for its end, once [`Rooms::end`] was called.
     pub(crate) fn join(self) {
         if self.0.join().is_err() {
-            tracing::error!("the thread that ends backpressure waits died: restart to bound the waits again");
+            tracing::error!(
+                "the thread that ends backpressure waits died: restart to bound the waits again"
+            );
         }
     }
 }
 
-/// A future that is ready when there is room again, or when waiting for it is no use: see [`Namespace::backpressure`](crate::Namespace::backpressure) and
+/// A future that is ready when there is room again, or when waiting for it is no use: see
+/// [`Namespace::backpressure`](crate::Namespace::backpressure) and
 /// [`Namespace::put_backpressure`](crate::Namespace::put_backpressure).
 #[must_use]
 pub struct Backpressure {

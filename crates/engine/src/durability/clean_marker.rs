@@ -1,7 +1,8 @@
 //! The clean marker: the word of a clean stop that nothing has changed since.
 //!
-//! The marker is written after the last checkpoint. Whoever changes something later takes it back before the change is
-//! acknowledged. Each side first writes its own flag and then looks at the other's, so that one of them sees both.
+//! The marker is written after the last checkpoint. Whoever changes something later takes it back
+//! before the change is acknowledged. Each side first writes its own flag and then looks at the
+//! other's, so that one of them sees both.
 
 use std::io;
 
@@ -10,14 +11,16 @@ use crate::sync::atomic::Ordering;
 use crate::version;
 
 impl Core {
-    /// Writes the clean marker. Whoever removes something from now on takes it back first ([`Core::clear_clean_marker`]).
+    /// Writes the clean marker. Whoever removes something from now on takes it back first
+    /// ([`Core::clear_clean_marker`]).
     pub(crate) fn mark_clean(&self, checkpoint: u64) -> io::Result<()> {
         self.state.marked.store(true, Ordering::SeqCst);
         for slot in &self.shards {
             drop(slot.lock());
         }
         drop(self.namespaces.removing.write());
-        // Who removed something without seeing the mark is in the journal by now, which must last as long as the marker.
+        // Who removed something without seeing the mark is in the journal by now, which must last
+        // as long as the marker.
         self.journal.sync()?;
         let (next, time) = (self.versions.peek(), self.time.now());
         let mut state = self.state.lock();
@@ -42,7 +45,8 @@ impl Core {
         }
         coverage_mark!(Spoiled);
         let limit = self.versions.peek() + version::BLOCK;
-        if self.state.replace(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err() {
+        if self.state.replace(&mut state, |s| (s.clean, s.version_limit) = (false, limit)).is_err()
+        {
             self.journal.poison_now();
             // The marker lasts: so must what contradicts it.
             self.sync_journal();

@@ -32,8 +32,9 @@ impl<T> Ack<T> {
     }
 }
 
-/// The acknowledgement of an operation: a future for reactors. It is resolved by the engine's background thread, after five
-/// seconds at the latest, as long as the disks of the data directory answer. Dropping it takes nothing back.
+/// The acknowledgement of an operation: a future for reactors. It is resolved by the engine's
+/// background thread, after five seconds at the latest, as long as the disks of the data directory
+/// answer. Dropping it takes nothing back.
 #[must_use]
 pub struct Pending<T> {
     core: Arc<Core>,
@@ -79,8 +80,8 @@ impl<T> Pending<T> {
         at >= self.ticket.deadline && !self.is_done()
     }
 
-    /// Blocks until the operation is acknowledged or refused: five seconds at most, as long as the disks of the data directory
-    /// answer.
+    /// Blocks until the operation is acknowledged or refused: five seconds at most, as long as the
+    /// disks of the data directory answer.
     pub fn wait(mut self) -> T {
         let completion = self.ticket.completion.clone();
         let mut state = completion.state.lock();

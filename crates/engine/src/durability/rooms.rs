@@ -1,4 +1,5 @@
-//! Who waits for room, in the journal and in the write queue: the lists, and since when each is full.
+//! Who waits for room, in the journal and in the write queue: the lists, and since when each is
+//! full.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +36,8 @@ impl WaitLine {
         !self.waiting.lock().wakers.is_empty()
     }
 
-    /// Has `waker` woken when the wait ends. Who is registered by this ticket already keeps the place: it may be polled often.
+    /// Has `waker` woken when the wait ends. Who is registered by this ticket already keeps the
+    /// place: it may be polled often.
     pub(super) fn register(&self, ticket: &mut Option<Place>, waker: &Waker) {
         let waiting = &mut *self.waiting.lock();
         if let Some(mine) = ticket.filter(|t| t.round == waiting.rounds) {
@@ -53,17 +55,20 @@ impl WaitLine {
         }
     }
 
-    /// There is none at `now`: whether it was seen for the first time, and whether its time is not over yet.
+    /// There is none at `now`: whether it was seen for the first time, and whether its time is not
+    /// over yet.
     pub(super) fn is_full(&self, now: u64, timeout: u64) -> (bool, bool) {
         let found = self.since.compare_exchange(0, now + 1, Ordering::Relaxed, Ordering::Relaxed);
         (found.is_ok(), now < found.map_or_else(|since| since - 1, |_| now) + timeout)
     }
 
-    /// What makes room goes on: the time of whoever waits begins anew. Not where room was found meanwhile, which ends all waits.
+    /// What makes room goes on: the time of whoever waits begins anew. Not where room was found
+    /// meanwhile, which ends all waits.
     fn goes_on(&self, now: u64) {
         let since = self.since.load(Ordering::Relaxed);
         if since != 0 {
-            let _ = self.since.compare_exchange(since, now + 1, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.since.compare_exchange(since, now + 1, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

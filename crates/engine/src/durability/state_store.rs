@@ -47,7 +47,11 @@ impl StateStore {
     ///
     /// # Errors
     /// What the medium said.
-    pub fn replace(&self, held: &mut StateFile, change: impl FnOnce(&mut StateFile)) -> io::Result<()> {
+    pub fn replace(
+        &self,
+        held: &mut StateFile,
+        change: impl FnOnce(&mut StateFile),
+    ) -> io::Result<()> {
         let mut new = held.clone();
         change(&mut new);
         self.meta.replace(STATE, &new.encode())?;

@@ -1,8 +1,9 @@
 //! Operations that wait for a device, as the background work knows them.
 //!
-//! A waiting operation is a [`Waiter`] in the [`Waiters`] of the cache until somebody takes it out: the background work when
-//! its record is on flash (and flushed, where that was asked for), or whoever finds its deadline passed. Taking it out is
-//! what decides, so that each has one outcome. Deadlines are of one length: the oldest waiter has the first.
+//! A waiting operation is a [`Waiter`] in the [`Waiters`] of the cache until somebody takes it out:
+//! the background work when its record is on flash (and flushed, where that was asked for), or
+//! whoever finds its deadline passed. Taking it out is what decides, so that each has one outcome.
+//! Deadlines are of one length: the oldest waiter has the first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ impl Waiters {
             return None;
         }
         known.next += 1;
-        let (id, deadline, completion) = (known.next, now + TIMEOUT, Arc::new(Completion::default()));
+        let (id, deadline, completion) =
+            (known.next, now + TIMEOUT, Arc::new(Completion::default()));
         let waiter = Waiter { ns, put, at: None, synced, deadline, completion: completion.clone() };
         known.by_id.insert(id, waiter);
         if put.is_none() {
@@ -109,7 +111,8 @@ impl Waiters {
         }
     }
 
-    /// Takes one out: its outcome is now the caller's to decide. `None` when somebody else has done so.
+    /// Takes one out: its outcome is now the caller's to decide. `None` when somebody else has done
+    /// so.
     pub fn take(&self, id: u64) -> Option<Waiter> {
         self.known.lock().by_id.remove(&id)
     }

@@ -6,21 +6,23 @@
 //! | header  | block 0 | block 1 |         | block n     | tables               | unused |
 //! +---------+---------+---------+-- ... --+-------------+----------------------+ - - - -+
 //! ```
-//! Blocks and tables are written and flushed first, the header last: a header that is whole means that everything was.
-//! Blocks and tables carry the checkpoint's sequence number in their checksum's seed, so that an area written over halfway
-//! is noticed. A block that does not hold costs its lines and nothing else.
+//! Blocks and tables are written and flushed first, the header last: a header that is whole means
+//! that everything was. Blocks and tables carry the checkpoint's sequence number in their
+//! checksum's seed, so that an area written over halfway is noticed. A block that does not hold
+//! costs its lines and nothing else.
 //!
 //! Header, 112 bytes:
 //! ```text
 //! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
 //! journal epoch u64 | lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
 //! ```
-//! Block: header of 64 bytes (magic 8, sequence u64, shard u32, lines u32, first line u64, reserved 24, checksum u64 over the header's
-//! first 56 bytes and all lines), then 64-byte index lines.
+//! Block: header of 64 bytes (magic 8, sequence u64, shard u32, lines u32, first line u64, reserved
+//! 24, checksum u64 over the header's first 56 bytes and all lines), then 64-byte index lines.
 //!
-//! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 | bytes u32 | state u32`;
-//! then namespaces u32, for each `id u16 | reserved u16 | groups u32 | epochs u32 | kill version u64`, its groups
-//! `group u32, version u64` and epochs `slot u32, version u64`.
+//! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 |
+//! bytes u32 | state u32`; then namespaces u32, for each `id u16 | reserved u16 | groups u32 |
+//! epochs u32 | kill version u64`, its groups `group u32, version u64` and epochs `slot u32,
+//! version u64`.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -171,7 +173,8 @@ impl Header {
         };
         let possible = header.shards.is_power_of_two()
             && header.lines > 0
-            && area_len(header.shards, header.lines, header.tables_len) <= area.min(i64::MAX as u64);
+            && area_len(header.shards, header.lines, header.tables_len)
+                <= area.min(i64::MAX as u64);
         (whole && possible).then_some(header)
     }
 }
@@ -245,7 +248,12 @@ pub fn decode_block(
         return None;
     }
     let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("chunks of 8"));
-    Some(lines.chunks_exact(64).map(|l| std::array::from_fn(|i| word(&l[i * 8..i * 8 + 8]))).collect())
+    Some(
+        lines
+            .chunks_exact(64)
+            .map(|l| std::array::from_fn(|i| word(&l[i * 8..i * 8 + 8])))
+            .collect(),
+    )
 }
 
 /// A segment in the tables.
@@ -343,7 +351,8 @@ impl Tables {
         }
         for _ in 0..r.u32()? {
             let (id, groups, epochs, kill) = (r.u32()? as u16, r.u32()?, r.u32()?, r.u64()?);
-            let mut pairs = |n: u32| (0..n).map(|_| Some((r.u32()?, r.u64()?))).collect::<Option<Vec<_>>>();
+            let mut pairs =
+                |n: u32| (0..n).map(|_| Some((r.u32()?, r.u64()?))).collect::<Option<Vec<_>>>();
             tables.namespaces.push(NamespaceKills {
                 id,
                 kill,

@@ -6,9 +6,9 @@
 //! | header   | record | record |         | record |   unused     | entry 0   |         | pad | trailer     |
 //! +----------+--------+--------+-- ... --+--------+ - - - - - - -+-----------+-- ... --+-----+-------------+
 //! ```
-//! The footer starts at a multiple of 4096 and ends the segment. It is written once, when the segment is sealed, so that
-//! recovery reads footers and not data. A segment without a footer was open when the process died: its records are found
-//! by their own checksums.
+//! The footer starts at a multiple of 4096 and ends the segment. It is written once, when the
+//! segment is sealed, so that recovery reads footers and not data. A segment without a footer was
+//! open when the process died: its records are found by their own checksums.
 //!
 //! Entry, 40 bytes:
 //! ```text
@@ -43,7 +43,9 @@ const HEADER_MAGIC: [u8; 8] = *b"aglowSEG";
 const TRAILER_MAGIC: [u8; 8] = *b"aglowFTR";
 
 /// One record, as its segment's footer tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct FooterEntry {
     /// Keyed 64-bit hash of namespace and key.
@@ -130,7 +132,8 @@ pub struct SegmentId {
     pub uuid: [u8; 16],
     /// Logical segment.
     pub segment: u32,
-    /// Which use of the segment: the version taken when it was opened, unique for the life of the cache.
+    /// Which use of the segment: the version taken when it was opened, unique for the life of the
+    /// cache.
     pub generation: u64,
 }
 
@@ -157,8 +160,9 @@ impl Mark {
 
     fn parse(bytes: &[u8], magic: [u8; 8], uuid: &[u8; 16], segment: u32) -> Option<Self> {
         let mark = Self::read_from_bytes(bytes).ok()?;
-        let whole =
-            mark.magic == magic && mark.format.get() == FORMAT_VERSION && mark.sum() == mark.checksum.get();
+        let whole = mark.magic == magic
+            && mark.format.get() == FORMAT_VERSION
+            && mark.sum() == mark.checksum.get();
         (whole && mark.uuid == *uuid && mark.segment.get() == segment).then_some(mark)
     }
 }
@@ -198,8 +202,8 @@ pub fn decode_trailer(bytes: &[u8], uuid: &[u8; 16], segment: u32) -> Option<(u6
     Some((mark.generation.get(), mark.entries.get() as usize))
 }
 
-/// Generation and entries of a whole footer, given its [`footer_len`] bytes and those of its segment. Every entry names a
-/// place that a record can have there.
+/// Generation and entries of a whole footer, given its [`footer_len`] bytes and those of its
+/// segment. Every entry names a place that a record can have there.
 #[must_use]
 pub fn decode_footer<'a>(
     bytes: &'a [u8],

@@ -6,9 +6,9 @@
 //! | header     | entry 0 | entry 1 |         | entry n |
 //! +------------+---------+---------+-- ... --+---------+
 //! ```
-//! Position p (counted from the creation of the journal) lives in slot p mod n; `lap` is p div n. Entries are independent:
-//! each carries its own checksum, seeded with the cache's uuid and the journal's epoch, so a hole left by a writer that died does not end
-//! anything. Entry, 32 bytes:
+//! Position p (counted from the creation of the journal) lives in slot p mod n; `lap` is p div n.
+//! Entries are independent: each carries its own checksum, seeded with the cache's uuid and the
+//! journal's epoch, so a hole left by a writer that died does not end anything. Entry, 32 bytes:
 //! ```text
 //!  0       8          16     20      22       23        24     28           32
 //! +-------+----------+------+-------+--------+---------+------+------------+
@@ -16,9 +16,10 @@
 //! | u64   | u64      | u32  | u16   | u8     | u8      | u32  | u32        |
 //! +-------+----------+------+-------+--------+---------+------+------------+
 //! ```
-//! Header: magic 8, format u32, reserved u32, uuid 16, checksum u64 (fixed at creation); at 64 the poison flag (u64, 0 when
-//! sound), at 72 the highest Unix time seen (u64), at 80 the position below which entries may be missing although the poison was lifted,
-//! because a checkpoint made up for them (u64). These are single words, stored whole.
+//! Header: magic 8, format u32, reserved u32, uuid 16, checksum u64 (fixed at creation); at 64 the
+//! poison flag (u64, 0 when sound), at 72 the highest Unix time seen (u64), at 80 the position
+//! below which entries may be missing although the poison was lifted, because a checkpoint made up
+//! for them (u64). These are single words, stored whole.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -79,9 +80,10 @@ impl Event {
     #[must_use]
     pub fn namespace(&self) -> Option<u16> {
         match *self {
-            Self::Kill { ns, .. } | Self::Group { ns, .. } | Self::Epoch { ns, .. } | Self::Clear { ns } => {
-                Some(ns)
-            }
+            Self::Kill { ns, .. }
+            | Self::Group { ns, .. }
+            | Self::Epoch { ns, .. }
+            | Self::Clear { ns } => Some(ns),
             Self::Open { .. } => None,
         }
     }
@@ -158,14 +160,16 @@ impl JournalEntry {
     }
 }
 
-/// The lap an entry claims, not verified; `None` where nothing was ever written. For skipping quickly over old ones.
+/// The lap an entry claims, not verified; `None` where nothing was ever written. For skipping
+/// quickly over old ones.
 #[must_use]
 pub fn claimed_lap(bytes: &[u8]) -> Option<u32> {
     let raw = RawEntry::ref_from_bytes(bytes).ok()?;
     (raw.kind != 0).then(|| raw.lap.get())
 }
 
-/// Seed of the entries' checksums: entries of another cache or of an earlier epoch of the journal are not believed.
+/// Seed of the entries' checksums: entries of another cache or of an earlier epoch of the journal
+/// are not believed.
 #[must_use]
 pub fn seed(uuid: &[u8; 16], epoch: u64) -> u64 {
     checksum(mix(epoch), uuid)

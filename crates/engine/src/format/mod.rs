@@ -1,8 +1,10 @@
-//! What is written to flash and to the data directory, byte by byte. `docs/internals/formats.md` draws all of it.
+//! What is written to flash and to the data directory, byte by byte. `docs/internals/formats.md`
+//! draws all of it.
 //!
-//! All integers are little endian. Every structure carries a checksum whose seed names the place and the incarnation it
-//! belongs to, so that bytes of an older incarnation, or bytes that were written to a wrong place, are never believed.
-//! Changing any of this means raising [`FORMAT_VERSION`].
+//! All integers are little endian. Every structure carries a checksum whose seed names the place
+//! and the incarnation it belongs to, so that bytes of an older incarnation, or bytes that were
+//! written to a wrong place, are never believed. Changing any of this means raising
+//! [`FORMAT_VERSION`].
 
 pub mod checkpoint;
 pub mod footer;

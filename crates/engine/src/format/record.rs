@@ -7,9 +7,9 @@
 //! |                   | u16   | u64          | u32      | u32     | u24       | u24       | len16 |     |       |
 //! +-------------------+-------+--------------+----------+---------+-----------+-----------+-------+-----+-------+
 //! ```
-//! The checksum is the low 48 bits of XXH3-64 over everything behind it, seeded with the cache's hash seed, the
-//! segment's generation and the record's offset in the segment: a record of an earlier generation, of another cache or
-//! written to a wrong place fails it.
+//! The checksum is the low 48 bits of XXH3-64 over everything behind it, seeded with the cache's
+//! hash seed, the segment's generation and the record's offset in the segment: a record of an
+//! earlier generation, of another cache or written to a wrong place fails it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -67,7 +67,8 @@ pub struct Record<'a> {
 /// Seed of the checksum of a record at `offset` of a segment of `generation`.
 #[must_use]
 pub fn seed(hash_seed: u64, generation: u64, offset: u32) -> u64 {
-    // Each input goes through the bijection of its own, so that no two places of a segment share a seed.
+    // Each input goes through the bijection of its own, so that no two places of a segment share a
+    // seed.
     mix(mix(hash_seed ^ mix(generation)) ^ u64::from(offset))
 }
 
@@ -96,7 +97,8 @@ fn from_u24(b: [u8; 3]) -> u32 {
 /// Writes a record to the start of `out` and returns its length without padding.
 ///
 /// # Panics
-/// When key or value exceed the format's bounds, or `out` is too short: the caller has checked both.
+/// When key or value exceed the format's bounds, or `out` is too short: the caller has checked
+/// both.
 pub fn encode(out: &mut [u8], seed: u64, meta: &Meta, key: &[u8], value: &[u8]) -> usize {
     assert!(key.len() <= MAX_KEY && value.len() <= MAX_VALUE);
     let len = len(key.len(), value.len());
@@ -119,7 +121,8 @@ pub fn encode(out: &mut [u8], seed: u64, meta: &Meta, key: &[u8], value: &[u8]) 
     len
 }
 
-/// Namespace, version and length that a header claims, not verified: for skipping quickly over what cannot be a record.
+/// Namespace, version and length that a header claims, not verified: for skipping quickly over what
+/// cannot be a record.
 #[must_use]
 pub fn claims(bytes: &[u8]) -> Option<(u16, u64, usize)> {
     let (header, _) = RawRecordHeader::ref_from_prefix(bytes).ok()?;
@@ -131,7 +134,8 @@ pub fn claims(bytes: &[u8]) -> Option<(u16, u64, usize)> {
 #[must_use]
 pub fn decode(bytes: &[u8], seed: u64) -> Option<Record<'_>> {
     let (header, rest) = RawRecordHeader::ref_from_prefix(bytes).ok()?;
-    let (key_len, value_len) = (usize::from(header.key_len.get()), from_u24(header.value_len) as usize);
+    let (key_len, value_len) =
+        (usize::from(header.key_len.get()), from_u24(header.value_len) as usize);
     let body = rest.get(..key_len + value_len)?;
     let sum = checksum(seed, &bytes[6..HEADER + body.len()]).to_le_bytes();
     if sum[..6] != header.checksum {

@@ -1,12 +1,13 @@
-//! The state file of the data directory: replaced atomically as a whole (write, fsync, rename, fsync of the directory).
+//! The state file of the data directory: replaced atomically as a whole (write, fsync, rename,
+//! fsync of the directory).
 //!
 //! ```text
 //! magic 8 | format u32 | flags u32 (1 = clean) | uuid 16 | generation u64 | boot id 16 |
 //! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
 //! journal epoch u64 | namespaces u32 | { id u16, options u16, kill version u64, name len u16, name } ... | checksum u64
 //! ```
-//! `generation` counts openings: it is raised and made durable before an opened cache changes anything. No version at or
-//! above `version limit` has ever been used.
+//! `generation` counts openings: it is raised and made durable before an opened cache changes
+//! anything. No version at or above `version limit` has ever been used.
 
 use super::{FORMAT_VERSION, checksum};
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
@@ -28,8 +29,9 @@ pub struct NamespaceRecord {
     pub name: String,
     /// Its options.
     pub options: NamespaceOptions,
-    /// Everything below this version in it is dead: it started cold then. It stands here, and not in the journal, because it
-    /// must become durable in one step with the boot id that says that a machine crash has been dealt with.
+    /// Everything below this version in it is dead: it started cold then. It stands here, and not
+    /// in the journal, because it must become durable in one step with the boot id that says that a
+    /// machine crash has been dealt with.
     pub kill: u64,
 }
 
@@ -52,8 +54,8 @@ pub struct StateFile {
     pub hash_seed: u64,
     /// Incarnation of the set of devices.
     pub set_epoch: u64,
-    /// Clean: the checkpoint of the clean stop. Otherwise the one that the journal's epoch began beside, [`NO_CHECKPOINT`] for none;
-    /// or any other, of which nothing follows.
+    /// Clean: the checkpoint of the clean stop. Otherwise the one that the journal's epoch began
+    /// beside, [`NO_CHECKPOINT`] for none; or any other, of which nothing follows.
     pub checkpoint: u64,
     /// Incarnation of the journal; entries and checkpoints of another one are void.
     pub journal_epoch: u64,
@@ -132,7 +134,8 @@ impl StateFile {
     /// [`StateError`] when it is of another format or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut r = FieldReader::new(bytes);
-        // Nothing but zeros, or too little of it, is what a file system may leave of ours after power loss.
+        // Nothing but zeros, or too little of it, is what a file system may leave of ours after
+        // power loss.
         let torn = MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0);
         if r.array().is_none_or(|magic| magic != MAGIC) {
             return Err(if torn { StateError::Damaged } else { StateError::Foreign });

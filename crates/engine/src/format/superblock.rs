@@ -1,5 +1,5 @@
-//! The superblock: what a device is and how it is divided. One block at 0, a copy at 4096; written once, when the cache is
-//! created, so it cannot be torn by later changes.
+//! The superblock: what a device is and how it is divided. One block at 0, a copy at 4096; written
+//! once, when the cache is created, so it cannot be torn by later changes.
 //!
 //! ```text
 //!  0        8        12      14      16      32       36      40          48     56        60        64       72       80     88
@@ -14,7 +14,8 @@
 //! | superblock| checkpoint area A  | checkpoint area B  |   | segment 0 | segment 1 |         | segment n |
 //! +-----------+--------------------+--------------------+ - +-----------+-----------+-- ... --+-----------+
 //! ```
-//! Areas exist on device 0 only; `area bytes` is 0 elsewhere. Cipher 0 means plain; the field is reserved.
+//! Areas exist on device 0 only; `area bytes` is 0 elsewhere. Cipher 0 means plain; the field is
+//! reserved.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -169,7 +170,8 @@ impl Superblock {
         if block.is_possible() { Found::Ours(block) } else { Found::Foreign }
     }
 
-    /// Whether areas and segments lie within the device, so that whoever computes with them need not look again.
+    /// Whether areas and segments lie within the device, so that whoever computes with them need
+    /// not look again.
     fn is_possible(&self) -> bool {
         let segments = u64::from(self.segments) * u64::from(self.segment_size);
         let end = self

@@ -1,7 +1,8 @@
-//! Every interleaving of readers with the writer, as far as loom explores them (`make models`): the code is the real one.
+//! Every interleaving of readers with the writer, as far as loom explores them (`make models`): the
+//! code is the real one.
 //!
-//! What a lookup may return is what the key's slot was at some moment while it ran: never another key's, never a mixture of two, never
-//! one that was gone before the lookup began.
+//! What a lookup may return is what the key's slot was at some moment while it ran: never another
+//! key's, never a mixture of two, never one that was gone before the lookup began.
 
 use std::collections::HashSet;
 
@@ -38,8 +39,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A key that is moved from its second line to its first one, in the direction in which a reader may miss both copies, is
-/// found nevertheless.
+/// A key that is moved from its second line to its first one, in the direction in which a reader
+/// may miss both copies, is found nevertheless.
 #[test]
 fn a_slot_on_the_move_is_found() {
     explore(|| {
@@ -120,11 +121,16 @@ fn assert_single(writer: &IndexWriter) {
         .filter(|word| *word != 0)
         .map(|word| word >> 48)
         .collect();
-    assert_eq!(tags.iter().collect::<HashSet<_>>().len(), tags.len(), "two slots of one tag: {tags:?}");
+    assert_eq!(
+        tags.iter().collect::<HashSet<_>>().len(),
+        tags.len(),
+        "two slots of one tag: {tags:?}"
+    );
     assert_eq!(writer.len(), tags.len());
 }
 
-/// A key that is replaced is found all the time, and a reader that was told of the newer place never sees the older one.
+/// A key that is replaced is found all the time, and a reader that was told of the newer place
+/// never sees the older one.
 #[test]
 fn a_replaced_slot_is_the_old_or_the_new_one_and_never_the_old_one_again() {
     explore(|| {
@@ -140,7 +146,10 @@ fn a_replaced_slot_is_the_old_or_the_new_one_and_never_the_old_one_again() {
                 assert!(least <= first && first <= second, "{least}, then {first}, then {second}");
             })
         };
-        assert_eq!(writer.insert(hash(3), at(3, 2), CLASS).replaced.map(|s| s.location()), Some(at(3, 1)));
+        assert_eq!(
+            writer.insert(hash(3), at(3, 2), CLASS).replaced.map(|s| s.location()),
+            Some(at(3, 1))
+        );
         told.store(2, Ordering::Release);
         assert!(writer.replace_if(hash(3), at(3, 2), at(3, 3), CLASS));
         assert!(!writer.replace_if(hash(3), at(3, 2), at(3, 4), CLASS), "it is not there any more");
@@ -149,7 +158,8 @@ fn a_replaced_slot_is_the_old_or_the_new_one_and_never_the_old_one_again() {
     });
 }
 
-/// Once a removal is acknowledged nobody finds the key, whoever was counting lookups of it meanwhile; its neighbour stays.
+/// Once a removal is acknowledged nobody finds the key, whoever was counting lookups of it
+/// meanwhile; its neighbour stays.
 #[test]
 fn a_removed_slot_is_gone_and_its_neighbour_is_not() {
     explore(|| {
@@ -200,7 +210,8 @@ fn a_slot_put_again_is_the_new_one() {
     });
 }
 
-/// In full lines a key evicts another: readers find either one or none, never one in the other's name.
+/// In full lines a key evicts another: readers find either one or none, never one in the other's
+/// name.
 #[test]
 fn an_evicted_slot_is_never_taken_for_the_one_that_follows() {
     explore(|| {
@@ -220,13 +231,16 @@ fn an_evicted_slot_is_never_taken_for_the_one_that_follows() {
     });
 }
 
-/// An insert that makes room by moving a slot to its other line: the moved key is found all the while.
+/// An insert that makes room by moving a slot to its other line: the moved key is found all the
+/// while.
 #[test]
 fn a_displaced_slot_is_found() {
     explore(move || {
         let mut writer = IndexWriter::with_lines(2);
         // Tags of both lines, and of the first one only.
-        let with = |lines| (1..200).filter(|tag| writer.lines_of(hash(*tag)) == lines).collect::<Vec<u16>>();
+        let with = |lines| {
+            (1..200).filter(|tag| writer.lines_of(hash(*tag)) == lines).collect::<Vec<u16>>()
+        };
         let (both, fixed) = (with([0, 1]), with([0, 0]));
         // Line 0 holds one key that could be in line 1 too, and seven that could not.
         writer.insert(hash(both[0]), at(both[0], 1), CLASS);
@@ -234,7 +248,8 @@ fn a_displaced_slot_is_found() {
             writer.insert(hash(tag), at(tag, 1), CLASS);
         });
         let (index, moved) = (writer.reader(), both[0]);
-        let reader = thread::spawn(move || assert_eq!(look(&index, moved), Some(1), "lost on its way"));
+        let reader =
+            thread::spawn(move || assert_eq!(look(&index, moved), Some(1), "lost on its way"));
         let last = fixed[SLOTS_PER_LINE - 1];
         assert_eq!(
             writer.insert(hash(last), at(last, 1), CLASS),

@@ -1,16 +1,19 @@
 //! The DRAM index: eight bytes per object, no keys, lookups without locks.
 //!
-//! A table of cache lines of eight [`Slot`]s. A key has two candidate lines (partial-key cuckoo hashing, Fan et al., 2014):
-//! the first from the low 48 bits of its hash, the other as `mix(tag) - line` modulo the number of lines, which needs no
-//! key and is its own inverse, so that a slot can be moved knowing only where it is. **At most one slot per tag** is in the
-//! two lines together: two keys that agree on tag and lines share it, the later one wins, and the reader finds out by
+//! A table of cache lines of eight [`Slot`]s. A key has two candidate lines (partial-key cuckoo
+//! hashing, Fan et al., 2014): the first from the low 48 bits of its hash, the other as `mix(tag) -
+//! line` modulo the number of lines, which needs no key and is its own inverse, so that a slot can
+//! be moved knowing only where it is. **At most one slot per tag** is in the two lines together:
+//! two keys that agree on tag and lines share it, the later one wins, and the reader finds out by
 //! comparing the full key on flash.
 //!
-//! An index miss does not prove that flash holds no copy of a key; nobody may infer that (see [`Index::lookup`]).
+//! An index miss does not prove that flash holds no copy of a key; nobody may infer that (see
+//! [`Index::lookup`]).
 //!
-//! Threads: [`IndexWriter`] is the only way to change slots and is not `Clone`; it lives under its shard's mutex. Any
-//! number of [`Index`] handles look up meanwhile; they see each slot old or new, never torn. A hash must not be spread
-//! over shards by its top 16 bits, which would weaken the tag: use the lowest bits.
+//! Threads: [`IndexWriter`] is the only way to change slots and is not `Clone`; it lives under its
+//! shard's mutex. Any number of [`Index`] handles look up meanwhile; they see each slot old or new,
+//! never torn. A hash must not be spread over shards by its top 16 bits, which would weaken the
+//! tag: use the lowest bits.
 
 mod slot;
 mod table;
@@ -28,9 +31,11 @@ const MOVES: usize = 2;
 /// What [`IndexWriter::insert`] did besides storing the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inserted {
-    /// The slot the new one took the place of: the same key's older one, or that of a key of equal tag and lines.
+    /// The slot the new one took the place of: the same key's older one, or that of a key of equal
+    /// tag and lines.
     pub replaced: Option<Slot>,
-    /// Another key's slot that had to go because both lines and those reachable by two moves were full.
+    /// Another key's slot that had to go because both lines and those reachable by two moves were
+    /// full.
     pub evicted: Option<Slot>,
 }
 
@@ -92,8 +97,8 @@ impl Index {
 
     /// The slot of a key, if there is one; counts the lookup in its frequency.
     ///
-    /// `Some` may belong to another key of equal tag: the record's full key decides. `None` means only that the index does
-    /// not know the key.
+    /// `Some` may belong to another key of equal tag: the record's full key decides. `None` means
+    /// only that the index does not know the key.
     #[must_use]
     pub fn lookup(&self, hash: u64) -> Option<Slot> {
         let (place, slot) = self.table.find(hash)?;
@@ -124,13 +129,17 @@ impl Index {
         self.table.lines_of(hash)
     }
 
-    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; a slot moved meanwhile from a line already read
-    /// to one not yet read appears twice, which [`IndexWriter::load_line`] tolerates; of the other way round see
+    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; a slot moved
+    /// meanwhile from a line already read to one not yet read appears twice, which
+    /// [`IndexWriter::load_line`] tolerates; of the other way round see
     /// [`IndexWriter::set_captured`].
     ///
     /// # Panics
     /// When `lines` is not within the index.
-    pub fn line_words(&self, lines: Range<usize>) -> impl Iterator<Item = [u64; SLOTS_PER_LINE]> + '_ {
+    pub fn line_words(
+        &self,
+        lines: Range<usize>,
+    ) -> impl Iterator<Item = [u64; SLOTS_PER_LINE]> + '_ {
         assert!(lines.end <= self.lines());
         lines.map(|line| self.table.words(line))
     }
@@ -158,9 +167,10 @@ impl IndexWriter {
         self.index.clone()
     }
 
-    /// Stores where a key is now, in place of its older slot if it has one, with half of that one's frequency: what was read long ago
-    /// is not kept for ever by being written again. Otherwise in a free slot, making room by at
-    /// most two moves, and when that fails by evicting the least used slot of the two lines (clock over frequency).
+    /// Stores where a key is now, in place of its older slot if it has one, with half of that one's
+    /// frequency: what was read long ago is not kept for ever by being written again. Otherwise in
+    /// a free slot, making room by at most two moves, and when that fails by evicting the least
+    /// used slot of the two lines (clock over frequency).
     pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
         let table = &self.index.table;
         if let Some((place, old)) = table.find(hash) {
@@ -215,8 +225,10 @@ impl IndexWriter {
         }
     }
 
-    /// Adds the slots a checkpoint holds for `line`, never over what was written meanwhile: a slot whose tag is already in
-    /// its two lines is left out, and one that no two moves make room for is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map decides on it.
+    /// Adds the slots a checkpoint holds for `line`, never over what was written meanwhile: a slot
+    /// whose tag is already in its two lines is left out, and one that no two moves make room for
+    /// is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map decides
+    /// on it.
     ///
     /// # Panics
     /// When `line` is not within the index.
@@ -242,8 +254,9 @@ impl IndexWriter {
         done
     }
 
-    /// A checkpoint has captured the lines before `lines`, and captures the others later: until then no slot is moved from those
-    /// to these, where it would be in neither capture. 0, or the number of lines, while nothing is being captured.
+    /// A checkpoint has captured the lines before `lines`, and captures the others later: until
+    /// then no slot is moved from those to these, where it would be in neither capture. 0, or the
+    /// number of lines, while nothing is being captured.
     pub fn set_captured(&mut self, lines: usize) {
         self.captured = lines;
     }

@@ -7,8 +7,8 @@
 //! +------------+------+----------+-----------------+---------------+
 //! ```
 //!
-//! The tag is the top 16 bits of the object's hash, 0 replaced by 1, so that no slot is the word 0, which means empty. The
-//! offset counts 64-byte units from the start of the segment.
+//! The tag is the top 16 bits of the object's hash, 0 replaced by 1, so that no slot is the word 0,
+//! which means empty. The offset counts 64-byte units from the start of the segment.
 
 /// Bytes of the unit records are placed in.
 pub const UNIT: u32 = 64;
@@ -29,7 +29,8 @@ const _: () = assert!(TAG_SHIFT == 48);
 /// Where a record is: a logical segment and its first unit there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// Logical segment, below [`MAX_SEGMENTS`]; the segment table maps it to a device and an extent.
+    /// Logical segment, below [`MAX_SEGMENTS`]; the segment table maps it to a device and an
+    /// extent.
     pub segment: u32,
     /// First byte in the segment, in units of [`UNIT`] bytes, below 2^18 (16 MiB).
     pub offset_units: u32,
@@ -44,15 +45,20 @@ impl Location {
 
     fn bits(self) -> u64 {
         assert!(self.segment < MAX_SEGMENTS, "segment {} does not fit a slot", self.segment);
-        assert!(self.offset_units < 1 << OFFSET_BITS, "offset {} does not fit a slot", self.offset_units);
+        assert!(
+            self.offset_units < 1 << OFFSET_BITS,
+            "offset {} does not fit a slot",
+            self.offset_units
+        );
         u64::from(self.segment) << OFFSET_BITS | u64::from(self.offset_units)
     }
 }
 
 /// Upper bound of a record's size in 7 bits, so that one device read fetches it.
 ///
-/// Classes 0-31 are exact units (64 B to 2 KiB), 32-47 steps of two units (to 4 KiB), 48-127 eight geometric steps per
-/// octave, rounded up to units (to 4 MiB). From 4 KiB on the bound is at most 10 % above the size.
+/// Classes 0-31 are exact units (64 B to 2 KiB), 32-47 steps of two units (to 4 KiB), 48-127 eight
+/// geometric steps per octave, rounded up to units (to 4 MiB). From 4 KiB on the bound is at most
+/// 10 % above the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SizeClass(pub u8);
 

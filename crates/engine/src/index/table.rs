@@ -1,9 +1,9 @@
 //! Lines of atomic slots, and the moves that keep readers right without locks.
 //!
-//! Only one thread at a time writes (the owner of the `IndexWriter`); readers at most raise a slot's frequency by a
-//! compare-and-swap on the whole word, which fails if the writer has changed it. Moving a slot between its lines is copy,
-//! count, clear: a reader that missed both copies has seen the cleared one, therefore sees the count changed, and looks
-//! again.
+//! Only one thread at a time writes (the owner of the `IndexWriter`); readers at most raise a
+//! slot's frequency by a compare-and-swap on the whole word, which fails if the writer has changed
+//! it. Moving a slot between its lines is copy, count, clear: a reader that missed both copies has
+//! seen the cleared one, therefore sees the count changed, and looks again.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,8 @@ pub const SLOTS_PER_LINE: usize = 8;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
 
-/// Times a reader looks again because slots moved under it; after that it reports a miss, which is always allowed.
+/// Times a reader looks again because slots moved under it; after that it reports a miss, which is
+/// always allowed.
 const LOOKUP_RETRIES: usize = 4;
 
 /// One cache line.
@@ -116,7 +117,8 @@ impl Table {
             let word = &self.lines[place.line].0[place.at];
             let bumped = seen.with_freq(seen.freq() + 1).word();
             // Losing the race costs one count of a popularity estimate.
-            let _ = word.compare_exchange(seen.word(), bumped, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                word.compare_exchange(seen.word(), bumped, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -135,15 +137,22 @@ impl Table {
 
     /// A free slot in the emptier of the two lines.
     pub(super) fn free_place(&self, lines: [usize; 2]) -> Option<SlotPosition> {
-        let free = lines.map(|line| Self::places(line).filter(|&place| self.load(place).is_none()).count());
+        let free = lines
+            .map(|line| Self::places(line).filter(|&place| self.load(place).is_none()).count());
         let line = lines[usize::from(free[1] > free[0])];
         self.free_in(line)
     }
 
-    /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If none of those has room and
-    /// `depth` allows, room is made there first: in the end `depth + 1` slots have moved, after looking at 8 times more lines
-    /// per step of depth. No slot moves from line `captured` or a later one to an earlier one.
-    pub(super) fn make_room(&self, lines: &[usize], depth: usize, captured: usize) -> Option<SlotPosition> {
+    /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If
+    /// none of those has room and `depth` allows, room is made there first: in the end `depth + 1`
+    /// slots have moved, after looking at 8 times more lines per step of depth. No slot moves from
+    /// line `captured` or a later one to an earlier one.
+    pub(super) fn make_room(
+        &self,
+        lines: &[usize],
+        depth: usize,
+        captured: usize,
+    ) -> Option<SlotPosition> {
         let places = || lines.iter().flat_map(|&line| Self::places(line));
         let other = |from: SlotPosition| {
             let to = self.pair(from.line, self.load(from)?.tag())[1];
@@ -152,8 +161,9 @@ impl Table {
         let near = places().find_map(|from| Some((from, self.free_in(other(from)?)?)));
         let (from, to) = match near {
             None if depth == 0 => return None,
-            None => places()
-                .find_map(|from| Some((from, self.make_room(&[other(from)?], depth - 1, captured)?)))?,
+            None => places().find_map(|from| {
+                Some((from, self.make_room(&[other(from)?], depth - 1, captured)?))
+            })?,
             Some(found) => found,
         };
         self.move_slot(from, to);
@@ -169,8 +179,8 @@ impl Table {
         self.set(from, None);
     }
 
-    /// Writer only: the least used slot of two full lines, found as a clock would by going round from `hand` and taking one
-    /// off every slot passed, until one has nothing left.
+    /// Writer only: the least used slot of two full lines, found as a clock would by going round
+    /// from `hand` and taking one off every slot passed, until one has nothing left.
     pub(super) fn clock(&self, lines: [usize; 2], hand: usize) -> (SlotPosition, Slot) {
         let places = |n: usize| {
             let n = (hand + n) % (2 * SLOTS_PER_LINE);
@@ -183,7 +193,8 @@ impl Table {
                 return (place, slot);
             }
             self.set(place, Some(slot.with_freq(slot.freq() - 1)));
-            // Readers may raise frequencies while the hand goes round: after the rounds it takes without them, any goes.
+            // Readers may raise frequencies while the hand goes round: after the rounds it takes
+            // without them, any goes.
             if n >= 4 * 2 * SLOTS_PER_LINE {
                 return (place, slot);
             }
@@ -214,8 +225,8 @@ fn mix(tag: u16) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Zeroed lines straight from the allocator, so that a large index costs nothing to open: the kernel gives zero pages when
-/// they are first touched.
+/// Zeroed lines straight from the allocator, so that a large index costs nothing to open: the
+/// kernel gives zero pages when they are first touched.
 #[cfg(not(any(loom, shuttle)))]
 fn empty_lines(lines: usize) -> Box<[Line]> {
     // SAFETY: a Line is eight AtomicU64, for which all bytes zero is a valid value.

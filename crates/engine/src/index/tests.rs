@@ -18,7 +18,10 @@ fn hash(key: u64) -> u64 {
 
 /// A location that tells from which key and round it is.
 fn location(n: u64) -> Location {
-    Location { segment: (n >> 18) as u32 & (MAX_SEGMENTS - 1), offset_units: n as u32 & ((1 << 18) - 1) }
+    Location {
+        segment: (n >> 18) as u32 & (MAX_SEGMENTS - 1),
+        offset_units: n as u32 & ((1 << 18) - 1),
+    }
 }
 
 const CLASS: SizeClass = SizeClass(5);
@@ -53,7 +56,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Every slot there ever was is present, replaced, removed or evicted: none is lost silently, none comes back.
+    /// Every slot there ever was is present, replaced, removed or evicted: none is lost silently,
+    /// none comes back.
     #[test]
     fn the_index_is_a_map_that_tells_what_it_drops(lines in 1..40usize, ops in prop::collection::vec(op(), 1..500)) {
         let mut writer = IndexWriter::with_lines(lines);
@@ -139,7 +143,8 @@ proptest! {
     }
 }
 
-/// A checkpoint takes the lines bit by bit while keys go on coming and push others to their other lines.
+/// A checkpoint takes the lines bit by bit while keys go on coming and push others to their other
+/// lines.
 #[test]
 fn no_slot_slips_through_between_two_captures() {
     let (lines, step) = (4000, 50);
@@ -151,7 +156,11 @@ fn no_slot_slips_through_between_two_captures() {
     let (mut captured, mut next) = (std::collections::HashSet::new(), before);
     for from in (0..lines).step_by(step) {
         captured.extend(
-            writer.line_words(from..from + step).flatten().filter_map(Slot::from_word).map(Slot::location),
+            writer
+                .line_words(from..from + step)
+                .flatten()
+                .filter_map(Slot::from_word)
+                .map(Slot::location),
         );
         writer.set_captured(from + step);
         for key in next..next + 20 {
@@ -165,7 +174,8 @@ fn no_slot_slips_through_between_two_captures() {
     assert_eq!(slipped.count(), 0);
 }
 
-/// The memory target: at most 8.9 bytes per object at 90 % fill. Eviction must not start before that.
+/// The memory target: at most 8.9 bytes per object at 90 % fill. Eviction must not start before
+/// that.
 #[test]
 fn the_table_fills_to_nine_tenths_without_evicting() {
     let mut writer = IndexWriter::with_memory(1 << 20);
@@ -233,13 +243,17 @@ fn a_new_place_halves_the_popularity() {
     });
     assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(3), "it saturates");
     assert_eq!(writer.insert(hash(1), location(2), CLASS).replaced.map(Slot::freq), Some(3));
-    assert_eq!(writer.peek(hash(1)).map(|slot| (slot.freq(), slot.location())), Some((1, location(2))));
+    assert_eq!(
+        writer.peek(hash(1)).map(|slot| (slot.freq(), slot.location())),
+        Some((1, location(2)))
+    );
     writer.insert(hash(1), location(3), CLASS);
     assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(0), "it must be read again to count");
 }
 
-/// Readers beside a writer that inserts, moves, replaces and removes: a key that is there all the time is always found, with
-/// a location it really had, and never one older than a reader has been told of.
+/// Readers beside a writer that inserts, moves, replaces and removes: a key that is there all the
+/// time is always found, with a location it really had, and never one older than a reader has been
+/// told of.
 #[test]
 fn readers_see_every_slot_old_or_new() {
     const STABLE: u64 = 200;
@@ -285,7 +299,11 @@ fn readers_see_every_slot_old_or_new() {
             }
         }
         stop.store(true, Ordering::Release);
-        assert!(readers.into_iter().all(|reader| reader.join().expect("no reader saw anything wrong") > 0));
+        assert!(
+            readers
+                .into_iter()
+                .all(|reader| reader.join().expect("no reader saw anything wrong") > 0)
+        );
     });
 }
 

@@ -1,7 +1,9 @@
-//! The journal under every interleaving of its writers with each other, with a checkpoint, and with a crash (`make models`).
+//! The journal under every interleaving of its writers with each other, with a checkpoint, and with
+//! a crash (`make models`).
 //!
-//! A crash is a scan of the medium at any moment. What must be found then is every entry whose `append` had returned; a writer
-//! that stands still between taking its position and storing its entry leaves a hole that hides nothing.
+//! A crash is a scan of the medium at any moment. What must be found then is every entry whose
+//! `append` had returned; a writer that stands still between taking its position and storing its
+//! entry leaves a hole that hides nothing.
 
 use std::io;
 
@@ -91,7 +93,8 @@ fn put(hash: u64) -> Event {
     Event::Kill { hash, ns: 0 }
 }
 
-/// What recovery would find now: hashes of entries from `needed` on, and whether one is known to be missing.
+/// What recovery would find now: hashes of entries from `needed` on, and whether one is known to be
+/// missing.
 fn crash(memory: &Memory, needed: u64) -> (Vec<u64>, Scan) {
     let scan = Journal::scan(memory, &UUID, EPOCH, needed).expect("the header is whole");
     assert!(scan.others.is_empty(), "nobody wrote {:?}", scan.others);
@@ -135,7 +138,8 @@ fn an_acknowledged_entry_is_found_whoever_stands_still_beside_it() {
     });
 }
 
-/// More entries than there is room for: when the last `append` has returned, the medium says that one is missing.
+/// More entries than there is room for: when the last `append` has returned, the medium says that
+/// one is missing.
 #[test]
 fn a_full_journal_says_so_before_anybody_relies_on_it() {
     explore(3, || {
@@ -154,9 +158,10 @@ fn a_full_journal_says_so_before_anybody_relies_on_it() {
     });
 }
 
-/// The order of a checkpoint (head, floor, every lock once, capture, truncate) beside writers that take version and position
-/// and take effect under the lock: what is acknowledged is in what was captured, or in the journal from the position that the
-/// checkpoint needs, or the journal says that it has lost something.
+/// The order of a checkpoint (head, floor, every lock once, capture, truncate) beside writers that
+/// take version and position and take effect under the lock: what is acknowledged is in what was
+/// captured, or in the journal from the position that the checkpoint needs, or the journal says
+/// that it has lost something.
 #[test]
 fn nothing_falls_between_a_checkpoint_and_the_journal() {
     explore(2, || {
@@ -184,9 +189,13 @@ fn nothing_falls_between_a_checkpoint_and_the_journal() {
         let (found, scan) = crash(&memory, head);
         for hash in 1..=3 {
             let safe = captured.contains(&hash) || found.contains(&hash) || scan.poisoned;
-            assert!(safe, "{hash} is lost: captured {captured:?}, in the journal from {head}: {found:?}");
+            assert!(
+                safe,
+                "{hash} is lost: captured {captured:?}, in the journal from {head}: {found:?}"
+            );
         }
-        // What the captured lines may not hold has a version at or above the floor: the kill map takes it.
+        // What the captured lines may not hold has a version at or above the floor: the kill map
+        // takes it.
         let mut missing = scan.kills().filter(|kill| !captured.contains(&kill.hash));
         assert!(missing.all(|kill| kill.version >= floor));
     });

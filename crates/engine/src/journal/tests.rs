@@ -24,8 +24,8 @@ fn hashes(scan: &Scan) -> BTreeSet<u64> {
     scan.kills().map(|kill| kill.hash).collect()
 }
 
-/// As foyer's tombstone log would not: it computes where to go on from an offset within one page, so that a log longer than a page goes
-/// on in its first one, over entries that still count.
+/// As foyer's tombstone log would not: it computes where to go on from an offset within one page,
+/// so that a log longer than a page goes on in its first one, over entries that still count.
 #[test]
 fn a_journal_of_many_pages_goes_on_behind_its_newest_entry_and_over_none_that_counts() {
     let dir = TempDir::new();
@@ -74,14 +74,19 @@ impl Media for Failing {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.fails.load(Ordering::Relaxed) { Err(io::Error::other("told to")) } else { self.media.sync() }
+        if self.fails.load(Ordering::Relaxed) {
+            Err(io::Error::other("told to"))
+        } else {
+            self.media.sync()
+        }
     }
 }
 
 fn failing() -> (TempDir, Arc<Failing>, Journal) {
     let dir = TempDir::new();
     let media = MmapMedia::create(&dir.path().join("journal"), 2 * 4096).expect("made");
-    let media = Arc::new(Failing { media, fails: AtomicBool::new(false), stored: Mutex::default() });
+    let media =
+        Arc::new(Failing { media, fails: AtomicBool::new(false), stored: Mutex::default() });
     let journal = Journal::create(media.clone(), &UUID, EPOCH, 0..0, 0).expect("made");
     (dir, media, journal)
 }
@@ -117,11 +122,13 @@ fn a_flush_that_fails_while_the_poison_is_lifted_is_one_more_reason_for_it() {
     journal.truncate(1);
     assert!(journal.is_poisoned());
     journal.truncate(2);
-    assert!(!journal.is_poisoned() && !Journal::scan(&*media, &UUID, EPOCH, 2).expect("whole").poisoned);
+    assert!(
+        !journal.is_poisoned() && !Journal::scan(&*media, &UUID, EPOCH, 2).expect("whole").poisoned
+    );
 }
 
-/// Appends to a mapped journal as fast as a busy cache does, over two laps of it, while another thread flushes it once a second:
-/// microseconds of one append, page faults included.
+/// Appends to a mapped journal as fast as a busy cache does, over two laps of it, while another
+/// thread flushes it once a second: microseconds of one append, page faults included.
 #[test]
 #[ignore = "a measurement, for: cargo test -p afterglow-engine --lib -- --ignored --nocapture appends_take"]
 fn appends_take() {

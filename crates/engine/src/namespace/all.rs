@@ -11,8 +11,9 @@ pub struct Namespaces {
     pub list: RwLock<Vec<Arc<NamespaceState>>>,
     /// Held while a namespace is opened.
     pub opening: Mutex<()>,
-    /// Held for writing while a group, epoch or namespace is removed, from taking the version to the change of the table; for
-    /// reading from seeing that an object is alive to taking the version of what replaces it.
+    /// Held for writing while a group, epoch or namespace is removed, from taking the version to
+    /// the change of the table; for reading from seeing that an object is alive to taking the
+    /// version of what replaces it.
     pub removing: RwLock<()>,
 }
 

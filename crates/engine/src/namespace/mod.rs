@@ -36,7 +36,8 @@ impl std::fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// Unix seconds as expiry counts them: never less than ever before, also in earlier lives of the cache.
+    /// Unix seconds as expiry counts them: never less than ever before, also in earlier lives of
+    /// the cache.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.core.time.now()
@@ -47,14 +48,15 @@ impl Namespace {
         self.core.get(&self.ns, key)
     }
 
-    /// Says that these keys are looked up next, of which the first [`PREFETCHED`](crate::EXPECTED) are taken note of: what is in
-    /// DRAM is asked of memory for all of them at once. It changes nothing; looking up several keys takes less time for it.
+    /// Says that these keys are looked up next, of which the first [`PREFETCHED`](crate::EXPECTED)
+    /// are taken note of: what is in DRAM is asked of memory for all of them at once. It changes
+    /// nothing; looking up several keys takes less time for it.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.core.prefetch(&self.ns, keys);
     }
 
-    /// Looks a key up; reads from flash on this thread if need be (one `pread`, no hand-off). A miss when too many such
-    /// reads are in flight.
+    /// Looks a key up; reads from flash on this thread if need be (one `pread`, no hand-off). A
+    /// miss when too many such reads are in flight.
     #[must_use]
     pub fn get_blocking(&self, key: &[u8]) -> Option<Hit> {
         self.look_up_blocking(key).ok()
@@ -66,53 +68,70 @@ impl Namespace {
             lookup = match lookup {
                 Lookup::Hit(hit) => return Ok(hit),
                 Lookup::Miss(reason) => return Err(reason),
-                Lookup::Flash(read) => match self.read_blocking(read.device(), read.offset(), read.len()) {
-                    Some(result) => read.finish(result),
-                    None => read.busy(),
-                },
+                Lookup::Flash(read) => {
+                    match self.read_blocking(read.device(), read.offset(), read.len()) {
+                        Some(result) => read.finish(result),
+                        None => read.busy(),
+                    }
+                }
             }
         }
     }
 
     /// One device read on this thread; `None` when too many are in flight.
-    fn read_blocking(&self, device: DeviceId, offset: u64, len: u32) -> Option<io::Result<AlignedBuf>> {
+    fn read_blocking(
+        &self,
+        device: DeviceId,
+        offset: u64,
+        len: u32,
+    ) -> Option<io::Result<AlignedBuf>> {
         self.core.reads.run(|| self.core.set.read_at(device, offset, len))
     }
 
-    /// Puts an object. When this returns no read returns an older value of the key, whatever the outcome (but for
-    /// [`RefuseReason::Closed`]). Blocks for as long as the namespace's [`Durability`](crate::Durability) asks for, five seconds at
-    /// most.
+    /// Puts an object. When this returns no read returns an older value of the key, whatever the
+    /// outcome (but for [`RefuseReason::Closed`]). Blocks for as long as the namespace's
+    /// [`Durability`](crate::Durability) asks for, five seconds at most.
     pub fn put(&self, key: &[u8], value: &[u8], options: PutOptions) -> PutOutcome {
         self.core.wait_for_room();
         self.submit_put(key, value, options).wait()
     }
 
-    /// For callers that must not block: what to await before a change (a put, removal or [`Namespace::modify`]) when the journal
-    /// is full. It takes 50 ms at most; blocking calls wait by themselves. A change that does not wait, or whose wait was in
-    /// vain, is carried out all the same: when its journal entry is lost, Mutable namespaces would be cold after a crash until
-    /// the next checkpoint.
+    /// For callers that must not block: what to await before a change (a put, removal or
+    /// [`Namespace::modify`]) when the journal is full. It takes 50 ms at most; blocking calls wait
+    /// by themselves. A change that does not wait, or whose wait was in vain, is carried out all
+    /// the same: when its journal entry is lost, Mutable namespaces would be cold after a crash
+    /// until the next checkpoint.
     #[must_use]
     pub fn backpressure(&self) -> Option<Backpressure> {
         self.core.backpressure()
     }
 
-    /// As [`Namespace::backpressure`], before a put that is not to cost another object its way to flash: also while the write queue is full, for as
-    /// long as the device goes on, and for a second where it does not. A put that does not wait is stored all the same; what leaves the
+    /// As [`Namespace::backpressure`], before a put that is not to cost another object its way to
+    /// flash: also while the write queue is full, for as long as the device goes on, and for a
+    /// second where it does not. A put that does not wait is stored all the same; what leaves the
     /// DRAM tier for it may be dropped, and counted.
     #[must_use]
     pub fn put_backpressure(&self) -> Option<Backpressure> {
         self.core.put_backpressure()
     }
 
-    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future. See [`Namespace::backpressure`].
+    /// [`Namespace::put`] for callers that must not block: what has to be waited for is a future.
+    /// See [`Namespace::backpressure`].
     pub fn submit_put(&self, key: &[u8], value: &[u8], options: PutOptions) -> Ack<PutOutcome> {
         self.core.put(&self.ns, key, value, &options)
     }
 
-    /// Puts an object if the key's version is `expected` (`None`: if there is no such object); refuses with
-    /// [`RefuseReason::VersionMismatch`] otherwise, also when the object cannot be looked at now. May read from flash to learn
-    /// the version. See [`Namespace::modify`] for callers that must not block.
-    pub fn put_if(&self, key: &[u8], value: &[u8], options: PutOptions, expected: Option<u64>) -> PutOutcome {
+    /// Puts an object if the key's version is `expected` (`None`: if there is no such object);
+    /// refuses with [`RefuseReason::VersionMismatch`] otherwise, also when the object cannot be
+    /// looked at now. May read from flash to learn the version. See [`Namespace::modify`] for
+    /// callers that must not block.
+    pub fn put_if(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: PutOptions,
+        expected: Option<u64>,
+    ) -> PutOutcome {
         let change = |found: Option<&Hit>| match found.map(|hit| hit.version) == expected {
             true => (Change::Put { value: Bytes::copy_from_slice(value), options }, ()),
             false => (Change::Keep, ()),
@@ -126,11 +145,13 @@ impl Namespace {
         }
     }
 
-    /// A serialized read-modify-write: finds the object, wherever it is, and has `change` decide what becomes of it. No other
-    /// change of the key comes in between, so no update is lost. What `change` returns beside the [`Change`] is handed back.
+    /// A serialized read-modify-write: finds the object, wherever it is, and has `change` decide
+    /// what becomes of it. No other change of the key comes in between, so no update is lost. What
+    /// `change` returns beside the [`Change`] is handed back.
     ///
-    /// Does not wait for a device: [`Modify::Flash`] says what to read, as [`Lookup::Flash`] does. `change` is called at most
-    /// once, under a lock that other keys share: it should do no more than make the new value.
+    /// Does not wait for a device: [`Modify::Flash`] says what to read, as [`Lookup::Flash`] does.
+    /// `change` is called at most once, under a lock that other keys share: it should do no more
+    /// than make the new value.
     ///
     /// Counts as one lookup and, if something is changed, one put or removal.
     ///
@@ -167,8 +188,9 @@ impl Namespace {
     /// [`Namespace::modify`], reading from flash on this thread if need be.
     ///
     /// # Errors
-    /// Why the object could not be looked at: the index is still loading, the device failed, too many reads are in flight, or
-    /// the object moved again and again. `change` was not called then, and nothing was changed.
+    /// Why the object could not be looked at: the index is still loading, the device failed, too
+    /// many reads are in flight, or the object moved again and again. `change` was not called then,
+    /// and nothing was changed.
     pub fn modify_blocking<F, T>(&self, key: &[u8], change: F) -> Result<Modified<T>, MissReason>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
@@ -179,16 +201,19 @@ impl Namespace {
             modify = match modify {
                 Modify::Done(outcome) => return outcome,
                 Modify::Later(pending) => return Ok(pending.wait()),
-                Modify::Flash(read) => match self.read_blocking(read.device(), read.offset(), read.len()) {
-                    Some(result) => read.finish(result),
-                    None => read.busy(),
-                },
+                Modify::Flash(read) => {
+                    match self.read_blocking(read.device(), read.offset(), read.len()) {
+                        Some(result) => read.finish(result),
+                        None => read.busy(),
+                    }
+                }
             }
         }
     }
 
-    /// Removes an object and returns the version of the removal: puts before it have lower versions. Blocks for a flush of
-    /// the journal where the namespace is [`Durability::Synced`](crate::Durability), as all removals do.
+    /// Removes an object and returns the version of the removal: puts before it have lower
+    /// versions. Blocks for a flush of the journal where the namespace is
+    /// [`Durability::Synced`](crate::Durability), as all removals do.
     pub fn remove(&self, key: &[u8]) -> u64 {
         self.core.wait_for_room();
         self.core.remove(&self.ns, key)
@@ -221,14 +246,16 @@ impl Namespace {
         self.core.kill_later(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
     }
 
-    /// Lists the keys: all that are there from now until the last one is handed out, and maybe some put or removed meanwhile; a key
-    /// may come twice. Blocks for reads of the flash that holds them, which is read once from end to end.
+    /// Lists the keys: all that are there from now until the last one is handed out, and maybe some
+    /// put or removed meanwhile; a key may come twice. Blocks for reads of the flash that holds
+    /// them, which is read once from end to end.
     pub fn keys(&self) -> Keys {
         Keys::keys(&self.core, &self.ns)
     }
 
-    /// Lists the objects as [`Namespace::keys`] does the keys, each as what `take` makes of it, but leaves out what cannot be read, and ends
-    /// where objects move too fast. `take` is called under a lock: it must be short.
+    /// Lists the objects as [`Namespace::keys`] does the keys, each as what `take` makes of it, but
+    /// leaves out what cannot be read, and ends where objects move too fast. `take` is called under
+    /// a lock: it must be short.
     pub fn list<T>(&self, take: impl FnMut(&Listed<'_>) -> T + Send + 'static) -> Listing<T> {
         Listing::new(&self.core, &self.ns, true, Box::new(take))
     }

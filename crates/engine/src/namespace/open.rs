@@ -16,7 +16,8 @@ pub(crate) fn open_namespace(
     name: &str,
     options: NamespaceOptions,
 ) -> Result<Namespace, OpenError> {
-    // One at a time; those who only look namespaces up (evictions, under their shard's lock) do not wait for the disk.
+    // One at a time; those who only look namespaces up (evictions, under their shard's lock) do not
+    // wait for the disk.
     let _opening = core.namespaces.opening.lock();
     let (known, count) = {
         let namespaces = core.namespaces.list.read();
@@ -28,7 +29,9 @@ pub(crate) fn open_namespace(
             return Ok(Namespace { core: core.clone(), ns: ns.clone() });
         }
         if ns.is_open() {
-            return Err(OpenError::Config(format!("namespace {name} is already open with other options")));
+            return Err(OpenError::Config(format!(
+                "namespace {name} is already open with other options"
+            )));
         }
     }
     let id = known.as_ref().map_or(count, |ns| usize::from(ns.id));
@@ -39,16 +42,19 @@ pub(crate) fn open_namespace(
     let mut cleared = 0;
     if let Some(old) = known {
         ns.restore(&old.kills());
-        let same = old.options.mutability == options.mutability && old.options.survives == options.survives;
+        let same = old.options.mutability == options.mutability
+            && old.options.survives == options.survives;
         if !same {
             cleared = core.kill(&ns, Event::Clear { ns: id });
         }
-        // The new options may promise more at power loss than the old ones: for what the old ones have journalled, too.
+        // The new options may promise more at power loss than the old ones: for what the old ones
+        // have journalled, too.
         core.journal.sync().map_err(OpenError::io("flushing the journal"))?;
     }
     core.state
         .update(|state| {
-            let kill = state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill).max(cleared);
+            let kill =
+                state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill).max(cleared);
             state.namespaces.retain(|n| n.id != id);
             state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options, kill });
             state.namespaces.sort_by_key(|n| n.id);

@@ -1,8 +1,8 @@
 //! Namespaces: what kills their objects, and their counters.
 //!
-//! Removal of many objects is by *kill version*: an object is dead when its version is below the kill version of its
-//! namespace, of its group or of its partition epoch. Kill versions only grow, so replaying them in any order, or twice,
-//! does no harm.
+//! Removal of many objects is by *kill version*: an object is dead when its version is below the
+//! kill version of its namespace, of its group or of its partition epoch. Kill versions only grow,
+//! so replaying them in any order, or twice, does no harm.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -23,8 +23,9 @@ const PAGE: usize = 1 << 10;
 
 type Page = Box<[AtomicU64]>;
 
-/// Removed groups remembered by a namespace. When there are more, the oldest removals become one kill version for the
-/// whole namespace: memory stays bounded, older objects of other groups are lost.
+/// Removed groups remembered by a namespace. When there are more, the oldest removals become one
+/// kill version for the whole namespace: memory stays bounded, older objects of other groups are
+/// lost.
 pub const MAX_GROUPS: usize = if cfg!(loom) { 2 } else { 1 << 16 };
 
 /// The partition epoch a token falls into.
@@ -85,8 +86,9 @@ impl NamespaceState {
     /// Whether an object was removed by namespace, group or partition epoch.
     pub fn is_killed(&self, meta: &Meta) -> bool {
         let below = |kill: u64| meta.version < kill;
-        // The group first: its removal may become part of the namespace's kill version meanwhile, which is raised before the group is
-        // forgotten. Who no longer finds the group therefore finds that.
+        // The group first: its removal may become part of the namespace's kill version meanwhile,
+        // which is raised before the group is forgotten. Who no longer finds the group therefore
+        // finds that.
         if meta.group != 0
             && self.any_group.load(Ordering::Acquire)
             && self.groups.read().get(&meta.group).is_some_and(|&k| below(k))
@@ -121,23 +123,30 @@ impl NamespaceState {
     /// Kills what is below `version` in partition epoch `slot`.
     pub fn kill_epoch(&self, slot: u32, version: u64) {
         let slot = slot as usize;
-        let pages = self.epochs.get_or_init(|| (0..EPOCHS / PAGE).map(|_| OnceLock::new()).collect());
+        let pages =
+            self.epochs.get_or_init(|| (0..EPOCHS / PAGE).map(|_| OnceLock::new()).collect());
         let Some(page) = pages.get(slot / PAGE) else { return };
         let page = page.get_or_init(|| (0..PAGE).map(|_| AtomicU64::new(0)).collect());
         page[slot % PAGE].fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is left out.
+    /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is
+    /// left out.
     pub fn kills(&self) -> NamespaceKills {
-        // The groups first, as in [`NamespaceState::is_killed`]: what is no longer among them is in `kill`.
+        // The groups first, as in [`NamespaceState::is_killed`]: what is no longer among them is in
+        // `kill`.
         let mut groups: Vec<_> = self.groups.read().iter().map(|(&g, &v)| (g, v)).collect();
         let kill = self.kill.load(Ordering::Acquire);
         groups.retain(|&(_, v)| v > kill);
         groups.sort_unstable();
         let pages = self.epochs.get().into_iter().flatten();
-        let used = (0u32..).step_by(PAGE).zip(pages).filter_map(|(first, page)| Some((first, page.get()?)));
-        let slots =
-            used.flat_map(|(first, page)| (first..).zip(page).map(|(n, e)| (n, e.load(Ordering::Acquire))));
+        let used = (0u32..)
+            .step_by(PAGE)
+            .zip(pages)
+            .filter_map(|(first, page)| Some((first, page.get()?)));
+        let slots = used.flat_map(|(first, page)| {
+            (first..).zip(page).map(|(n, e)| (n, e.load(Ordering::Acquire)))
+        });
         let epochs = slots.filter(|&(_, v)| v > kill).collect();
         NamespaceKills { id: self.id, kill, groups, epochs }
     }

@@ -12,7 +12,8 @@
 //! believe_and_promote ───▶ hit; a copy goes to DRAM, which may evict and write out another object
 //! ```
 //!
-//! A get that reads flash can therefore write: what its copy evicts from DRAM goes to flash if that does not have it.
+//! A get that reads flash can therefore write: what its copy evicts from DRAM goes to flash if that
+//! does not have it.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -47,9 +48,10 @@ pub enum Lookup {
 
 /// A lookup that waits for one device read.
 ///
-/// The caller reads [`FlashRead::len`] bytes at [`FlashRead::offset`] of [`FlashRead::device`] into an aligned buffer, with
-/// [`Namespace::get_blocking`](crate::Namespace::get_blocking), on a ring of its own or otherwise, and hands the outcome to [`FlashRead::finish`].
-/// Dropped unfinished it counts as a miss.
+/// The caller reads [`FlashRead::len`] bytes at [`FlashRead::offset`] of [`FlashRead::device`] into
+/// an aligned buffer, with [`Namespace::get_blocking`](crate::Namespace::get_blocking), on a ring
+/// of its own or otherwise, and hands the outcome to [`FlashRead::finish`]. Dropped unfinished it
+/// counts as a miss.
 #[must_use]
 pub struct FlashRead {
     core: Arc<Core>,
@@ -85,7 +87,8 @@ struct Attempt {
     counted: bool,
 }
 
-// ---- Look up -------------------------------------------------------------------------------------
+// ---- Look up
+// -------------------------------------------------------------------------------------
 
 impl Core {
     /// Looks a key up: in DRAM, then in the index.
@@ -107,8 +110,9 @@ impl Core {
         look_up_on_flash(self, ns, key, hash, Attempt { followed: 0, counted: true })
     }
 
-    /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that memory is waited for once a step for all
-    /// of them, not three times for each: their places in the tables, then the nodes found there, then the objects.
+    /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that
+    /// memory is waited for once a step for all of them, not three times for each: their places in
+    /// the tables, then the nodes found there, then the objects.
     pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
         let mut hashes = [0; PREFETCHED];
         let mut len = 0;
@@ -123,8 +127,14 @@ impl Core {
     }
 }
 
-/// Looks up what is not in DRAM, for callers that count the outcome themselves; only a read that is dropped is counted here.
-pub fn look_up_uncounted(core: &Arc<Core>, ns: &Arc<NamespaceState>, key: &[u8], hash: u64) -> Lookup {
+/// Looks up what is not in DRAM, for callers that count the outcome themselves; only a read that is
+/// dropped is counted here.
+pub fn look_up_uncounted(
+    core: &Arc<Core>,
+    ns: &Arc<NamespaceState>,
+    key: &[u8],
+    hash: u64,
+) -> Lookup {
     look_up_on_flash(core, ns, key, hash, Attempt { followed: 0, counted: false })
 }
 
@@ -159,7 +169,8 @@ fn look_up_on_flash(
     let read = FlashRead::of(core, ns, key, hash, Pointer { slot, generation, mapped }, attempt);
     // What is not written yet is read from memory.
     if core.table.state(at.segment) != SegmentState::Sealed
-        && let Some(bytes) = core.streams.read(at.segment, at.offset(), slot.size_class().max_bytes())
+        && let Some(bytes) =
+            core.streams.read(at.segment, at.offset(), slot.size_class().max_bytes())
     {
         return read.verify(&Bytes::from(bytes), 0, Tier::Buffer);
     }
@@ -171,7 +182,10 @@ fn holds_nothing(state: SegmentState) -> Option<MissReason> {
     match state {
         SegmentState::Retired => Some(MissReason::Device),
         SegmentState::Free => Some(MissReason::Absent),
-        SegmentState::Sealed | SegmentState::Reclaiming | SegmentState::Open | SegmentState::Sealing => None,
+        SegmentState::Sealed
+        | SegmentState::Reclaiming
+        | SegmentState::Open
+        | SegmentState::Sealing => None,
     }
 }
 
@@ -189,7 +203,8 @@ fn clear_slot(core: &Core, hash: u64, at: Location) {
     }
 }
 
-// ---- Read ----------------------------------------------------------------------------------------
+// ---- Read
+// ----------------------------------------------------------------------------------------
 
 impl FlashRead {
     /// The read of the record at `slot`: whole blocks of the device, within the segment.
@@ -247,8 +262,8 @@ impl FlashRead {
         false
     }
 
-    /// Ends the lookup with what the read brought: a hit, a miss, or (when the record moved meanwhile; a bounded number of
-    /// times) another read.
+    /// Ends the lookup with what the read brought: a hit, a miss, or (when the record moved
+    /// meanwhile; a bounded number of times) another read.
     pub fn finish(self, read: io::Result<AlignedBuf>) -> Lookup {
         self.core.totals.device_reads.inc();
         match read {
@@ -263,7 +278,8 @@ impl FlashRead {
         }
     }
 
-    /// Gives the lookup up as if it had never been: the caller looks the key up again later, which is what counts.
+    /// Gives the lookup up as if it had never been: the caller looks the key up again later, which
+    /// is what counts.
     pub fn take_back(mut self) {
         self.done = true;
     }
@@ -319,10 +335,12 @@ impl Drop for FlashRead {
     }
 }
 
-// ---- Verify --------------------------------------------------------------------------------------
+// ---- Verify
+// --------------------------------------------------------------------------------------
 
 impl FlashRead {
-    /// Checks what the read brought: checksum and generation, full key, kill versions, expiry. Any doubt is a miss.
+    /// Checks what the read brought: checksum and generation, full key, kill versions, expiry. Any
+    /// doubt is a miss.
     fn verify(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
         let at = self.pointer.slot.location();
         let seed = record::seed(self.core.hash_seed, self.pointer.generation, at.offset());
@@ -330,8 +348,17 @@ impl FlashRead {
         self.core.shard(self.hash).index.prefetch(self.hash);
         let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
             let moved = self.core.table.generation(at.segment) != self.pointer.generation
-                || self.core.shard(self.hash).index.peek(self.hash).is_none_or(|s| s.location() != at);
-            return if moved { self.follow() } else { self.end_missed_and_clear_slot(MissReason::Corrupt) };
+                || self
+                    .core
+                    .shard(self.hash)
+                    .index
+                    .peek(self.hash)
+                    .is_none_or(|s| s.location() != at);
+            return if moved {
+                self.follow()
+            } else {
+                self.end_missed_and_clear_slot(MissReason::Corrupt)
+            };
         };
         if found.meta.ns != self.ns.id || *found.key != *self.key {
             // The slot is right for its own key; it stays.
@@ -359,12 +386,13 @@ impl FlashRead {
         })
     }
 
-    /// Decides under the shard's lock whether the record may be believed. If it still is where the index says, a copy goes to
-    /// the DRAM tier.
+    /// Decides under the shard's lock whether the record may be believed. If it still is where the
+    /// index says, a copy goes to the DRAM tier.
     ///
-    /// The place may have been used again while the read was under way: then what is there now is another record. While the
-    /// index loads, the slot may have been cleared because it was stale when the lookup saw it, and the kill map that said
-    /// so may be gone since: nobody knows, and the lookup begins again.
+    /// The place may have been used again while the read was under way: then what is there now is
+    /// another record. While the index loads, the slot may have been cleared because it was stale
+    /// when the lookup saw it, and the kill map that said so may be gone since: nobody knows, and
+    /// the lookup begins again.
     fn believe_and_promote(&self, found: &Record<'_>) -> Verdict {
         let at = self.pointer.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for(self.hash);
@@ -393,7 +421,8 @@ enum Verdict {
     Unknown,
 }
 
-// ---- Promote -------------------------------------------------------------------------------------
+// ---- Promote
+// -------------------------------------------------------------------------------------
 
 impl FlashRead {
     /// Takes a copy into the DRAM tier if that wants one; what it evicts is written out.
@@ -412,8 +441,9 @@ impl FlashRead {
             group: found.meta.group,
             epoch_slot: found.meta.epoch_slot,
             ns: found.meta.ns,
-            // What failed to be written is read from memory for a while yet. A reclaim that is under way may have passed this object by:
-            // one that cannot read its footer copies what lives in DRAM when it begins.
+            // What failed to be written is read from memory for a while yet. A reclaim that is
+            // under way may have passed this object by: one that cannot read its footer copies what
+            // lives in DRAM when it begins.
             state: match shard.is_copied_to_stay(self.hash, at) {
                 true => EntryState::Clean(at),
                 false => EntryState::Dirty,

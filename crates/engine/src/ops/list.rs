@@ -1,8 +1,10 @@
-//! Listing the objects of a namespace: for removing by what a key says, which no group or partition epoch covers, and for showing them.
+//! Listing the objects of a namespace: for removing by what a key says, which no group or partition
+//! epoch covers, and for showing them.
 //!
-//! A pass visits the DRAM tier, then each segment, and keeps what an index slot points at. What moves meanwhile out of a segment not
-//! yet visited goes to DRAM or to a segment opened later, so it is caught by another pass; passes end when no segment was reclaimed
-//! during one. Keys put or removed while it runs may or may not be listed, and a key may be listed twice.
+//! A pass visits the DRAM tier, then each segment, and keeps what an index slot points at. What
+//! moves meanwhile out of a segment not yet visited goes to DRAM or to a segment opened later, so
+//! it is caught by another pass; passes end when no segment was reclaimed during one. Keys put or
+//! removed while it runs may or may not be listed, and a key may be listed twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ const STEP: usize = 256;
 /// Why a listing ended before it was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// The index is still loading after opening: list again when [`Stats::loading`](crate::Stats::loading) is over.
+    /// The index is still loading after opening: list again when
+    /// [`Stats::loading`](crate::Stats::loading) is over.
     #[error("the index is still loading: list again when it has loaded")]
     Loading,
     /// A segment could not be read.
@@ -57,13 +60,15 @@ pub struct Listed<'a> {
     pub partition: u32,
 }
 
-/// The keys of a namespace: see [`Namespace::keys`](crate::Namespace::keys). After an error there are no more items, and the listing is not
-/// complete.
+/// The keys of a namespace: see [`Namespace::keys`](crate::Namespace::keys). After an error there
+/// are no more items, and the listing is not complete.
 pub type Keys = Listing<Vec<u8>>;
 
-/// The objects of a namespace, each as the `T` made of it: see [`Namespace::list`](crate::Namespace::list).
+/// The objects of a namespace, each as the `T` made of it: see
+/// [`Namespace::list`](crate::Namespace::list).
 ///
-/// It goes by parts, so that it takes little memory (a segment's footer and one read) and holds a shard's lock for a moment only.
+/// It goes by parts, so that it takes little memory (a segment's footer and one read) and holds a
+/// shard's lock for a moment only.
 #[must_use]
 pub struct Listing<T> {
     core: Arc<Core>,
@@ -101,7 +106,10 @@ enum ListingPart {
 
 impl<T> std::fmt::Debug for Listing<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listing").field("pass", &self.passes).field("left", &self.parts.len()).finish()
+        f.debug_struct("Listing")
+            .field("pass", &self.passes)
+            .field("left", &self.parts.len())
+            .finish()
     }
 }
 
@@ -164,11 +172,14 @@ impl<T> Listing<T> {
         // Before anything is looked at: what is reclaimed from now on may be missed.
         self.reclaimed = core.totals.segments_reclaimed.get();
         let from = self.moves_to;
-        let unsealed =
-            [SegmentState::Open, SegmentState::Sealing].into_iter().flat_map(|state| table.in_state(state));
+        let unsealed = [SegmentState::Open, SegmentState::Sealing]
+            .into_iter()
+            .flat_map(|state| table.in_state(state));
         self.moves_to = unsealed.map(|s| table.generation(s)).fold(core.versions.peek(), u64::min);
-        let segments = (0..table.len()).filter(|&s| table.generation(s) >= from).map(ListingPart::Segment);
-        let dram = (0..core.shards.len()).map(|shard| ListingPart::Dram { shard, below: usize::MAX });
+        let segments =
+            (0..table.len()).filter(|&s| table.generation(s) >= from).map(ListingPart::Segment);
+        let dram =
+            (0..core.shards.len()).map(|shard| ListingPart::Dram { shard, below: usize::MAX });
         self.parts = dram.chain([ListingPart::Unsealed]).chain(segments).collect();
     }
 
@@ -200,15 +211,17 @@ impl<T> Listing<T> {
         Ok(())
     }
 
-    /// What lives in DRAM and is not found on flash as well, from the last object on: where one is removed between two steps the last
-    /// takes its place, which has been visited, or is still to be.
+    /// What lives in DRAM and is not found on flash as well, from the last object on: where one is
+    /// removed between two steps the last takes its place, which has been visited, or is still to
+    /// be.
     fn visit_dram(&mut self, number: usize, below: usize) {
         let core = self.core.clone();
         let shard = core.shards[number].lock();
         let end = below.min(shard.dram.len());
         let start = end.saturating_sub(STEP);
         for entry in shard.dram.range(start..end).filter(|entry| entry.ns == self.ns.id) {
-            let on_flash = matches!(entry.state, EntryState::Clean(at) if shard.is_copied(entry.hash, at));
+            let on_flash =
+                matches!(entry.state, EntryState::Clean(at) if shard.is_copied(entry.hash, at));
             // In later passes the segment it is in may not be visited.
             if on_flash && self.passes == 1 {
                 continue;
@@ -236,8 +249,9 @@ impl<T> Listing<T> {
         }
     }
 
-    /// Some records of an open segment, of which most are still in memory. A record is known here a little before the index points at
-    /// it, under the same hold of its shard's lock, so that looking there waits for that.
+    /// Some records of an open segment, of which most are still in memory. A record is known here a
+    /// little before the index points at it, under the same hold of its shard's lock, so that
+    /// looking there waits for that.
     fn visit_open(&mut self, segment: u32, generation: u64, from: usize) -> Result<(), KeysError> {
         let Some(entries) = self.core.streams.entries(segment, generation, from, STEP) else {
             // Sealed meanwhile: its footer is on its way.
@@ -245,7 +259,11 @@ impl<T> Listing<T> {
             return Ok(());
         };
         if !entries.is_empty() {
-            self.parts.push_front(ListingPart::Open { segment, generation, from: from + entries.len() });
+            self.parts.push_front(ListingPart::Open {
+                segment,
+                generation,
+                from: from + entries.len(),
+            });
         }
         let ns = self.ns.id;
         for entry in entries.iter().filter(|entry| entry.ns.get() == ns) {
@@ -278,7 +296,9 @@ impl<T> Listing<T> {
             self.take_record(&bytes, seed, at);
             return Ok(());
         }
-        let Some((buf, skip)) = self.read(at.segment, at.offset(), max) else { return self.unreadable() };
+        let Some((buf, skip)) = self.read(at.segment, at.offset(), max) else {
+            return self.unreadable();
+        };
         self.take_record(&buf[skip..], seed, at);
         Ok(())
     }
@@ -307,7 +327,8 @@ impl<T> Listing<T> {
         let alignment = self.core.set.infos()[usize::from(place.device.0)].alignment;
         let from = offset & !(alignment - 1);
         let end = (offset + len).next_multiple_of(alignment).min(self.core.table.segment_size());
-        let buf = self.core.set.read_at(place.device, place.offset + u64::from(from), end - from).ok()?;
+        let buf =
+            self.core.set.read_at(place.device, place.offset + u64::from(from), end - from).ok()?;
         Some((buf, (offset - from) as usize))
     }
 
@@ -315,7 +336,10 @@ impl<T> Listing<T> {
         let core = self.core.clone();
         match core.table.state(segment) {
             // What becomes free in this moment was reclaimed, and is looked for again.
-            SegmentState::Free | SegmentState::Open | SegmentState::Sealing | SegmentState::Retired => {
+            SegmentState::Free
+            | SegmentState::Open
+            | SegmentState::Sealing
+            | SegmentState::Retired => {
                 return Ok(());
             }
             SegmentState::Sealed | SegmentState::Reclaiming => {}
@@ -351,7 +375,8 @@ impl<T> Listing<T> {
     ) -> Result<(), KeysError> {
         let Some(first) = entries.get(at) else { return Ok(()) };
         let start = first.offset.get();
-        let fits = |e: &FooterEntry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
+        let fits =
+            |e: &FooterEntry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
         let n = entries[at..].partition_point(fits);
         let last = &entries[at + n - 1];
         let len = last.offset.get() + last.len.get() - start;
@@ -367,7 +392,8 @@ impl<T> Listing<T> {
                 continue;
             };
             let Meta { version, expiry, group, epoch_slot: partition, .. } = found.meta;
-            let listed = Listed { key: found.key, value: found.value, version, expiry, group, partition };
+            let listed =
+                Listed { key: found.key, value: found.value, version, expiry, group, partition };
             self.found.push_back((self.take)(&listed));
         }
         self.parts.push_front(ListingPart::Records { segment, generation, entries, at: at + n });
@@ -378,13 +404,16 @@ impl<T> Listing<T> {
         self.slots(|s| s == segment).into_iter().try_for_each(|slot| self.visit_slot(slot))
     }
 
-    /// Slots that point into some segments. Under each shard's lock: nothing is displaced meanwhile.
+    /// Slots that point into some segments. Under each shard's lock: nothing is displaced
+    /// meanwhile.
     fn slots(&self, wanted: impl Fn(u32) -> bool) -> Vec<Slot> {
         let mut slots = Vec::new();
         for shard in &self.core.shards {
             let _unmoved = shard.lock();
             let words = shard.index.line_words(0..shard.index.lines()).flatten();
-            slots.extend(words.filter_map(Slot::from_word).filter(|slot| wanted(slot.location().segment)));
+            slots.extend(
+                words.filter_map(Slot::from_word).filter(|slot| wanted(slot.location().segment)),
+            );
         }
         slots
     }

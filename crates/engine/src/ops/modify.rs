@@ -1,12 +1,14 @@
 //! Serialized read-modify-write of one key.
 //!
-//! The object is found first, with a device read if need be; then, under the lock of the key's shard, it is checked that it
-//! is still the one found, the caller's closure decides, and the change is published: nothing comes in between, neither
-//! another change of the key, nor eviction, nor relocation. If the object is not the one found any more the search begins
-//! again, a bounded number of times. The closure runs at most once.
+//! The object is found first, with a device read if need be; then, under the lock of the key's
+//! shard, it is checked that it is still the one found, the caller's closure decides, and the
+//! change is published: nothing comes in between, neither another change of the key, nor eviction,
+//! nor relocation. If the object is not the one found any more the search begins again, a bounded
+//! number of times. The closure runs at most once.
 //!
-//! Removals of many objects do not take the shard's lock. They take their version while nobody else does so here: either the
-//! removal comes first and the closure finds nothing, or it gets the higher version and removes what is published.
+//! Removals of many objects do not take the shard's lock. They take their version while nobody else
+//! does so here: either the removal comes first and the closure finds nothing, or it gets the
+//! higher version and removes what is published.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -41,10 +43,11 @@ pub enum Change {
         /// What goes with it.
         options: PutOptions,
     },
-    /// Another value; expiry, group and partition stay. Like `Put` with default options where nothing was found.
-    Value(Bytes),
-    /// Another expiry (Unix seconds, [`NO_EXPIRY`](crate::NO_EXPIRY) for never) and a new version; the rest stays. Nothing where
+    /// Another value; expiry, group and partition stay. Like `Put` with default options where
     /// nothing was found.
+    Value(Bytes),
+    /// Another expiry (Unix seconds, [`NO_EXPIRY`](crate::NO_EXPIRY) for never) and a new version;
+    /// the rest stays. Nothing where nothing was found.
     Touch(u32),
     /// Remove it.
     Remove,
@@ -73,15 +76,19 @@ pub struct Modified<T> {
 /// How far a read-modify-write has come: see [`Namespace::modify`](crate::Namespace::modify).
 #[must_use]
 pub enum Modify<F, T> {
-    /// It is over. An error says why the object could not be looked at; the closure was not called then, nothing was changed.
+    /// It is over. An error says why the object could not be looked at; the closure was not called
+    /// then, nothing was changed.
     Done(Result<Modified<T>, MissReason>),
-    /// It is carried out, reads see it; its acknowledgement waits for the device (durabilities beyond write-back).
+    /// It is carried out, reads see it; its acknowledgement waits for the device (durabilities
+    /// beyond write-back).
     Later(Pending<Modified<T>>),
-    /// The object is probably on flash: read the range it names and hand the outcome to [`ModifyRead::finish`].
+    /// The object is probably on flash: read the range it names and hand the outcome to
+    /// [`ModifyRead::finish`].
     Flash(ModifyRead<F>),
 }
 
-/// A read-modify-write that waits for one device read. Dropped unfinished it changes nothing and counts as a miss.
+/// A read-modify-write that waits for one device read. Dropped unfinished it changes nothing and
+/// counts as a miss.
 #[must_use]
 pub struct ModifyRead<F> {
     read: FlashRead,
@@ -125,8 +132,8 @@ impl<F> ModifyRead<F> {
         false
     }
 
-    /// Goes on with what the read brought: the change is made, or (when the object moved meanwhile; a bounded number of
-    /// times) there is another read.
+    /// Goes on with what the read brought: the change is made, or (when the object moved meanwhile;
+    /// a bounded number of times) there is another read.
     pub fn finish<T>(self, read: io::Result<AlignedBuf>) -> Modify<F, T>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
@@ -171,14 +178,18 @@ impl Core {
             return self.change(shard, ns, key, hash, Err(MissReason::Absent), change);
         }
         drop(shard);
-        let search = Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
+        let search =
+            Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
         let lookup = get::look_up_uncounted(self, ns, key, hash);
         search.settle(lookup, change)
     }
 
     fn seen(&self, shard: &Shard, hash: u64) -> Option<(Location, u64)> {
         let at = shard.index.peek(hash).map(Slot::location)?;
-        Some((at, if self.table.contains(at.segment) { self.table.generation(at.segment) } else { 0 }))
+        Some((
+            at,
+            if self.table.contains(at.segment) { self.table.generation(at.segment) } else { 0 },
+        ))
     }
 
     /// Asks the closure and publishes what it wants, under the shard's lock.
@@ -209,7 +220,9 @@ impl Core {
                 return self.removed_by_modify(ns, version, returned);
             }
             (Change::Put { value, options }, _) => self.prepare(ns, hash, key, &value, &options),
-            (Change::Value(value), None) => self.prepare(ns, hash, key, &value, &PutOptions::default()),
+            (Change::Value(value), None) => {
+                self.prepare(ns, hash, key, &value, &PutOptions::default())
+            }
             (Change::Value(value), Some(old)) => {
                 let options = PutOptions { expiry: old.expiry, group: old.group, token: 0 };
                 let new = self.prepare(ns, hash, key, &value, &options);
@@ -261,13 +274,20 @@ impl Core {
         self.removed(ns);
         let modified = Modified { returned, changed: Changed::Removed(version) };
         match self.settle_later(ns) {
-            Some(ticket) => Modify::Later(Pending::new(self, ticket, modified, |modified, _| modified)),
+            Some(ticket) => {
+                Modify::Later(Pending::new(self, ticket, modified, |modified, _| modified))
+            }
             None => Modify::Done(Ok(modified)),
         }
     }
 
     /// The object is put, or refused: what its acknowledgement waits for.
-    fn put_by_modify<F, T>(self: &Arc<Self>, ns: &NamespaceState, put: Put, returned: T) -> Modify<F, T> {
+    fn put_by_modify<F, T>(
+        self: &Arc<Self>,
+        ns: &NamespaceState,
+        put: Put,
+        returned: T,
+    ) -> Modify<F, T> {
         let modified = |outcome| Modified { returned, changed: Changed::Put(outcome) };
         let refused = |modified, reason| {
             let changed = Changed::Put(PutOutcome::Refused(reason));

@@ -1,7 +1,9 @@
-//! A put, from top to bottom: prepared, given a version, published under the lock of its shard, acknowledged.
+//! A put, from top to bottom: prepared, given a version, published under the lock of its shard,
+//! acknowledged.
 //!
-//! Under the lock, in this order: take the version, write the journal entry, clear the older slot, change the DRAM tier.
-//! Whoever sees the change acknowledged can therefore rely on the journal. A refused put is a removal.
+//! Under the lock, in this order: take the version, write the journal entry, clear the older slot,
+//! change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal. A
+//! refused put is a removal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -96,7 +98,11 @@ impl Core {
 
     /// The version of a put; none once the cache is closed.
     pub(crate) fn take_put_version(&self) -> Result<u64, RefuseReason> {
-        if self.closed.load(Ordering::Acquire) { Err(RefuseReason::Closed) } else { Ok(self.take_version()) }
+        if self.closed.load(Ordering::Acquire) {
+            Err(RefuseReason::Closed)
+        } else {
+            Ok(self.take_version())
+        }
     }
 
     /// Publishes an object, or only removes the older one.
@@ -144,8 +150,10 @@ impl Core {
     ) -> Result<(Location, Ticket), RefuseReason> {
         let synced = ns.options.durability == Durability::Synced;
         let put = Some((entry.hash, entry.version));
-        let ticket =
-            self.waiters.add(ns.id, put, synced, self.time.millis()).ok_or(RefuseReason::QueueFull)?;
+        let ticket = self
+            .waiters
+            .add(ns.id, put, synced, self.time.millis())
+            .ok_or(RefuseReason::QueueFull)?;
         match self.write_out(shard, entry, Admission::Through(ticket.id)) {
             Ok(at) => {
                 self.waiters.place(ticket.id, at);

@@ -1,7 +1,7 @@
 //! Removals: of one key, and of many by a kill version.
 //!
-//! A removal never fails. Its version is taken and journalled before the older object goes, and nobody hears of it before
-//! that lasts as the namespace's durability asks for.
+//! A removal never fails. Its version is taken and journalled before the older object goes, and
+//! nobody hears of it before that lasts as the namespace's durability asks for.
 
 use std::sync::Arc;
 
@@ -44,7 +44,8 @@ impl Core {
         key: &[u8],
         version: u64,
     ) {
-        // While the cache closes, index lines may already have been captured: then every remove counts.
+        // While the cache closes, index lines may already have been captured: then every remove
+        // counts.
         if ns.options.journals_removes() || self.closed.load(Ordering::Acquire) {
             self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }

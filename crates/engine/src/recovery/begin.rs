@@ -25,16 +25,21 @@ pub(super) struct Carried {
     pub(super) head: u64,
 }
 
-/// A new journal is begun, but namespaces that are warm all the same have removals in the old one: these, and the position to
-/// write them at. Namespaces whose removals find no room there are not warm.
+/// A new journal is begun, but namespaces that are warm all the same have removals in the old one:
+/// these, and the position to write them at. Namespaces whose removals find no room there are not
+/// warm.
 pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
-    let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else { return Carried::default() };
+    let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else {
+        return Carried::default();
+    };
     let is_warm = |ns: u16| warm.get(usize::from(ns)).is_some_and(|w| *w);
-    let kills = scan.kills().map(|kill| (Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version));
+    let kills =
+        scan.kills().map(|kill| (Event::Kill { hash: kill.hash, ns: kill.ns }, kill.version));
     let others = scan.others.iter().map(|entry| (entry.event, entry.version));
     let entries: Vec<_> =
         kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
-    // Entries of the old journal must stay until the new one is named: beyond its head is what was never written.
+    // Entries of the old journal must stay until the new one is named: beyond its head is what was
+    // never written.
     let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
     if entries.len() as u64 <= room {
         return Carried { entries, head: scan.head };
@@ -45,8 +50,9 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
     Carried::default()
 }
 
-/// The last life may have died between the write of its checkpoint's header and the flush. Whether the checkpoint will last,
-/// also should the power go now: only then the journal below it may be used again.
+/// The last life may have died between the write of its checkpoint's header and the flush. Whether
+/// the checkpoint will last, also should the power go now: only then the journal below it may be
+/// used again.
 pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
     let flushed = run(disk, Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync });
     if let Err(error) = &flushed {
@@ -55,8 +61,9 @@ pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
     flushed.is_ok()
 }
 
-/// Starts a new life: durable before anything else changes. What starts cold is killed in the same step: should this life
-/// end at once, the next one must not take it for the crash of a process in which nothing was in doubt.
+/// Starts a new life: durable before anything else changes. What starts cold is killed in the same
+/// step: should this life end at once, the next one must not take it for the crash of a process in
+/// which nothing was in doubt.
 pub(super) fn begin_life(
     past: &Past,
     env: &Env,
@@ -83,8 +90,10 @@ pub(super) fn begin_life(
     let next_position = carried.head + carried.entries.len() as u64;
     if !past.journal_ok {
         state.journal_epoch = state.generation;
-        state.checkpoint = past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
-        // Before the state file names the new journal: a crash in between finds the old one as it was.
+        state.checkpoint =
+            past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
+        // Before the state file names the new journal: a crash in between finds the old one as it
+        // was.
         write_carried(carried, media.clone(), &state)?;
     }
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
@@ -109,15 +118,21 @@ pub(super) fn begin_life(
 }
 
 /// Writes what is carried over into the journal that is about to be named by the state file.
-fn write_carried(carried: &Carried, media: Arc<dyn Media>, state: &StateFile) -> Result<(), OpenError> {
+fn write_carried(
+    carried: &Carried,
+    media: Arc<dyn Media>,
+    state: &StateFile,
+) -> Result<(), OpenError> {
     if carried.entries.is_empty() {
         return Ok(());
     }
-    let journal = Journal::resume(media, &state.uuid, state.journal_epoch, carried.head, carried.head);
+    let journal =
+        Journal::resume(media, &state.uuid, state.journal_epoch, carried.head, carried.head);
     for &(event, version) in &carried.entries {
         coverage_mark!(CarriedOver);
         journal.append(event, version);
     }
-    let lost = if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
+    let lost =
+        if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
     lost.and_then(|()| journal.sync()).map_err(OpenError::io("writing the journal"))
 }

@@ -31,8 +31,10 @@ fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
     let mut places = Vec::new();
     for block in blocks {
         let device = DeviceId(block.device as u16);
-        let place =
-            |n| SegmentLocation { device, offset: block.first_segment() + n * u64::from(block.segment_size) };
+        let place = |n| SegmentLocation {
+            device,
+            offset: block.first_segment() + n * u64::from(block.segment_size),
+        };
         places.extend((0..u64::from(block.segments)).map(place));
     }
     places
@@ -50,8 +52,11 @@ pub(super) fn build(
     let table = Arc::new(SegmentTable::new(places(&past.blocks), past.blocks[0].segment_size));
     let (journal, versions) = (Arc::new(journal), Arc::new(versions));
     let totals = Arc::new(EngineCounters::default());
-    let streams =
-        StreamsConfig { uuid: state.uuid, hash_seed: state.hash_seed, max_outstanding: memory.chunks };
+    let streams = StreamsConfig {
+        uuid: state.uuid,
+        hash_seed: state.hash_seed,
+        max_outstanding: memory.chunks,
+    };
     let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
     let namespace = |n: &NamespaceRecord| {
         let ns = NamespaceState::new(n.id, n.name.clone(), n.options);
@@ -68,7 +73,13 @@ pub(super) fn build(
         uuid: state.uuid,
         hash_seed: state.hash_seed,
         shards: (0..config.shards).map(shard).collect(),
-        streams: Streams::new(&streams, table.clone(), versions.clone(), journal.clone(), totals.clone()),
+        streams: Streams::new(
+            &streams,
+            table.clone(),
+            versions.clone(),
+            journal.clone(),
+            totals.clone(),
+        ),
         set: env.set,
         areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
         reads: BlockingReads::new(config.max_blocking_reads),

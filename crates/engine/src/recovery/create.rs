@@ -19,7 +19,8 @@ pub(super) fn create(
     disk: &mut dyn Disk,
     replaced: Option<&'static str>,
 ) -> Result<Past, OpenError> {
-    // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be made anew.
+    // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be
+    // made anew.
     env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&env.entropy[0].to_le_bytes());
@@ -34,10 +35,14 @@ pub(super) fn create(
             .map_err(OpenError::io(format!("writing the superblock of {path}")))?;
         run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
             .map_err(OpenError::io(format!("flushing {path}")))?;
-        // The state file will name this uuid: a device that has not taken it would look like another cache's.
+        // The state file will name this uuid: a device that has not taken it would look like
+        // another cache's.
         if read_superblock(&*env.set, device.0)? != Found::Ours(*block) {
             let lost = io::Error::other("it reads back differently");
-            return Err(OpenError::Io { what: format!("writing the superblock of {path}"), source: lost });
+            return Err(OpenError::Io {
+                what: format!("writing the superblock of {path}"),
+                source: lost,
+            });
         }
     }
     let state = StateFile {

@@ -13,7 +13,9 @@ pub(super) fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found,
         .map_err(OpenError::io(format!("reading the superblock of {}", path.display())))?;
     match Superblock::decode(&bytes) {
         Found::Foreign => Err(OpenError::Foreign { path }),
-        Found::OtherFormat(found) => Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION }),
+        Found::OtherFormat(found) => {
+            Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
+        }
         found => Ok(found),
     }
 }

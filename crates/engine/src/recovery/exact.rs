@@ -94,7 +94,8 @@ impl<'a> SegmentReader<'a> {
         })
     }
 
-    /// Finds records by their own checksums. A piece that was never written does not end the search.
+    /// Finds records by their own checksums. A piece that was never written does not end the
+    /// search.
     fn scan(&self, segment: u32, generation: u64) -> Exact {
         let size = self.table.segment_size();
         let mut data = vec![0; size as usize];
@@ -126,15 +127,18 @@ impl<'a> SegmentReader<'a> {
     }
 }
 
-/// Registers a segment and enters those of its records that no kill version contradicts and whose namespaces are warm.
+/// Registers a segment and enters those of its records that no kill version contradicts and whose
+/// namespaces are warm.
 ///
-/// Segments are entered in the order of their generations, each record leaving its version behind as a kill version: so of
-/// several copies of an object the newest stays, also in namespaces whose puts are not journalled.
+/// Segments are entered in the order of their generations, each record leaving its version behind
+/// as a kill version: so of several copies of an object the newest stays, also in namespaces whose
+/// puts are not journalled.
 ///
-/// A power loss takes journal entries that were not flushed, but may leave their records. Such a record alone says that older
-/// ones are superseded, and says it only while it is on flash. So it is journalled before it can be found: what was seen once
-/// must not give way to something older when it is removed, or its segment reclaimed. Only `synced` namespaces are warm after
-/// a power loss. The life that ends before all its segments are read leaves the rest to the next one.
+/// A power loss takes journal entries that were not flushed, but may leave their records. Such a
+/// record alone says that older ones are superseded, and says it only while it is on flash. So it
+/// is journalled before it can be found: what was seen once must not give way to something older
+/// when it is removed, or its segment reclaimed. Only `synced` namespaces are warm after a power
+/// loss. The life that ends before all its segments are read leaves the rest to the next one.
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
     if exact.torn && !exact.entries.is_empty() {
@@ -144,7 +148,8 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     for e in &exact.entries {
         let ns = usize::from(e.ns.get());
         // A dead one must not keep out a living one from an index line.
-        if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta()).is_some() {
+        if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta()).is_some()
+        {
             continue;
         }
         let (ns, hash, version) = (&namespaces[ns], e.hash.get(), e.version.get());
@@ -154,9 +159,10 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
             core.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
         if shard.distrust_below(hash, version) {
-            // A lookup may have brought an older one into memory before this segment was read. Evicted, it would be written
-            // out, and take the place of this one.
-            if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version).cloned() {
+            // A lookup may have brought an older one into memory before this segment was read.
+            // Evicted, it would be written out, and take the place of this one.
+            if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version).cloned()
+            {
                 coverage_mark!(OlderInMemory);
                 shard.dram.remove(hash, older.ns, older.key());
             }

@@ -1,4 +1,5 @@
-//! Finding what the last life left: superblocks, state file, checkpoint and journal, and whether they go together.
+//! Finding what the last life left: superblocks, state file, checkpoint and journal, and whether
+//! they go together.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ const FIRST_EPOCH: u64 = 1;
 /// Of so many entries of the journal, one may be torn.
 const TORN: u64 = 16;
 
-/// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is changed.
+/// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is
+/// changed.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -80,7 +82,9 @@ fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>
 pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Past, OpenError> {
     let infos = env.set.infos().to_vec();
     if infos.is_empty() {
-        return Err(OpenError::Config("no flash is configured: give at least one file or device".into()));
+        return Err(OpenError::Config(
+            "no flash is configured: give at least one file or device".into(),
+        ));
     }
     let found: Vec<Found> =
         (0..infos.len() as u16).map(|d| read_superblock(&*env.set, d)).collect::<Result<_, _>>()?;
@@ -134,24 +138,37 @@ fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
     } else {
         End::Machine
     };
-    let capacity =
-        env.journal.len().saturating_sub(crate::format::journal::HEADER) / crate::format::journal::ENTRY;
+    let capacity = env.journal.len().saturating_sub(crate::format::journal::HEADER)
+        / crate::format::journal::ENTRY;
     let journal_ok = scan.as_ref().is_some_and(|scan| {
         // Without a checkpoint only the cache's first journal tells all there is to tell.
-        let (epoch, needed) =
-            checkpoint.as_ref().map_or((FIRST_EPOCH, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
-        let reaches_back = epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
+        let (epoch, needed) = checkpoint
+            .as_ref()
+            .map_or((FIRST_EPOCH, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
+        let reaches_back =
+            epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
         !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
     let beside = checkpoint.as_ref().map(|(header, ..)| header);
-    let removals_ok =
-        journal_ok || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
-    Past { state, blocks, end, replaced: None, scan, checkpoint, journal_ok, removals_ok, timeless: false }
+    let removals_ok = journal_ok
+        || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
+    Past {
+        state,
+        blocks,
+        end,
+        replaced: None,
+        scan,
+        checkpoint,
+        journal_ok,
+        removals_ok,
+        timeless: false,
+    }
 }
 
-/// Whether a journal that was begun in doubt still has everything since it was, and was begun beside just this checkpoint, or beside none:
-/// it began with the removals that the one before had told of Immutable namespaces. Where another checkpoint can be read only, or
-/// the journal has gone round since, a removed object could come back.
+/// Whether a journal that was begun in doubt still has everything since it was, and was begun
+/// beside just this checkpoint, or beside none: it began with the removals that the one before had
+/// told of Immutable namespaces. Where another checkpoint can be read only, or the journal has gone
+/// round since, a removed object could come back.
 fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacity: u64) -> bool {
     let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);
     let same = beside.map_or(NO_CHECKPOINT, |header| header.sequence) == state.checkpoint;
@@ -160,7 +177,11 @@ fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacit
     earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
 }
 
-fn newest_checkpoint(env: &Env, state: &StateFile, block: &Superblock) -> Option<(Header, u32, Tables)> {
+fn newest_checkpoint(
+    env: &Env,
+    state: &StateFile,
+    block: &Superblock,
+) -> Option<(Header, u32, Tables)> {
     let mut headers: Vec<(Header, u32)> = Vec::new();
     for which in [0, 1] {
         let Ok(bytes) = env.set.read_at(DeviceId(0), block.area_at(which), BLOCK) else { continue };
@@ -171,7 +192,8 @@ fn newest_checkpoint(env: &Env, state: &StateFile, block: &Superblock) -> Option
     headers.sort_by_key(|(h, _)| std::cmp::Reverse(h.sequence));
     headers.into_iter().find_map(|(header, which)| {
         let len = round_up(header.tables_len, BLOCK.into()) as u32;
-        let bytes = env.set.read_at(DeviceId(0), block.area_at(which) + header.tables_at(), len).ok()?;
+        let bytes =
+            env.set.read_at(DeviceId(0), block.area_at(which) + header.tables_at(), len).ok()?;
         let bytes = &bytes[..header.tables_len as usize];
         if Tables::sum(bytes, &state.uuid, header.sequence) != header.tables_checksum {
             return None;

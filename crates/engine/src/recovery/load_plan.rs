@@ -7,7 +7,8 @@ use crate::format::checkpoint::Header;
 pub struct LoadPlan {
     /// The checkpoint and its area, when there is one to load lines from.
     pub checkpoint: Option<(Header, u32)>,
-    /// Generation of each segment that lines may point into; 0 for all others (exact ones among them).
+    /// Generation of each segment that lines may point into; 0 for all others (exact ones among
+    /// them).
     pub generations: Vec<u64>,
     /// Segments to be read exactly, and the generations they were opened with, in their order.
     pub exact: Vec<(u32, u64)>,

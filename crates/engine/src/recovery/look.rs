@@ -26,15 +26,18 @@ pub struct Outlook {
     pub dram: u64,
 }
 
-/// Looks at what [`Cache::open`](crate::Cache::open) would open: refuses what it would refuse, as far as that can be seen without a lock, and
-/// tells how flash and memory would be divided. Changes nothing.
+/// Looks at what [`Cache::open`](crate::Cache::open) would open: refuses what it would refuse, as
+/// far as that can be seen without a lock, and tells how flash and memory would be divided. Changes
+/// nothing.
 ///
 /// # Errors
 /// Those of opening.
 pub fn look(config: &Config) -> Result<Outlook, OpenError> {
     refuse_others(config, &FileMetaStore::new(&config.data_dir))?;
     if config.devices.is_empty() {
-        return Err(OpenError::Config("no flash is configured: give at least one file or device".into()));
+        return Err(OpenError::Config(
+            "no flash is configured: give at least one file or device".into(),
+        ));
     }
     let mut infos = Vec::new();
     for device in &config.devices {

@@ -1,4 +1,5 @@
-//! Opening, step by step: find what the last life left, judge it, begin a new life, build the shared state, restore.
+//! Opening, step by step: find what the last life left, judge it, begin a new life, build the
+//! shared state, restore.
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let (state, journal, versions) = begin_life(&past, &env, &warm, &carried, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
     let mut opening = opening(&past, &warm);
-    // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must not be written over it.
+    // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
+    // not be written over it.
     let last = past.checkpoint.as_ref().map(|(header, which, _)| (header.sequence, *which));
     let plan = restore(&core, past, warm);
     opening.segments = u64::from(core.table.len() - core.table.free_count());

@@ -49,7 +49,9 @@ impl Opening {
             Origin::Process if lost => {
                 "the last process ended without closing it, and its journal is missing, damaged or has lost an entry"
             }
-            Origin::Process => "the last process ended without closing it, what had reached flash is served",
+            Origin::Process => {
+                "the last process ended without closing it, what had reached flash is served"
+            }
             Origin::Machine => {
                 "it was not closed before the machine was restarted, so invalidations might have been lost"
             }

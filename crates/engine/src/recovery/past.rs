@@ -41,14 +41,18 @@ impl Past {
         let of_this_journal = |header: &&Header| header.journal_epoch == self.state.journal_epoch;
         let times = [
             self.scan.as_ref().map_or(0, |s| s.time),
-            self.checkpoint.as_ref().map(|c| &c.0).filter(of_this_journal).map_or(0, |header| header.time),
+            self.checkpoint
+                .as_ref()
+                .map(|c| &c.0)
+                .filter(of_this_journal)
+                .map_or(0, |header| header.time),
         ];
         times.into_iter().fold(self.state.time, u64::max)
     }
 }
 
-/// A time far beyond the wall clock was a mistake of the clock's: it is forgotten, and with it everything that may have been
-/// judged by it or may have expired since.
+/// A time far beyond the wall clock was a mistake of the clock's: it is forgotten, and with it
+/// everything that may have been judged by it or may have expired since.
 pub(super) fn doubt_time(mut past: Past, wall: u64) -> Past {
     let ahead = past.time().saturating_sub(wall);
     if ahead > MAX_AHEAD {

@@ -1,4 +1,5 @@
-//! Putting what the journal and the checkpoint say into force, and planning what is to be loaded behind.
+//! Putting what the journal and the checkpoint say into force, and planning what is to be loaded
+//! behind.
 
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use crate::format::journal::Event;
 use crate::journal::Scan;
 use crate::namespace::state::NamespaceState;
 
-/// Puts what the journal says into force and tells the driver what to load; `None` when there is nothing to believe.
+/// Puts what the journal says into force and tells the driver what to load; `None` when there is
+/// nothing to believe.
 pub(super) fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
     if !warm.iter().any(|w| *w) {
         core.table.finish_restore();
         return None;
     }
-    // Without a checkpoint that goes with a whole journal, footers alone must do (Immutable namespaces).
+    // Without a checkpoint that goes with a whole journal, footers alone must do (Immutable
+    // namespaces).
     let rebuild = past.checkpoint.is_none() && !past.journal_ok;
     let floor = past.checkpoint.as_ref().map_or(0, |(h, ..)| h.version_floor);
     let scan = past.scan.unwrap_or_default();
@@ -66,7 +69,8 @@ pub(super) fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<L
     Some(plan)
 }
 
-/// The newest generation of each segment is the one to be read, in the order in which they were opened.
+/// The newest generation of each segment is the one to be read, in the order in which they were
+/// opened.
 fn plan_exact(core: &Core, plan: &mut LoadPlan) {
     plan.exact.sort_unstable_by_key(|&(id, generation)| (id, std::cmp::Reverse(generation)));
     plan.exact.dedup_by_key(|(id, _)| *id);

@@ -10,10 +10,11 @@
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!                                      set_free
 //! ```
-//! The generation changes on the edge Free to Open only, and before anything is written: from then on records of the
-//! earlier use fail their checksum. A segment that could not be written is tried again after a while, when no write to it is
-//! on its way and no stream holds it; slots that still point into it meet another generation. There is no edge from Open to
-//! Sealed: until the last chunk is written its records are read from memory.
+//! The generation changes on the edge Free to Open only, and before anything is written: from then
+//! on records of the earlier use fail their checksum. A segment that could not be written is tried
+//! again after a while, when no write to it is on its way and no stream holds it; slots that still
+//! point into it meet another generation. There is no edge from Open to Sealed: until the last
+//! chunk is written its records are read from memory.
 
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -45,7 +46,8 @@ pub enum SegmentState {
 
 impl SegmentState {
     fn from_u8(n: u8) -> Self {
-        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired][usize::from(n)]
+        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired]
+            [usize::from(n)]
     }
 }
 
@@ -152,7 +154,8 @@ impl SegmentTable {
         self.at(segment).state.store(state as u8, Ordering::Release);
     }
 
-    /// Takes an edge if the segment is where it starts. Streams and the driver do this at the same time.
+    /// Takes an edge if the segment is where it starts. Streams and the driver do this at the same
+    /// time.
     fn try_step(&self, segment: u32, from: &[SegmentState], to: SegmentState) -> bool {
         let edge = |now| from.contains(&SegmentState::from_u8(now)).then_some(to as u8);
         self.at(segment).state.fetch_update(Ordering::AcqRel, Ordering::Acquire, edge).is_ok()
@@ -164,7 +167,8 @@ impl SegmentTable {
         assert!(taken, "segment {segment} cannot go from {:?} to {to:?}", self.state(segment));
     }
 
-    /// Takes a free segment, not yet open: [`SegmentTable::open`] follows under the same lock of its stream.
+    /// Takes a free segment, not yet open: [`SegmentTable::open`] follows under the same lock of
+    /// its stream.
     pub fn take_free(&self) -> Option<u32> {
         self.free.lock().pop_front()
     }
@@ -219,8 +223,8 @@ impl SegmentTable {
 
     /// Retired to Free. False when it is not retired, or writes to it are on their way.
     pub fn try_again(&self, segment: u32) -> bool {
-        let again =
-            !self.is_pending(segment) && self.try_step(segment, &[SegmentState::Retired], SegmentState::Free);
+        let again = !self.is_pending(segment)
+            && self.try_step(segment, &[SegmentState::Retired], SegmentState::Free);
         if again {
             self.free.lock().push_back(segment);
         }
@@ -262,7 +266,8 @@ impl SegmentTable {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// The lowest journal position that kills of records may have in segments not yet sealed: a checkpoint calls these open.
+    /// The lowest journal position that kills of records may have in segments not yet sealed: a
+    /// checkpoint calls these open.
     pub fn oldest_open_position(&self) -> Option<u64> {
         let open = self.in_state(SegmentState::Open).chain(self.in_state(SegmentState::Sealing));
         open.map(|s| self.journal_position(s)).min()
@@ -298,8 +303,9 @@ impl SegmentTable {
         (0..self.len()).filter(move |&s| self.state(s) == state)
     }
 
-    /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known to be there. What is being
-    /// reclaimed counts as sealed: until it is opened anew its records are good, and its slots may be the only ones a crash leaves.
+    /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known
+    /// to be there. What is being reclaimed counts as sealed: until it is opened anew its records
+    /// are good, and its slots may be the only ones a crash leaves.
     pub fn entries(&self) -> Vec<SegmentEntry> {
         let entry = |id: u32| {
             let s = self.at(id);
@@ -333,7 +339,8 @@ impl SegmentTable {
         self.set(segment, SegmentState::Sealed);
     }
 
-    /// Recovery: its records are still to be read. Neither free nor reclaimed until [`SegmentTable::restore_exact`].
+    /// Recovery: its records are still to be read. Neither free nor reclaimed until
+    /// [`SegmentTable::restore_exact`].
     pub fn set_unread(&self, segment: u32, generation: u64) {
         self.at(segment).generation.store(generation, Ordering::Release);
         self.set(segment, SegmentState::Sealing);
@@ -368,7 +375,8 @@ impl SegmentTable {
         self.pending(segment) > 0
     }
 
-    /// Whether recovery has found a segment without a footer that is not written yet. A checkpoint must not call it sealed.
+    /// Whether recovery has found a segment without a footer that is not written yet. A checkpoint
+    /// must not call it sealed.
     pub fn is_footer_pending(&self) -> bool {
         self.in_state(SegmentState::Sealed).any(|s| self.is_pending(s))
     }

@@ -1,8 +1,9 @@
 //! Open segments: where records are appended, in memory first.
 //!
-//! Each stream has one open segment, each open segment one open *chunk*; a chunk that is full (or has waited long enough)
-//! is closed, queued for the device and stays readable until it is written. Chunks start and end at multiples of 4096, so a
-//! closed chunk never changes and its write touches no other chunk's bytes.
+//! Each stream has one open segment, each open segment one open *chunk*; a chunk that is full (or
+//! has waited long enough) is closed, queued for the device and stays readable until it is written.
+//! Chunks start and end at multiples of 4096, so a closed chunk never changes and its write touches
+//! no other chunk's bytes.
 //!
 //! Lock order: a shard's mutex, then a stream's, then `closed`, then `queue`.
 
@@ -24,7 +25,8 @@ use crate::journal::Journal;
 use crate::stats::EngineCounters;
 use crate::version::Versions;
 
-/// What kind of objects an open segment collects: objects that die at about the same time belong together.
+/// What kind of objects an open segment collects: objects that die at about the same time belong
+/// together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamId {
     /// Objects written for the first time.
@@ -38,10 +40,11 @@ pub enum StreamId {
 /// Number of streams.
 pub const STREAMS: usize = 3;
 
-/// Chunks that wait for the device while the background work copies more: enough to keep it busy, and their memory is soon used again.
-/// Never more than a third of the queue.
+/// Chunks that wait for the device while the background work copies more: enough to keep it busy,
+/// and their memory is soon used again. Never more than a third of the queue.
 const AHEAD: u32 = 8;
-/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few records.
+/// Written chunks whose memory is kept for the next: fresh memory costs a page fault for every few
+/// records.
 const SPARE: usize = AHEAD as usize;
 
 /// Number of a job that writes a footer.
@@ -112,8 +115,8 @@ pub struct Streams {
     queue: Mutex<VecDeque<WriteJob>>,
     /// Closed chunks, handed out or not.
     outstanding: AtomicU32,
-    /// Footers not yet written. They have memory of their own and take no chunk's place in the queue: the end of a segment would
-    /// otherwise cost an object where the queue is nearly full.
+    /// Footers not yet written. They have memory of their own and take no chunk's place in the
+    /// queue: the end of a segment would otherwise cost an object where the queue is nearly full.
     footers: AtomicU32,
     /// Chunks closed so far.
     numbered: AtomicU64,
@@ -173,8 +176,9 @@ impl Streams {
         }
     }
 
-    /// Appends a record; it is readable from memory at once, through [`Streams::read`]. The caller holds the shard's lock and
-    /// publishes the location before it lets go. With `awaited`, an operation waits for it to be written.
+    /// Appends a record; it is readable from memory at once, through [`Streams::read`]. The caller
+    /// holds the shard's lock and publishes the location before it lets go. With `awaited`, an
+    /// operation waits for it to be written.
     pub fn append(
         &self,
         stream: StreamId,
@@ -192,8 +196,13 @@ impl Streams {
         let at = open.chunk_start + open.fill;
         let seed = record::seed(self.hash_seed, open.generation, at);
         let meta = &object.meta;
-        let len = record::encode(&mut open.chunk[open.fill as usize..], seed, meta, object.key, object.value)
-            as u32;
+        let len = record::encode(
+            &mut open.chunk[open.fill as usize..],
+            seed,
+            meta,
+            object.key,
+            object.value,
+        ) as u32;
         // The memory may have held other records before.
         open.chunk[open.fill as usize..][len as usize..padded as usize].fill(0);
         open.fill += padded;
@@ -207,9 +216,14 @@ impl Streams {
         Ok(Location { segment: open.id, offset_units: at / UNIT })
     }
 
-    /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment and opens another one as
-    /// far as that is needed.
-    fn make_room(&self, open: &mut Option<OpenSegment>, padded: u32, now_ms: u64) -> Result<(), AppendError> {
+    /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment
+    /// and opens another one as far as that is needed.
+    fn make_room(
+        &self,
+        open: &mut Option<OpenSegment>,
+        padded: u32,
+        now_ms: u64,
+    ) -> Result<(), AppendError> {
         if let Some(o) = open
             && self.table.state(o.id) == SegmentState::Retired
         {
@@ -241,14 +255,16 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether half of the chunks that may wait for the device do. The other half is for puts that are past this check: each may push
-    /// several objects out of DRAM, of which the largest takes a chunk of its own, and so does each of other threads.
+    /// Whether half of the chunks that may wait for the device do. The other half is for puts that
+    /// are past this check: each may push several objects out of DRAM, of which the largest takes a
+    /// chunk of its own, and so does each of other threads.
     pub fn is_nearly_full(&self) -> bool {
         self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding / 2
     }
 
-    /// Whether as many chunks wait for the device as the background work may copy ahead. That is fewer than make puts wait, which would
-    /// otherwise never find room; and what leaves DRAM meanwhile is lost where it finds none.
+    /// Whether as many chunks wait for the device as the background work may copy ahead. That is
+    /// fewer than make puts wait, which would otherwise never find room; and what leaves DRAM
+    /// meanwhile is lost where it finds none.
     pub fn is_ahead(&self) -> bool {
         self.outstanding.load(Ordering::Relaxed) >= AHEAD.min(self.max_outstanding / 3)
     }
@@ -275,7 +291,8 @@ impl Streams {
         let id = self.table.take_free().ok_or(AppendError::NoFreeSegment)?;
         let journal_position = self.journal.head();
         let generation = self.versions.take();
-        // Recovery looks for the records of a segment without footer only if it knows that it was opened.
+        // Recovery looks for the records of a segment without footer only if it knows that it was
+        // opened.
         self.journal.append(Event::Open { segment: id }, generation);
         self.table.open(id, generation, journal_position);
         let place = self.table.place(id);
@@ -336,7 +353,8 @@ impl Streams {
     /// Queues the rest of a segment and its footer.
     fn seal(&self, open: &mut Option<OpenSegment>) {
         let Some(mut o) = open.take() else { return };
-        // The footer's write is counted before the state changes, so that Sealed comes with the last of all writes.
+        // The footer's write is counted before the state changes, so that Sealed comes with the
+        // last of all writes.
         if o.fill > 0 {
             self.close_chunk(&mut o, 0);
         }
@@ -366,7 +384,11 @@ impl Streams {
     pub fn enqueue_footer(&self, segment: u32, generation: u64, entries: &[FooterEntry]) {
         let len = footer::footer_len(entries.len());
         let mut data = AlignedBuf::zeroed(len as usize);
-        footer::encode_footer(&mut data, &SegmentId { uuid: self.uuid, segment, generation }, entries);
+        footer::encode_footer(
+            &mut data,
+            &SegmentId { uuid: self.uuid, segment, generation },
+            entries,
+        );
         self.totals.metadata_bytes.add(len.into());
         self.table.write_started(segment);
         self.footers.fetch_add(1, Ordering::Relaxed);
@@ -375,7 +397,8 @@ impl Streams {
         self.push_job(WriteJob { segment, start, data, awaited, since: 0, number: FOOTER });
     }
 
-    /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments too.
+    /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments
+    /// too.
     pub fn flush(&self, before_ms: u64, seal: bool) {
         for stream in &self.open {
             let mut open = stream.lock();
@@ -390,12 +413,13 @@ impl Streams {
         }
     }
 
-    /// Closes chunks that somebody waits for, where no write of their segment is on its way: those who come meanwhile share the
-    /// next chunk.
+    /// Closes chunks that somebody waits for, where no write of their segment is on its way: those
+    /// who come meanwhile share the next chunk.
     pub fn close_awaited(&self) {
         for stream in &self.open {
             let mut open = stream.lock();
-            if open.as_ref().is_some_and(|o| !o.awaited.is_empty() && !self.table.is_pending(o.id)) {
+            if open.as_ref().is_some_and(|o| !o.awaited.is_empty() && !self.table.is_pending(o.id))
+            {
                 self.close_or_seal(&mut open);
             }
         }
@@ -431,7 +455,8 @@ impl Streams {
         }
     }
 
-    /// Seals segments opened before a position of the journal, which is kept as far back as open segments reach.
+    /// Seals segments opened before a position of the journal, which is kept as far back as open
+    /// segments reach.
     pub fn seal_opened_before(&self, position: u64) {
         for stream in &self.open {
             let mut open = stream.lock();
@@ -442,7 +467,8 @@ impl Streams {
         }
     }
 
-    /// A copy of `len` bytes at `offset` of a segment (fewer at the end of what is there), if they are still in memory.
+    /// A copy of `len` bytes at `offset` of a segment (fewer at the end of what is there), if they
+    /// are still in memory.
     pub fn read(&self, segment: u32, offset: u32, len: u32) -> Option<Vec<u8>> {
         let cut = |start: u32, bytes: &[u8]| {
             let from = offset.checked_sub(start)? as usize;
@@ -479,8 +505,8 @@ impl Streams {
         })
     }
 
-    /// Closes all open chunks. Once [`Streams::is_written`] says so of the number returned, everything appended so far is on
-    /// flash, but for what was in a segment that is retired.
+    /// Closes all open chunks. Once [`Streams::is_written`] says so of the number returned,
+    /// everything appended so far is on flash, but for what was in a segment that is retired.
     pub fn close_all(&self) -> u64 {
         self.flush(u64::MAX, false);
         self.numbered.load(Ordering::SeqCst)
@@ -491,8 +517,9 @@ impl Streams {
         self.closed.lock().iter().all(|job| job.number >= before)
     }
 
-    /// The next job for the device. A footer has to wait until all it lists is written: recovery believes it, and would take a
-    /// record that is not there for the newest copy of an object that has another.
+    /// The next job for the device. A footer has to wait until all it lists is written: recovery
+    /// believes it, and would take a record that is not there for the newest copy of an object that
+    /// has another.
     pub fn next_job(&self) -> Option<WriteJob> {
         let mut queue = self.queue.lock();
         let at = queue.iter().position(|job| self.is_due(job))?;
@@ -510,7 +537,8 @@ impl Streams {
         queued.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Keeps the memory of a chunk that is written, if nobody looks at it any more and it takes the place of one that may wait.
+    /// Keeps the memory of a chunk that is written, if nobody looks at it any more and it takes the
+    /// place of one that may wait.
     pub fn recycle(&self, job: WriteJob) {
         let Some(chunk) = Arc::into_inner(job.data) else { return };
         let mut spare = self.spare.lock();
@@ -531,7 +559,8 @@ impl Streams {
         self.outstanding.load(Ordering::Relaxed) + self.footers.load(Ordering::Relaxed)
     }
 
-    /// Bytes of records that are only in memory: in open chunks, and in closed ones not yet on flash.
+    /// Bytes of records that are only in memory: in open chunks, and in closed ones not yet on
+    /// flash.
     pub fn unwritten_bytes(&self) -> u64 {
         let open = self.open.iter().map(|stream| {
             let open = stream.lock();

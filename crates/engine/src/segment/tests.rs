@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
-    AppendError, Object, SegmentLocation, SegmentState, SegmentTable, StreamId, Streams, StreamsConfig,
+    AppendError, Object, SegmentLocation, SegmentState, SegmentTable, StreamId, Streams,
+    StreamsConfig,
 };
 use crate::config::Config;
 use crate::device::area::MmapMedia;
@@ -21,7 +22,8 @@ const SEGMENT: u32 = 4 << 20;
 /// Bytes each thread appends.
 const BYTES: u64 = if cfg!(debug_assertions) { 16 << 20 } else { 1 << 30 };
 
-/// A device that takes every chunk at once, and segments that are free again as soon as they are written.
+/// A device that takes every chunk at once, and segments that are free again as soon as they are
+/// written.
 struct Bench {
     table: Arc<SegmentTable>,
     streams: Streams,
@@ -67,7 +69,10 @@ impl Bench {
             let meta = Meta { ns: 0, version, expiry: 0, group: 0, epoch_slot: 0 };
             let object = Object { hash, meta, key: &hash.to_le_bytes(), value: &value };
             while let Err(full) = self.streams.append(StreamId::New, &object, 0, None) {
-                assert!(matches!(full, AppendError::QueueFull | AppendError::NoFreeSegment), "{full:?}");
+                assert!(
+                    matches!(full, AppendError::QueueFull | AppendError::NoFreeSegment),
+                    "{full:?}"
+                );
                 self.write_all();
             }
         }
@@ -89,7 +94,11 @@ fn rate(len: usize, own: bool) -> f64 {
         bench.streams.flush(u64::MAX, true);
         bench.write_all();
         assert!(bench.streams.all_sealed() && bench.streams.outstanding() == 0);
-        assert_eq!(bench.table.free_count(), bench.table.len(), "a segment was lost between the threads");
+        assert_eq!(
+            bench.table.free_count(),
+            bench.table.len(),
+            "a segment was lost between the threads"
+        );
     }
     2.0 * BYTES as f64 / 1e6 / began.elapsed().as_secs_f64()
 }
@@ -122,8 +131,8 @@ fn memory_that_is_used_again_writes_nothing_of_what_it_held() {
     assert_eq!(memory[0], memory[2], "nothing was used again");
 }
 
-/// What a user works out: values, and some for the keys. Headers, footers, checkpoints and what reclaim keeps free fit into the rest, and
-/// the index into a part of the default memory.
+/// What a user works out: values, and some for the keys. Headers, footers, checkpoints and what
+/// reclaim keeps free fit into the rest, and the index into a part of the default memory.
 #[test]
 fn four_gib_of_1_kib_values_fit_4_7_gib_of_flash_and_the_index_of_256_mib() {
     let (flash, objects) = ((47u64 << 30) / 10 / 4096 * 4096, 4u64 << 20);

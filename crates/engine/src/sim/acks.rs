@@ -1,7 +1,8 @@
 //! Acknowledgements of a run that wait for the device.
 //!
-//! What is not yet acknowledged is seen already. After the death of the process it may be missing, but nothing older returns;
-//! after power loss the older object may return too. Once acknowledged it is on flash, and flushed where that was asked for.
+//! What is not yet acknowledged is seen already. After the death of the process it may be missing,
+//! but nothing older returns; after power loss the older object may return too. Once acknowledged
+//! it is on flash, and flushed where that was asked for.
 
 use super::coverage::{Path, reach};
 use super::oracle::SimObject;
@@ -16,7 +17,13 @@ use crate::segment::SegmentState;
 
 impl Run {
     /// Notes a put, which may have to be waited for.
-    pub(super) fn put_acked(&mut self, key: Key, object: SimObject, ack: Ack<PutOutcome>, certain: bool) {
+    pub(super) fn put_acked(
+        &mut self,
+        key: Key,
+        object: SimObject,
+        ack: Ack<PutOutcome>,
+        certain: bool,
+    ) {
         let (outcome, pending) = match ack {
             Ack::Done(outcome) => (outcome, None),
             Ack::Later(pending) => (*pending.preview(), Some(pending)),
@@ -27,7 +34,8 @@ impl Run {
             self.done[usize::from(key.ns)].puts += 1;
         }
         if let (Some(since), Some(pending)) = (since, pending) {
-            let pending = if stored { Outstanding::Put(pending) } else { Outstanding::Refused(pending) };
+            let pending =
+                if stored { Outstanding::Put(pending) } else { Outstanding::Refused(pending) };
             self.acking.push(Acking { key, since, pending });
         }
     }
@@ -71,12 +79,14 @@ impl Run {
         }
     }
 
-    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was reclaimed, or is: its newest copy
-    /// may be on its way.
+    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was
+    /// reclaimed, or is: its newest copy may be on its way.
     fn must_be_on_flash(&self, life: &Life, key: Key) {
         let totals = &life.core.totals;
         let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
-        if totals.dropped_for(DropReason::IndexFull) > 0 || totals.segments_reclaimed.get() > 0 || reclaiming
+        if totals.dropped_for(DropReason::IndexFull) > 0
+            || totals.segments_reclaimed.get() > 0
+            || reclaiming
         {
             return;
         }

@@ -1,4 +1,5 @@
-//! Who awaits room before each put loses nothing to a full write queue for as long as the device goes on.
+//! Who awaits room before each put loses nothing to a full write queue for as long as the device
+//! goes on.
 
 use super::scenarios::{NS, fill_queue, is_ready, put, world};
 use super::world::{Life, World};
@@ -23,8 +24,8 @@ fn await_room(world: &mut World, life: &mut Life, ms: u64) -> u64 {
     waited
 }
 
-/// Fills flash that is large enough for all of it with objects of up to `largest` bytes, several of them between two turns of the
-/// background work.
+/// Fills flash that is large enough for all of it with objects of up to `largest` bytes, several of
+/// them between two turns of the background work.
 fn fill(seed: u64, largest: u64, ms: u64) -> (World, Life, u64) {
     let mut world = World::sized(96 << 20, 1 << 20, 8 << 20, 1 << 20);
     world.reseed(seed);
@@ -51,7 +52,10 @@ fn a_fill_that_waits_for_room_loses_nothing_while_the_device_goes_on() {
     for seed in 0..2 {
         for (largest, ms) in [(500, 1), (100_000, 1), (250_000, 60)] {
             let (_, life, waited) = fill(seed, largest, ms);
-            assert!(life.core.table.free_count() > life.core.admission.free_target, "nothing was reclaimed");
+            assert!(
+                life.core.table.free_count() > life.core.admission.free_target,
+                "nothing was reclaimed"
+            );
             let what = format!("seed {seed}, up to {largest} bytes, {ms} ms: waited {waited} ms");
             assert_eq!(dropped(&life), 0, "{what}");
             assert!(largest < 1_000 || waited > 0, "the queue was never full: {what}");
@@ -74,7 +78,10 @@ fn who_waits_for_the_write_queue_has_patience_from_the_last_chunk_on() {
         }
         let mut waited = 0;
         while life.core.streams.is_nearly_full() {
-            assert!(!is_ready(&mut backpressure), "seed {seed}: the device goes on after {waited} ms");
+            assert!(
+                !is_ready(&mut backpressure),
+                "seed {seed}: the device goes on after {waited} ms"
+            );
             let before = waiting(&life);
             world.clock.pass(600);
             waited += 600;
@@ -85,5 +92,8 @@ fn who_waits_for_the_write_queue_has_patience_from_the_last_chunk_on() {
         assert!(is_ready(&mut backpressure), "seed {seed}");
         longest = longest.max(waited);
     }
-    assert!(longest > 1_000, "nobody waited longer than for a device that does not answer: {longest} ms");
+    assert!(
+        longest > 1_000,
+        "nobody waited longer than for a device that does not answer: {longest} ms"
+    );
 }

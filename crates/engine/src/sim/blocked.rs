@@ -1,12 +1,16 @@
-//! The background thread makes no step for a while, and operations go on: others have the processor, or it is in the middle of a flush
-//! of the journal or a change of the state file that does not return.
+//! The background thread makes no step for a while, and operations go on: others have the
+//! processor, or it is in the middle of a flush of the journal or a change of the state file that
+//! does not return.
 //!
-//! What is done meanwhile is done within the blocked call, by [`Blocked::run`], while the thread holds what it holds there: an operation
-//! that wants any of it never ends. The oracle is told afterwards, in the same order.
-//! - Who awaits room in the journal is woken after 50 ms, who awaits room in the write queue after a second: the one thread that is
-//!   neither blocked nor an operation's ([`crate::durability::backpressure::Watch`]) looks, and the background thread does not.
+//! What is done meanwhile is done within the blocked call, by [`Blocked::run`], while the thread
+//! holds what it holds there: an operation that wants any of it never ends. The oracle is told
+//! afterwards, in the same order.
+//! - Who awaits room in the journal is woken after 50 ms, who awaits room in the write queue after
+//!   a second: the one thread that is neither blocked nor an operation's
+//!   ([`crate::durability::backpressure::Watch`]) looks, and the background thread does not.
 //! - A lookup is judged as any other.
-//! - The first step afterwards refuses what has waited for the device too long ([`Run::nobody_waits_too_long`]).
+//! - The first step afterwards refuses what has waited for the device too long
+//!   ([`Run::nobody_waits_too_long`]).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,7 +31,8 @@ use crate::namespace::Namespace;
 
 /// Steps within which a flush has come, in the end.
 const TURNS: u32 = 60;
-/// How long anybody waits for room in the journal, and for room in the write queue, in milliseconds.
+/// How long anybody waits for room in the journal, and for room in the write queue, in
+/// milliseconds.
 const JOURNAL: u64 = 50;
 const QUEUE: u64 = 1_000;
 
@@ -69,9 +74,10 @@ impl Blocked {
             self.waits_end();
             let (handle, bytes) = (&self.namespaces[usize::from(key.ns)], key_bytes(*key));
             let what = match planned {
-                Planned::Put(object) => {
-                    Performed::Put(*object, handle.submit_put(&bytes, &object.value(), put_options(*object)))
-                }
+                Planned::Put(object) => Performed::Put(
+                    *object,
+                    handle.submit_put(&bytes, &object.value(), put_options(*object)),
+                ),
                 Planned::Remove => Performed::Removed(handle.submit_remove(&bytes)),
                 Planned::Get => Performed::Got(Box::new(handle.get(&bytes))),
             };
@@ -113,15 +119,18 @@ impl Blocked {
 }
 
 impl Run {
-    /// Blocks the background thread for about `ms` while so many operations are done: `flush` says whether in the middle of a flush,
-    /// which it is brought to come to.
+    /// Blocks the background thread for about `ms` while so many operations are done: `flush` says
+    /// whether in the middle of a flush, which it is brought to come to.
     pub(super) fn block(&mut self, life: &mut Life, ms: u32, operations: u8, flush: bool) {
-        // Who comes while a clean stop writes its marker has to wait for it: a removal must take it back first.
+        // Who comes while a clean stop writes its marker has to wait for it: a removal must take it
+        // back first.
         if self.closing || self.world.machine.is_down() {
             return self.world.clock.pass(ms.into());
         }
-        let synced =
-            (0u8..).zip(&self.options).find(|(_, options)| options.durability == 2).map(|(ns, _)| ns);
+        let synced = (0u8..)
+            .zip(&self.options)
+            .find(|(_, options)| options.durability == 2)
+            .map(|(ns, _)| ns);
         let blocked = self.plan_block(life, ms, operations);
         let happened = self.happened.clone();
         let run = move || happened.lock().extend(blocked.run());
@@ -190,9 +199,14 @@ impl Run {
         }
     }
 
-    /// Whoever had waited for the device too long when a step began is refused when it ends, or acknowledged.
+    /// Whoever had waited for the device too long when a step began is refused when it ends, or
+    /// acknowledged.
     pub(super) fn nobody_waits_too_long(&self, step_began: u64) {
         let late = self.acking.iter().find(|a| a.pending.is_late(step_began));
-        assert!(late.is_none(), "{:?} waits for the device for more than five seconds", late.map(|a| a.key));
+        assert!(
+            late.is_none(),
+            "{:?} waits for the device for more than five seconds",
+            late.map(|a| a.key)
+        );
     }
 }

@@ -47,7 +47,8 @@ pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure>
             let (mut outcome, mut done) = (Outcome::default(), 0);
             loop {
                 let first = next.fetch_add(BATCH, Ordering::Relaxed);
-                let mine = (first..first + BATCH).take_while(|seed| *seed < end.load(Ordering::Relaxed));
+                let mine =
+                    (first..first + BATCH).take_while(|seed| *seed < end.load(Ordering::Relaxed));
                 let before = done;
                 for seed in mine {
                     match try_seed(seed) {
@@ -116,7 +117,8 @@ pub fn report(failure: &Failure) -> String {
         return format!("seed {} failed: {}", failure.seed, failure.message);
     }
     let (plan, message) = shrink(&Plan::of(failure.seed), &failure.message);
-    let text = format!("# seed {}: {}\n{}", failure.seed, message.replace('\n', " "), plan.to_text());
+    let text =
+        format!("# seed {}: {}\n{}", failure.seed, message.replace('\n', " "), plan.to_text());
     let dir = std::env::var_os("AFTERGLOW_SIM_OUT").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = dir.join(format!("afterglow-sim-{}.trace", failure.seed));
     let written = std::fs::write(&path, &text);
@@ -126,8 +128,10 @@ pub fn report(failure: &Failure) -> String {
         failure.message,
         plan.steps.len(),
         match written {
-            Ok(()) => format!("they are in {0}; replay them with AFTERGLOW_SIM_TRACE={0}", path.display()),
-            Err(error) => format!("they could not be written to {}: {error}\n{text}", path.display()),
+            Ok(()) =>
+                format!("they are in {0}; replay them with AFTERGLOW_SIM_TRACE={0}", path.display()),
+            Err(error) =>
+                format!("they could not be written to {}: {error}\n{text}", path.display()),
         }
     )
 }

@@ -1,4 +1,5 @@
-//! Read-modify-writes of a run: what the closure finds must be the newest state of the key at that moment, or nothing.
+//! Read-modify-writes of a run: what the closure finds must be the newest state of the key at that
+//! moment, or nothing.
 
 use bytes::Bytes;
 
@@ -26,7 +27,9 @@ fn decide(kind: Kind, found: Option<&Hit>, fresh: SimObject) -> (Change, Option<
             let (expiry, group, slot) = (hit.expiry, hit.group, hit.partition);
             (Change::Value(value()), Some(SimObject { expiry, group, slot, ..fresh }))
         }
-        (Kind::Touch, Some(_)) => (Change::Touch(fresh.expiry), Some(SimObject { serial: 0, ..fresh })),
+        (Kind::Touch, Some(_)) => {
+            (Change::Touch(fresh.expiry), Some(SimObject { serial: 0, ..fresh }))
+        }
         (Kind::Remove, Some(_)) => (Change::Remove, None),
     }
 }
@@ -48,7 +51,8 @@ impl Run {
         self.changed(key, modify);
     }
 
-    /// A compare-and-put, which waits for its reads: the engine's own is this one, waiting for the acknowledgement too.
+    /// A compare-and-put, which waits for its reads: the engine's own is this one, waiting for the
+    /// acknowledgement too.
     pub(super) fn put_if(&mut self, life: &Life, key: Key, len: u32, expect: Expect, race: Race) {
         let fresh = self.object(key, len, Expiry::Never, 0, 0);
         let expected = match expect {
@@ -83,7 +87,8 @@ impl Run {
     /// Finishes one of the read-modify-writes that wait.
     pub(super) fn finish_change(&mut self, n: usize) {
         let Changing { key, read } = self.changing.swap_remove(n);
-        let bytes = self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
+        let bytes =
+            self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
         let modify = read.finish(bytes);
         self.changed(key, modify);
     }
@@ -98,12 +103,14 @@ impl Run {
             }
             Modify::Done(Ok(modified)) => {
                 self.found(key, &modified);
-                self.done[usize::from(key.ns)].puts += u64::from(matches!(modified.changed, Changed::Put(_)));
+                self.done[usize::from(key.ns)].puts +=
+                    u64::from(matches!(modified.changed, Changed::Put(_)));
             }
             // The acknowledgement is waited for, what was found is known at once.
             Modify::Later(pending) => {
                 let modified = pending.preview();
-                let since = self.found(key, modified).expect("nothing is waited for where nothing changed");
+                let since =
+                    self.found(key, modified).expect("nothing is waited for where nothing changed");
                 let refused = matches!(modified.changed, Changed::Put(PutOutcome::Refused(_)));
                 self.done[usize::from(key.ns)].puts += u64::from(refused);
                 self.acking.push(Acking { key, since, pending: Outstanding::Modified(pending) });

@@ -1,4 +1,5 @@
-//! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that everything comes to rest.
+//! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that
+//! everything comes to rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -29,7 +30,8 @@ impl Run {
         known.retain(|key| !self.is_dead(&life, *key));
         if !self.world.close(&mut life) {
             reach(Path::CrashClosing);
-            return self.crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
+            return self
+                .crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
         }
         self.take_acks(&life);
         assert!(self.acking.is_empty(), "somebody waits after a clean stop");
@@ -47,7 +49,8 @@ impl Run {
             };
             self.remove(&life, key);
             if self.world.machine.is_down() {
-                return self.crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
+                return self
+                    .crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
             }
         }
         if kind == Crash::Machine {
@@ -85,7 +88,8 @@ impl Run {
         let known = if check && !self.foul && !unread {
             self.live(life, |run, life, key| {
                 let newest = run.oracle.current(key).map(|(_, version)| version);
-                let is_known = |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
+                let is_known =
+                    |version| life.is_known(&run.world.machine, key.ns, &key_bytes(key), version);
                 newest.is_some_and(is_known)
             })
         } else {
@@ -112,7 +116,8 @@ impl Run {
         }
         self.take_acks(&life);
         let survivors = if check && !self.foul { self.survivors(&life, kind) } else { Vec::new() };
-        // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces warm.
+        // Without a checkpoint of its own a journal begun in doubt does not make Mutable namespaces
+        // warm.
         let poisoned = life.core.journal.is_poisoned() || life.core.journal.is_bare();
         self.holes &= life.core.stats().totals.checkpoints == 0;
         let exact = !poisoned && !self.holes;
@@ -123,9 +128,17 @@ impl Run {
         let mut life = self.reopen(life, &ending);
         if check && exact && !self.foul {
             self.world.load(&mut life);
-            let when = if kind == Crash::Machine { "after a machine crash" } else { "after a process crash" };
+            let when = if kind == Crash::Machine {
+                "after a machine crash"
+            } else {
+                "after a process crash"
+            };
             if self.must_hit(&life, &survivors, when) {
-                reach(if kind == Crash::Machine { Path::WarmAfterMachine } else { Path::WarmAfterProcess });
+                reach(if kind == Crash::Machine {
+                    Path::WarmAfterMachine
+                } else {
+                    Path::WarmAfterProcess
+                });
             }
         }
         life
@@ -135,7 +148,8 @@ impl Run {
         self.oracle.keys()
     }
 
-    /// Power loss, or a broken journal, may undo removals in Immutable namespaces: their bytes are right for ever.
+    /// Power loss, or a broken journal, may undo removals in Immutable namespaces: their bytes are
+    /// right for ever.
     fn doubt_removals(&mut self, kind: Crash) {
         for (n, options) in (0u8..).zip(self.options.clone()) {
             let synced = options.durability == 2;
@@ -167,13 +181,16 @@ impl Run {
                 newest == Some(at.version) && (kind == Crash::Process || durable)
             };
             let kept = kind == Crash::Process || options.immutable || options.durability == 2;
-            // Once the clean stop is over nothing is on its way: what a read that outlived it has brought into memory stays there.
-            let moved = kind == Crash::Process && !life.background.is_closed() && run.is_moving(life, key);
+            // Once the clean stop is over nothing is on its way: what a read that outlived it has
+            // brought into memory stays there.
+            let moved =
+                kind == Crash::Process && !life.background.is_closed() && run.is_moving(life, key);
             !options.clean_stop && kept && (at.is_some_and(safe) || moved)
         })
     }
 
-    /// Whether a copy of a key is on its way to flash that has been there already: the index must not have forgotten it in between.
+    /// Whether a copy of a key is on its way to flash that has been there already: the index must
+    /// not have forgotten it in between.
     fn is_moving(&self, life: &Life, key: Key) -> bool {
         let totals = life.core.stats().totals;
         let forgotten = totals.copies_lost + totals.dropped[DropReason::IndexFull as usize];
@@ -208,7 +225,8 @@ impl Run {
 
     /// Keys that share their index slot with another one, as the index is now.
     pub(super) fn crowded(&self, life: &Life) -> Vec<Key> {
-        let mut slots: Vec<_> = self.oracle.all_keys().map(|key| (Self::slot_of(life, key), key)).collect();
+        let mut slots: Vec<_> =
+            self.oracle.all_keys().map(|key| (Self::slot_of(life, key), key)).collect();
         slots.sort_unstable_by_key(|(slot, _)| *slot);
         let shared = slots.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
         shared.flatten().map(|(_, key)| *key).collect()
@@ -244,7 +262,8 @@ impl Run {
         self.oracle.live().filter_map(|(key, _)| home(key)).collect()
     }
 
-    /// Whether no reclaim has begun of the segment that a key had its copy in when the life before ended.
+    /// Whether no reclaim has begun of the segment that a key had its copy in when the life before
+    /// ended.
     fn is_home(&self, life: &Life, key: Key) -> bool {
         let table = &life.core.table;
         self.homes.get(&key).is_some_and(|&(segment, generation)| {
@@ -252,10 +271,11 @@ impl Run {
         })
     }
 
-    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken, and as many as this life
-    /// says that it has dropped: for want of room in the index, by a reclaim, or behind one. Nothing is asked when the machine died.
-    /// In an index of another shape, what a reclaim found in a segment before its index lines were loaded is counted by nobody: there,
-    /// only what was in segments that no reclaim has begun is asked for.
+    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken,
+    /// and as many as this life says that it has dropped: for want of room in the index, by a
+    /// reclaim, or behind one. Nothing is asked when the machine died. In an index of another
+    /// shape, what a reclaim found in a segment before its index lines were loaded is counted by
+    /// nobody: there, only what was in segments that no reclaim has begun is asked for.
     fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> bool {
         if self.world.machine.is_down() {
             return false;
@@ -277,7 +297,9 @@ impl Run {
             let lookup = look_up(life, &life.namespaces[usize::from(key.ns)], &key_bytes(key));
             match &lookup {
                 // In an Immutable namespace any put of the key will do.
-                Lookup::Hit(hit) if self.options[usize::from(key.ns)].immutable || hit.version == version => {
+                Lookup::Hit(hit)
+                    if self.options[usize::from(key.ns)].immutable || hit.version == version =>
+                {
                     self.outcome.warm += 1;
                 }
                 Lookup::Miss(reason) => missing.push((key, *reason)),
@@ -291,8 +313,9 @@ impl Run {
         let crowded = self.crowded(life);
         missing.retain(|(key, _)| !crowded.contains(key));
         let stats = life.core.stats();
-        let dropped =
-            [&stats.totals.dropped].into_iter().chain(stats.namespaces.iter().map(|ns| &ns.dropped));
+        let dropped = [&stats.totals.dropped]
+            .into_iter()
+            .chain(stats.namespaces.iter().map(|ns| &ns.dropped));
         let dropped = dropped.flatten().sum::<u64>() + stats.totals.copies_lost;
         assert!(
             missing.len() as u64 <= dropped,
@@ -332,10 +355,15 @@ impl Run {
                 return;
             }
         }
-        panic!("nothing comes to rest: {:?}, bare {}", life.core.stats(), life.core.journal.is_bare());
+        panic!(
+            "nothing comes to rest: {:?}, bare {}",
+            life.core.stats(),
+            life.core.journal.is_bare()
+        );
     }
 
-    /// Has a checkpoint taken where faults have ended. False when the machine died, or went on dying of what was there before.
+    /// Has a checkpoint taken where faults have ended. False when the machine died, or went on
+    /// dying of what was there before.
     fn checkpoint_at_rest(&mut self, life: &mut Life) -> bool {
         let before = life.core.stats().totals.checkpoints;
         for _ in 0..REST {
@@ -376,7 +404,8 @@ impl Run {
         let stats = life.core.stats();
         for (n, ns) in stats.namespaces.iter().enumerate() {
             let done = self.done[n];
-            let keys = self.waiting.iter().map(|w| w.key).chain(self.changing.iter().map(|c| c.key));
+            let keys =
+                self.waiting.iter().map(|w| w.key).chain(self.changing.iter().map(|c| c.key));
             let waiting = keys.filter(|key| usize::from(key.ns) == n).count() as u64;
             assert_eq!(ns.lookups() + waiting, done.gets, "lookups counted: {done:?} {ns:?}");
             let puts = ns.stored + ns.refused.iter().sum::<u64>();
@@ -385,7 +414,10 @@ impl Run {
             let most = done.kills + u64::from(done.cleared);
             assert!((done.kills..=most).contains(&ns.kills), "{done:?} {ns:?}");
         }
-        assert!(stats.dram_bytes <= stats.dram_capacity + 4096, "DRAM beyond its budget: {stats:?}");
+        assert!(
+            stats.dram_bytes <= stats.dram_capacity + 4096,
+            "DRAM beyond its budget: {stats:?}"
+        );
         assert!(stats.index_slots_used <= stats.index_slots, "{stats:?}");
         if !self.foul && !self.fouled && !self.world.machine.is_down() {
             assert_eq!(stats.totals.write_errors + stats.totals.read_errors, 0, "{stats:?}");
@@ -394,13 +426,15 @@ impl Run {
         self.count(&stats);
     }
 
-    /// No object is written once as much as allowed has been, of whatever kind. (But by a clean stop.)
+    /// No object is written once as much as allowed has been, of whatever kind. (But by a clean
+    /// stop.)
     pub(super) fn within_write_budget(&mut self, life: &Life) {
         let Some(rate) = self.world.write_budget() else { return };
         let elapsed = self.world.clock.millis() - self.began;
         let most = rate * (3600 + elapsed / 1000 + 1);
         let (written, records) = (life.core.written(), life.core.totals.record_bytes.get());
-        let (written_before, records_before) = std::mem::replace(&mut self.written, (written, records));
+        let (written_before, records_before) =
+            std::mem::replace(&mut self.written, (written, records));
         if records > records_before && !self.closing {
             assert!(written_before <= most, "{:?}, {rate} bytes/s", life.core.stats());
         }

@@ -1,4 +1,5 @@
-//! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else goes on.
+//! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else
+//! goes on.
 
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
@@ -35,7 +36,11 @@ fn counters_that_never_rest_hold_up_nobodys_copy_and_are_copied_themselves() {
         let age = life.core.stats().unsaved_ms;
         assert!(age < 10_000, "something has waited for {age} ms");
     }
-    assert_eq!(not_on_flash(&world, &life, &others), 0, "objects that nobody changed are in DRAM alone");
+    assert_eq!(
+        not_on_flash(&world, &life, &others),
+        0,
+        "objects that nobody changed are in DRAM alone"
+    );
     // At most one copy of each in four seconds.
     let before = life.core.stats().totals.record_bytes;
     for n in 0..4 * IN_TIME {
@@ -73,7 +78,11 @@ fn what_a_failed_write_leaves_in_dram_alone_is_written_again() {
         until_a_segment_is_retired(&mut world, &mut life);
         let life = if stop {
             assert!(world.close(&mut life));
-            assert_eq!(not_on_flash(&world, &life, &objects), 0, "the clean stop has left objects behind");
+            assert_eq!(
+                not_on_flash(&world, &life, &objects),
+                0,
+                "the clean stop has left objects behind"
+            );
             crash(&mut world, life, Crash::Machine)
         } else {
             pass(&mut world, &mut life, IN_TIME);
@@ -85,7 +94,8 @@ fn what_a_failed_write_leaves_in_dram_alone_is_written_again() {
     }
 }
 
-/// The pause behind failed writes grows with each, for as long as nothing else comes: a write that succeeds ends it.
+/// The pause behind failed writes grows with each, for as long as nothing else comes: a write that
+/// succeeds ends it.
 #[test]
 fn once_a_write_succeeds_what_comes_next_is_on_flash_in_time() {
     let (mut world, mut life) = world(1);
@@ -100,7 +110,11 @@ fn once_a_write_succeeds_what_comes_next_is_on_flash_in_time() {
     while life.core.stats().chunks_waiting > 0 {
         world.turn(&mut life);
     }
-    assert!(!life.background.is_pausing(), "no test: all writes have failed: {:?}", life.core.stats());
+    assert!(
+        !life.background.is_pausing(),
+        "no test: all writes have failed: {:?}",
+        life.core.stats()
+    );
     put(&life, b"key", &[7; 500], 0);
     pass(&mut world, &mut life, IN_TIME);
     assert_eq!(not_on_flash(&world, &life, &[b"key".to_vec()]), 0, "{:?}", life.core.stats());
@@ -166,7 +180,8 @@ fn what_dram_holds_of_a_segment_whose_footer_cannot_be_read_is_written_again() {
 #[test]
 fn a_clean_stop_writes_to_segments_that_an_outage_has_cost() {
     let size = Size { shards: 1, lines: 120, dram: 120 << 10 };
-    let mut world = World::new(&Setup { segment_kib: 16, segments: vec![10], size, ..Setup::plain(1) });
+    let mut world =
+        World::new(&Setup { segment_kib: 16, segments: vec![10], size, ..Setup::plain(1) });
     let mut life = world.open();
     world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
     let objects = keys("object", 25);
@@ -181,7 +196,8 @@ fn a_clean_stop_writes_to_segments_that_an_outage_has_cost() {
     assert_eq!(lost, 0, "the device had recovered, and DRAM held all of them");
 }
 
-/// Puts `key` and has other objects follow it until its segment is the next to be reclaimed, and nothing else is.
+/// Puts `key` and has other objects follow it until its segment is the next to be reclaimed, and
+/// nothing else is.
 fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
     put_first_in_segment(world, life, key, &[1; 900]);
     let hash = life.core.hash(NS as u16, key);
@@ -202,8 +218,8 @@ fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
     panic!("no test: {:?}", life.core.stats());
 }
 
-/// A read of an object that DRAM does not have ends `turns` turns after a reclaim of the object's own segment, whose footer cannot be
-/// read, has begun; false when the reclaim is over by then.
+/// A read of an object that DRAM does not have ends `turns` turns after a reclaim of the object's
+/// own segment, whose footer cannot be read, has begun; false when the reclaim is over by then.
 fn read_while_reclaimed_blindly(turns: usize) -> bool {
     let (mut world, mut life) = world(1);
     let segment = oldest_but_for_none(&mut world, &mut life, b"key");
@@ -248,14 +264,18 @@ fn what_a_read_brings_from_a_segment_that_is_reclaimed_blindly_is_written_again(
     assert!(moments > 0, "no test: no read ended while its segment was reclaimed");
 }
 
-/// A lookup brings an object into memory while a reclaim reads its record to write it again, which it cannot do then.
+/// A lookup brings an object into memory while a reclaim reads its record to write it again, which
+/// it cannot do then.
 #[test]
 fn what_a_reclaim_gives_up_while_dram_holds_it_is_a_lost_copy_and_no_lost_object() {
     let (mut world, mut life) = world(1);
     let segment = oldest_but_for_none(&mut world, &mut life, b"key");
     let hash = life.core.hash(NS as u16, b"key");
     // Read often enough to be worth keeping.
-    assert!((0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()), "no test: it is gone");
+    assert!(
+        (0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()),
+        "no test: it is gone"
+    );
     // The footer is read first, then the record.
     world.machine.hold_up(SimIo::Read, 1, 100);
     for n in 0..40 {

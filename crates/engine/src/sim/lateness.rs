@@ -1,17 +1,21 @@
-//! Whether what is acknowledged comes to flash in time (G3), in random runs: an object that DRAM holds has a whole copy on flash
-//! within ten seconds, whatever else is changed meanwhile.
+//! Whether what is acknowledged comes to flash in time (G3), in random runs: an object that DRAM
+//! holds has a whole copy on flash within ten seconds, whatever else is changed meanwhile.
 //!
-//! Time counts while the background thread comes round, a tenth of a second at most for each of its steps, and only while it can copy
-//! at all. It stands still
+//! Time counts while the background thread comes round, a tenth of a second at most for each of its
+//! steps, and only while it can copy at all. It stands still
 //! - while the clean stop runs, which copies everything in its own order,
-//! - while an I/O is held up or a write is slow, and until the write queue has room for copies: the device is behind,
+//! - while an I/O is held up or a write is slow, and until the write queue has room for copies: the
+//!   device is behind,
 //! - while no segment is free: reclaim has to find one first,
-//! - while a device is away or writes fail, and in the pause behind a failure (a minute at most), in which nothing is tried.
+//! - while a device is away or writes fail, and in the pause behind a failure (a minute at most),
+//!   in which nothing is tried.
 //!
-//! It begins anew for all objects when a write fails or a reclaim could not move something on: what had a copy has lost it, and is
-//! copied again. Nothing is promised of what the cache has refused to copy (write budget, popularity: DRAM says so), of what lost its slot
-//! in the index to another key, nor at all once what is stored may be wrong (bits flipped on write, lost and misdirected writes).
-//! All other faults, those of reads, flushes, the journal and the state file, hold up nothing, and excuse nothing.
+//! It begins anew for all objects when a write fails or a reclaim could not move something on: what
+//! had a copy has lost it, and is copied again. Nothing is promised of what the cache has refused
+//! to copy (write budget, popularity: DRAM says so), of what lost its slot in the index to another
+//! key, nor at all once what is stored may be wrong (bits flipped on write, lost and misdirected
+//! writes). All other faults, those of reads, flushes, the journal and the state file, hold up
+//! nothing, and excuse nothing.
 
 use super::coverage::{Path, reach};
 use super::parts::Lateness;
@@ -44,7 +48,11 @@ impl Run {
     pub(super) fn watch_copies(&mut self, life: &Life) {
         let now = self.world.clock.millis();
         let passed = now - std::mem::replace(&mut self.lateness.at, now);
-        if self.closing || self.stained || self.world.machine.is_down() || life.background.is_closed() {
+        if self.closing
+            || self.stained
+            || self.world.machine.is_down()
+            || life.background.is_closed()
+        {
             return;
         }
         if self.can_copy(life) {
@@ -116,8 +124,10 @@ impl Run {
         let hash = core.hash(key.ns.into(), &bytes);
         let place: Option<Location> = {
             let shard = core.shard(hash).lock();
-            let Some(entry) =
-                shard.dram.peek(hash, key.ns.into(), &bytes).filter(|entry| entry.version == version)
+            let Some(entry) = shard
+                .dram
+                .peek(hash, key.ns.into(), &bytes)
+                .filter(|entry| entry.version == version)
             else {
                 return Whereabouts::Elsewhere;
             };
@@ -128,8 +138,9 @@ impl Run {
                 EntryState::Dirty => None,
             }
         };
-        let written =
-            life.on_flash(&self.world.machine, key.ns, &bytes).is_some_and(|at| at.version == version);
+        let written = life
+            .on_flash(&self.world.machine, key.ns, &bytes)
+            .is_some_and(|at| at.version == version);
         if place.is_some() && written { Whereabouts::OnFlash } else { Whereabouts::OnItsWay }
     }
 

@@ -1,8 +1,8 @@
-//! Publication of a place on flash under every interleaving with who changes the key meanwhile, within bounds (`make models`): the
-//! code is the engine's own, on a simulated machine.
+//! Publication of a place on flash under every interleaving with who changes the key meanwhile,
+//! within bounds (`make models`): the code is the engine's own, on a simulated machine.
 //!
-//! Whatever a lookup, a copy to flash or a reclaim has seen of a key, it must not leave anything older behind than what was
-//! acknowledged while it ran: neither in the DRAM tier nor in the index.
+//! Whatever a lookup, a copy to flash or a reclaim has seen of a key, it must not leave anything
+//! older behind than what was acknowledged while it ran: neither in the DRAM tier nor in the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,8 @@ fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 fn small() -> (World, Life) {
     let size = Size { shards: 1, lines: 1, dram: 4 << 10 };
-    let setup = Setup { segment_kib: 16, segments: vec![8], journal_kib: 8, size, ..Setup::plain(1) };
+    let setup =
+        Setup { segment_kib: 16, segments: vec![8], journal_kib: 8, size, ..Setup::plain(1) };
     let mut world = World::new(&setup);
     let life = world.open();
     (world, life)
@@ -103,7 +104,10 @@ fn a_promotion_does_not_bring_back_what_was_removed_meanwhile() {
             thread::spawn(move || {
                 let gone = removed.load(Ordering::Acquire);
                 let found = user.get();
-                assert!(found.is_none() || (!gone && found.as_deref() == Some(OLD)), "{gone}: {found:?}");
+                assert!(
+                    found.is_none() || (!gone && found.as_deref() == Some(OLD)),
+                    "{gone}: {found:?}"
+                );
             })
         };
         user.ns.remove(KEY);
@@ -122,7 +126,10 @@ fn a_promotion_does_not_cover_what_was_put_and_demoted_meanwhile() {
             let user = user.clone();
             thread::spawn(move || {
                 let found = user.get();
-                assert!([Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(), "{found:?}");
+                assert!(
+                    [Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(),
+                    "{found:?}"
+                );
             })
         };
         user.put(NEW);
@@ -192,7 +199,12 @@ fn a_reclaim_does_not_bring_back_what_is_removed_meanwhile() {
         assert_eq!(user.get(), None);
         background.join().expect("background work goes on");
         assert_eq!(user.get(), None, "what the reclaim has read came back");
-        assert_eq!(user.core.totals.segments_reclaimed.get(), 1, "no test: {:?}", user.core.stats());
+        assert_eq!(
+            user.core.totals.segments_reclaimed.get(),
+            1,
+            "no test: {:?}",
+            user.core.stats()
+        );
         let again = user.core.totals.reinserted_bytes.get() > 0;
         count[usize::from(again)].fetch_add(1, Ordering::Relaxed);
     });

@@ -1,6 +1,9 @@
-//! Makes a plan of a seed: set-up, weather, and one random step after the other. The draws and their order are what a seed means.
+//! Makes a plan of a seed: set-up, weather, and one random step after the other. The draws and
+//! their order are what a seed means.
 
-use super::plan::{Expect, Expiry, Fault, Key, ModifyKind, Options, Plan, Race, Setup, Size, Step, What};
+use super::plan::{
+    Expect, Expiry, Fault, Key, ModifyKind, Options, Plan, Race, Setup, Size, Step, What,
+};
 use crate::device::sim::SimRandom;
 
 /// One seed in so many has many segments and keys.
@@ -39,7 +42,8 @@ impl Plan {
         };
         let long = seed % 64 == 63;
         let count = if long || seed % WIDE == WIDE - 1 { 2_000 } else { 80 + r.below(240) };
-        // Half of the long ones read a few keys again and again: what has to go is then more popular than what comes.
+        // Half of the long ones read a few keys again and again: what has to go is then more
+        // popular than what comes.
         let popular = long && r.chance(0.5);
         match weather {
             Weather::Fair => {}
@@ -92,7 +96,10 @@ impl Setup {
             journal_kib: choose(r, &[8, 8, 12, 16, 32]) * if wide { 4 } else { 1 },
             size: Size::random(r).for_keys(if wide { 400 } else { 0 }),
             tag_bits: choose(r, &[16, 16, 16, 8, 5]),
-            reinsertion: choose(r, if tight { &[0.15, 2.0, 2.0, 2.0] } else { &[0.0, 0.15, 0.5, 2.0] }),
+            reinsertion: choose(
+                r,
+                if tight { &[0.15, 2.0, 2.0, 2.0] } else { &[0.0, 0.15, 0.5, 2.0] },
+            ),
             write_budget: r.chance(0.1).then(|| 20 + r.below(100)),
             namespaces: (0..2 + r.below(3)).map(|_| Options::random(r)).collect(),
             keys: if wide { 400 } else { 12 + r.below(50) as u32 },
@@ -160,7 +167,10 @@ impl Maker<'_> {
             370..400 => What::PutIf {
                 key: self.key(r),
                 len: self.len(r),
-                expect: choose(r, &[Expect::Current, Expect::Current, Expect::Nothing, Expect::Wrong]),
+                expect: choose(
+                    r,
+                    &[Expect::Current, Expect::Current, Expect::Nothing, Expect::Wrong],
+                ),
                 race: self.race(r),
             },
             400..440 => What::Modify {
@@ -187,9 +197,9 @@ impl Maker<'_> {
             749..840 => What::Turn { ms: 0 },
             840..940 => What::Turn { ms: r.below(1500) as u32 },
             940..950 => What::Idle { turns: 5 + r.below(60) as u32 },
-            950..957 => {
-                What::SetClock { by: if r.chance(0.3) { -(r.below(60) as i32) } else { r.below(60) as i32 } }
-            }
+            950..957 => What::SetClock {
+                by: if r.chance(0.3) { -(r.below(60) as i32) } else { r.below(60) as i32 },
+            },
             957..961 => What::Sync,
             961..969 => self.end(r),
             969..977 => What::CutAfter { effects: r.below(60) as u32 },

@@ -25,7 +25,8 @@ fn put(world: &mut World, life: &mut Life, n: u64) {
     }
 }
 
-/// Writes three times the flash; metadata in percent of record bytes once every put needs another object's place.
+/// Writes three times the flash; metadata in percent of record bytes once every put needs another
+/// object's place.
 fn metadata_percent(index_memory: Option<u64>) -> f64 {
     let mut world = World::sized(FLASH, SEGMENT, MEMORY, JOURNAL);
     // A shard's lines go in blocks, which would be mostly empty in a 32nd of a shard.

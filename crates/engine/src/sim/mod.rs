@@ -1,20 +1,25 @@
 //! Deterministic simulation: one seed is one run of the whole engine over a simulated machine.
 //!
-//! A seed makes ([`maker`]) a [`plan`]: a small cache (one to three devices of unequal size, segments from 16 KiB, an index with hardly
-//! room for its keys, sometimes tags of a few bits, two to four namespaces with options of all kinds) and 100 to 400 steps, in
-//! one seed of 64 2,500: puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
-//! background work, clocks that step, sizes and options that change between lives, clean stops, crashes of the process and of
-//! the machine between two steps and in the middle of every kind of effect, also of one while opening. Among them are short
-//! histories in which what must be in order comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other, a
-//! background thread that is blocked while operations go on ([`blocked`]).
-//! Half of the seeds have faults besides; the fault model is at the head of [`crate::device::sim`].
+//! A seed makes ([`maker`]) a [`plan`]: a small cache (one to three devices of unequal size,
+//! segments from 16 KiB, an index with hardly room for its keys, sometimes tags of a few bits, two
+//! to four namespaces with options of all kinds) and 100 to 400 steps, in one seed of 64 2,500:
+//! puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
+//! background work, clocks that step, sizes and options that change between lives, clean stops,
+//! crashes of the process and of the machine between two steps and in the middle of every kind of
+//! effect, also of one while opening. Among them are short histories in which what must be in order
+//! comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other, a background
+//! thread that is blocked while operations go on ([`blocked`]). Half of the seeds have faults
+//! besides; the fault model is at the head of [`crate::device::sim`].
 //!
-//! [`run`] carries a plan out; what it knows between two steps is in [`state`] and [`parts`]. The [`oracle`] knows for every key which values a get may return; [`checks`] compares what must
-//! be warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often rare paths were reached.
+//! [`run`] carries a plan out; what it knows between two steps is in [`state`] and [`parts`]. The
+//! [`oracle`] knows for every key which values a get may return; [`checks`] compares what must be
+//! warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often
+//! rare paths were reached.
 //!
-//! `make soak SEEDS=n FROM=m` is a [`campaign`]. `AFTERGLOW_SIM_SEED=n` replays a seed and prints its steps,
-//! `AFTERGLOW_SIM_TRACE=file` a run that was shortened when its seed had failed ([`shrink`]). Those that found something are
-//! kept in `regressions/` and replayed by every test run.
+//! `make soak SEEDS=n FROM=m` is a [`campaign`]. `AFTERGLOW_SIM_SEED=n` replays a seed and prints
+//! its steps, `AFTERGLOW_SIM_TRACE=file` a run that was shortened when its seed had failed
+//! ([`shrink`]). Those that found something are kept in `regressions/` and replayed by every test
+//! run.
 
 mod acks;
 mod attempt;
@@ -55,7 +60,9 @@ const SEEDS: u64 = 2_000;
 const ALL_PATHS: u64 = 50_000;
 
 fn env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v} is not a number")))
+    std::env::var(name)
+        .ok()
+        .map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v} is not a number")))
 }
 
 #[test]
@@ -71,7 +78,8 @@ fn no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep() {
     let seeds = env("AFTERGLOW_SIM_SEEDS").unwrap_or(SEEDS);
     let from = env("AFTERGLOW_SIM_FROM").unwrap_or(0);
     let began = std::time::Instant::now();
-    let total = campaign(from, seeds, seeds > SEEDS).unwrap_or_else(|failure| panic!("{}", report(&failure)));
+    let total = campaign(from, seeds, seeds > SEEDS)
+        .unwrap_or_else(|failure| panic!("{}", report(&failure)));
     let (outcome, seconds) = (total.outcome, began.elapsed().as_secs_f64());
     println!("{} seeds in {seconds:.0} s: {outcome:?}\n{}", total.seeds, total.coverage);
     let missing = total.coverage.missing();
@@ -84,7 +92,10 @@ fn no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep() {
     // A cache that forgets everything would never be stale: it must also have remembered.
     assert!(outcome.hits * 2 > outcome.gets, "{outcome:?}");
     assert!(outcome.flash_hits * 20 > outcome.gets && outcome.warm > seeds, "{outcome:?}");
-    assert!(seeds < ALL_PATHS || missing.is_empty(), "a campaign of {seeds} seeds never reached {missing:?}");
+    assert!(
+        seeds < ALL_PATHS || missing.is_empty(),
+        "a campaign of {seeds} seeds never reached {missing:?}"
+    );
 }
 
 #[test]

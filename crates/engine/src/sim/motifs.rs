@@ -1,5 +1,6 @@
-//! Short histories within a run in which what must be in order comes into disorder: single random steps hardly ever line up for
-//! them. None does anything that could not happen; all of them are random in their details.
+//! Short histories within a run in which what must be in order comes into disorder: single random
+//! steps hardly ever line up for them. None does anything that could not happen; all of them are
+//! random in their details.
 
 use super::maker::{Maker, Weather, choose};
 use super::plan::{Expiry, Fault, HeldIo, Key, ModifyKind, Race, Size, What};
@@ -29,7 +30,8 @@ impl Maker<'_> {
         }
     }
 
-    /// One I/O or some are overtaken by everything else, for as long as other operations press; then the life ends, or does not.
+    /// One I/O or some are overtaken by everything else, for as long as other operations press;
+    /// then the life ends, or does not.
     fn overtaken(&mut self, r: &mut SimRandom) {
         if r.chance(0.5) {
             self.then(What::Idle { turns: 5 + r.below(40) as u32 }, r);
@@ -65,7 +67,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Loading takes so long that a segment has to be freed before the index is whole, with slots in it that the journal contradicts.
+    /// Loading takes so long that a segment has to be freed before the index is whole, with slots
+    /// in it that the journal contradicts.
     fn reclaimed_while_loading(&mut self, r: &mut SimRandom) {
         let keys: Vec<Key> = (0..6 + r.below(10)).map(|_| self.key(r)).collect();
         for &key in &keys {
@@ -89,7 +92,8 @@ impl Maker<'_> {
             self.then(What::HoldUp { io: HeldIo::Read, after: r.below(4) as u8, turns }, r);
         }
         if self.weather == Weather::Foul {
-            // Segments out of use that come back are what a reclaim can write to while no other is free.
+            // Segments out of use that come back are what a reclaim can write to while no other is
+            // free.
             self.then(What::Fault { fault: Fault::Write, permille: 1000 }, r);
             let count = 2 + r.below(8);
             self.press_hard(r, count);
@@ -119,7 +123,8 @@ impl Maker<'_> {
         }
     }
 
-    /// The background thread is blocked for long, or for longer than anybody waits; then the life ends, or does not.
+    /// The background thread is blocked for long, or for longer than anybody waits; then the life
+    /// ends, or does not.
     fn blocked(&mut self, r: &mut SimRandom) {
         if r.chance(0.5) {
             self.hold_up(r);
@@ -141,7 +146,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Segments are freed and used again while a write is held up that may be the copy of what they held.
+    /// Segments are freed and used again while a write is held up that may be the copy of what they
+    /// held.
     fn copies_held_up(&mut self, r: &mut SimRandom) {
         if r.chance(0.5) {
             self.then(What::Idle { turns: 5 + r.below(60) as u32 }, r);
@@ -150,7 +156,8 @@ impl Maker<'_> {
             self.read_all_hot(r);
         }
         for _ in 0..1 + r.below(2) {
-            let (io, after) = (choose(r, &[HeldIo::Read, HeldIo::Write, HeldIo::Write]), r.below(20) as u8);
+            let (io, after) =
+                (choose(r, &[HeldIo::Read, HeldIo::Write, HeldIo::Write]), r.below(20) as u8);
             self.then(What::HoldUp { io, after, turns: 50 + r.below(200) as u32 }, r);
         }
         let count = 10 + r.below(50);
@@ -158,7 +165,8 @@ impl Maker<'_> {
         self.crash(r, false);
     }
 
-    /// What does not stay in DRAM is removed or replaced while a reclaim reads it to write it again.
+    /// What does not stay in DRAM is removed or replaced while a reclaim reads it to write it
+    /// again.
     fn changed_while_reinserted(&mut self, r: &mut SimRandom) {
         let size = Size { dram: 1 << 10, ..Size::random(r) };
         self.then(What::Resize { size }, r);
@@ -188,7 +196,8 @@ impl Maker<'_> {
         }
     }
 
-    /// A footer that recovery has written anew is overtaken by a checkpoint; the next index has another size.
+    /// A footer that recovery has written anew is overtaken by a checkpoint; the next index has
+    /// another size.
     fn footer_held_up(&mut self, r: &mut SimRandom) {
         let count = r.below(12);
         self.press(r, count);
@@ -207,13 +216,15 @@ impl Maker<'_> {
         self.crash(r, false);
     }
 
-    /// Two checkpoints near each other; the process ends with the second one's header written and not flushed. The journal goes
-    /// round, as far as the first one needs it, before the power goes too.
+    /// Two checkpoints near each other; the process ends with the second one's header written and
+    /// not flushed. The journal goes round, as far as the first one needs it, before the power goes
+    /// too.
     fn journal_goes_round(&mut self, r: &mut SimRandom) {
         let synced = |o: &super::plan::Options| o.durability == 2 && !o.clean_stop;
         let told = |o: &super::plan::Options| !o.immutable && !o.clean_stop && o.durability != 2;
         let options = &self.setup.namespaces;
-        let (Some(kept), Some(other)) = (options.iter().position(synced), options.iter().position(told))
+        let (Some(kept), Some(other)) =
+            (options.iter().position(synced), options.iter().position(told))
         else {
             return self.overtaken(r);
         };
@@ -257,8 +268,8 @@ impl Maker<'_> {
         self.read_all(&keys, r);
     }
 
-    /// The power takes journal entries of puts that nobody was told of, and may leave their records. These are seen, then removed
-    /// with many others, and the process dies.
+    /// The power takes journal entries of puts that nobody was told of, and may leave their
+    /// records. These are seen, then removed with many others, and the process dies.
     fn seen_after_a_power_loss(&mut self, r: &mut SimRandom) {
         let synced = |o: &super::plan::Options| o.durability == 2 && !o.clean_stop && !o.immutable;
         let Some(ns) = self.setup.namespaces.iter().position(synced) else {
@@ -320,7 +331,10 @@ impl Maker<'_> {
 
     fn hold_up(&mut self, r: &mut SimRandom) {
         for _ in 0..1 + r.below(3) {
-            let io = choose(r, &[HeldIo::Read, HeldIo::Read, HeldIo::Write, HeldIo::Write, HeldIo::Sync]);
+            let io = choose(
+                r,
+                &[HeldIo::Read, HeldIo::Read, HeldIo::Write, HeldIo::Write, HeldIo::Sync],
+            );
             let (most, longest) = (choose(r, &[1, 4, 12]), choose(r, &[50, 200, 500]));
             let (after, turns) = (r.below(most) as u8, 20 + r.below(longest) as u32);
             self.then(What::HoldUp { io, after, turns }, r);
@@ -340,7 +354,9 @@ impl Maker<'_> {
                     change: choose(r, &[ModifyKind::Value, ModifyKind::Remove]),
                     expiry: Expiry::Never,
                 },
-                n if n < 600 => What::Put { key, len: self.len(r), expiry: Expiry::Never, group: 0, slot: 0 },
+                n if n < 600 => {
+                    What::Put { key, len: self.len(r), expiry: Expiry::Never, group: 0, slot: 0 }
+                }
                 600..680 => What::Read { key, race: Race::None },
                 680..720 => What::Get { key },
                 720..740 => What::Checkpoint,

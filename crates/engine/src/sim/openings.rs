@@ -31,11 +31,19 @@ fn a_clock_that_was_far_ahead_costs_warmth_and_not_every_put_for_years() {
         world.clock.set_unix(EPOCH);
         assert_eq!(life.core.stats().clock_behind, ahead, "and says so");
         let refused = put_until(&life, EPOCH + 60);
-        assert_eq!(refused, PutOutcome::Refused(RefuseReason::Expired), "time does not go back in a life");
+        assert_eq!(
+            refused,
+            PutOutcome::Refused(RefuseReason::Expired),
+            "time does not go back in a life"
+        );
         for _ in 0..3 {
             life = crash(&mut world, life, Crash::Process);
             let outcome = put_until(&life, EPOCH + 60);
-            assert_eq!(matches!(outcome, PutOutcome::Stored { .. }), forgotten, "{ahead} s: {outcome:?}");
+            assert_eq!(
+                matches!(outcome, PutOutcome::Stored { .. }),
+                forgotten,
+                "{ahead} s: {outcome:?}"
+            );
             assert_eq!(get(&life, b"key").is_some(), !forgotten, "{ahead} s");
             assert_eq!(life.core.stats().clock_behind, if forgotten { 0 } else { ahead });
         }
@@ -47,7 +55,8 @@ fn a_clock_that_was_far_ahead_costs_warmth_and_not_every_put_for_years() {
     }
 }
 
-/// Puts two objects into the Immutable namespace and removes one, in a journal that no checkpoint goes with.
+/// Puts two objects into the Immutable namespace and removes one, in a journal that no checkpoint
+/// goes with.
 fn one_removed(world: &mut World, mut life: Life) -> Life {
     // Begins a new journal at the next opening, and there are no checkpoints from then on.
     life.core.journal.poison_now();
@@ -124,7 +133,8 @@ fn a_removal_that_only_an_unreadable_checkpoint_knew_does_not_undo_itself() {
     assert!(world.close(&mut life));
     let newest = (life.core.stats().totals.checkpoints as usize + 1) % 2;
     world.crash(life, Crash::Process);
-    // After a clean stop everything is warm without a journal; the new one begins beside the last checkpoint.
+    // After a clean stop everything is warm without a journal; the new one begins beside the last
+    // checkpoint.
     let _ = world.machine.create_media("journal", 16 << 10);
     let life = world.open();
     let header = life.core.areas[newest];
@@ -156,7 +166,11 @@ fn removals_that_a_journal_begun_in_doubt_has_written_over_do_not_undo_themselve
         let mut life = world.open();
         world.load(&mut life);
         assert!(!is_immutable_hit(&life, b"gone"), "gone round: {gone_round}");
-        assert_eq!(is_immutable_hit(&life, b"kept"), !gone_round, "what tells everything is believed");
+        assert_eq!(
+            is_immutable_hit(&life, b"kept"),
+            !gone_round,
+            "what tells everything is believed"
+        );
     }
 }
 
@@ -231,7 +245,10 @@ fn a_journal_that_went_round_since_the_only_readable_checkpoint_is_not_believed(
     let (removed_at, capacity) = (life.core.journal.head(), life.core.journal.entries());
     write_until(&mut world, &mut life, &|life| life.core.journal.head() > removed_at + capacity);
     let stats = life.core.stats();
-    assert!(stats.totals.checkpoints == 2 && !stats.journal_poisoned && needed < removed_at, "{stats:?}");
+    assert!(
+        stats.totals.checkpoints == 2 && !stats.journal_poisoned && needed < removed_at,
+        "{stats:?}"
+    );
     // The second checkpoint is damaged: the first one's journal has been written over.
     let header = life.core.areas[1];
     world.machine.flip_bit(DeviceId(0), header + 40, 3);
@@ -239,7 +256,8 @@ fn a_journal_that_went_round_since_the_only_readable_checkpoint_is_not_believed(
     assert_eq!(get(&life, b"key"), None, "a removed object is back");
 }
 
-/// A checkpoint of several blocks takes its time, in which new objects push the slots of others to their other lines.
+/// A checkpoint of several blocks takes its time, in which new objects push the slots of others to
+/// their other lines.
 #[test]
 fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
     let mut world = World::sized(32 << 20, 128 << 10, 1 << 20, 1 << 20);
@@ -266,9 +284,14 @@ fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
         life.on_flash(&world.machine, NS as u8, key(n).as_bytes()).is_some()
     };
     let old: Vec<u32> = (0..full).filter(|&n| there(&world, &life, n)).collect();
-    // Nothing was dropped, so that nothing is missing but what another key, put later, has the slot of.
+    // Nothing was dropped, so that nothing is missing but what another key, put later, has the slot
+    // of.
     let stats = life.core.stats();
-    assert_eq!(stats.totals.dropped.iter().sum::<u64>() + stats.totals.copies_lost, 0, "no test: {stats:?}");
+    assert_eq!(
+        stats.totals.dropped.iter().sum::<u64>() + stats.totals.copies_lost,
+        0,
+        "no test: {stats:?}"
+    );
     let slot = |n: u32| {
         let hash = life.core.hash(NS as u16, key(n).as_bytes());
         let mut lines = life.core.shard(hash).index.lines_of(hash);
@@ -276,7 +299,8 @@ fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
         (hash >> 48, lines)
     };
     let latest: HashMap<_, u32> = (0..next).map(|n| (slot(n), n)).collect();
-    let gone: Vec<u32> = (0..full).filter(|&n| latest[&slot(n)] == n && !there(&world, &life, n)).collect();
+    let gone: Vec<u32> =
+        (0..full).filter(|&n| latest[&slot(n)] == n && !there(&world, &life, n)).collect();
     assert!(gone.is_empty(), "{gone:?} are in no slot: {stats:?}");
     world.crash(life, Crash::Process);
     let mut life = world.open_as_configured().expect("opens");

@@ -1,13 +1,14 @@
 //! What a get may return.
 //!
-//! Every key has a list of states (a value, or nothing) with the moment each began. A get that lasts from `start` to `end` may
-//! return any state the key was in meanwhile, or miss; never anything older (G1) and never anything else (G2). An operation
-//! the machine died under may or may not have happened: its state is *uncertain*, and the one before it stays allowed until
-//! a later certain one, or until somebody sees the new one.
+//! Every key has a list of states (a value, or nothing) with the moment each began. A get that
+//! lasts from `start` to `end` may return any state the key was in meanwhile, or miss; never
+//! anything older (G1) and never anything else (G2). An operation the machine died under may or may
+//! not have happened: its state is *uncertain*, and the one before it stays allowed until a later
+//! certain one, or until somebody sees the new one.
 //!
-//! A state is known by its version, so that equal bytes of another put do not pass for it. In an Immutable namespace all puts
-//! of a key have the same bytes, and only a removal makes an earlier one wrong; a removal that power loss may have undone is
-//! *doubted* (G4).
+//! A state is known by its version, so that equal bytes of another put do not pass for it. In an
+//! Immutable namespace all puts of a key have the same bytes, and only a removal makes an earlier
+//! one wrong; a removal that power loss may have undone is *doubted* (G4).
 
 use super::plan::Key;
 
@@ -95,10 +96,14 @@ impl Oracle {
     /// What was never acknowledged may be forgotten, although it was seen.
     pub fn doubt(&mut self, key: Key, since: u64) {
         let states = &mut self.spaces[usize::from(key.ns)].keys[key.n as usize];
-        states.iter_mut().filter(|state| state.since == since).for_each(|state| state.certain = false);
+        states
+            .iter_mut()
+            .filter(|state| state.since == since)
+            .for_each(|state| state.certain = false);
     }
 
-    /// What a get of `key` now would find in a cache that forgets nothing, with its version; `None` when that is not certain.
+    /// What a get of `key` now would find in a cache that forgets nothing, with its version; `None`
+    /// when that is not certain.
     pub fn current(&self, key: Key) -> Option<(SimObject, u64)> {
         let last = self.states(key).last()?;
         last.object.filter(|_| last.certain).map(|o| (o, last.version))
@@ -159,7 +164,10 @@ impl Oracle {
         };
         let object = states[at].object.expect("just looked at");
         if value != object.value() {
-            return Err(format!("{key:?}: {} bytes that were never put as version {version}", value.len()));
+            return Err(format!(
+                "{key:?}: {} bytes that were never put as version {version}",
+                value.len()
+            ));
         }
         if at < first {
             return Err(format!(

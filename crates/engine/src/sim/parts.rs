@@ -1,5 +1,5 @@
-//! What each concern of a run knows between two steps; the steps themselves are in the files of these names: [`super::acks`],
-//! [`super::changes`], [`super::blocked`], [`super::lateness`].
+//! What each concern of a run knows between two steps; the steps themselves are in the files of
+//! these names: [`super::acks`], [`super::changes`], [`super::blocked`], [`super::lateness`].
 
 use std::collections::HashMap;
 
@@ -59,7 +59,8 @@ impl Outstanding {
                 None
             }
             Self::Modified(pending) => {
-                let stored = matches!(pending.preview().changed, Changed::Put(PutOutcome::Stored { .. }));
+                let stored =
+                    matches!(pending.preview().changed, Changed::Put(PutOutcome::Stored { .. }));
                 match pending.wait().changed {
                     Changed::Put(outcome) if stored => Some(outcome),
                     _ => None,

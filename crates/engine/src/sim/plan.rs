@@ -1,7 +1,8 @@
-//! What a run is made of: the cache's set-up, and one step after the other. Made from a seed; written out when a seed has
-//! failed, so that it can be shortened and kept.
+//! What a run is made of: the cache's set-up, and one step after the other. Made from a seed;
+//! written out when a seed has failed, so that it can be shortened and kept.
 //!
-//! Every step carries a number of its own for all that is random in it, so that leaving out others changes little.
+//! Every step carries a number of its own for all that is random in it, so that leaving out others
+//! changes little.
 
 use serde::{Deserialize, Serialize};
 
@@ -209,7 +210,8 @@ pub enum What {
         counters: u8,
         turns: u32,
     },
-    /// The background thread makes no step for so long, in a flush or anywhere, while so many operations are done.
+    /// The background thread makes no step for so long, in a flush or anywhere, while so many
+    /// operations are done.
     Block {
         ms: u32,
         operations: u8,
@@ -229,7 +231,8 @@ pub enum What {
     CutBehindHeader {
         effects: u8,
     },
-    /// Removals until the journal has gone so many entries over what the checkpoint before the newest needs.
+    /// Removals until the journal has gone so many entries over what the checkpoint before the
+    /// newest needs.
     Lap {
         ns: u8,
         over: u8,
@@ -253,13 +256,15 @@ pub enum What {
     },
     /// The clean stop begins, operations go on.
     StartClose,
-    /// The clean stop ends; so many keys are removed behind it, then the process or the machine goes.
+    /// The clean stop ends; so many keys are removed behind it, then the process or the machine
+    /// goes.
     Close {
         removes: u8,
         machine: bool,
         check: bool,
     },
-    /// `again`: the opening behind it is cut short, too. `exchange`: a device is exchanged for its spare one meanwhile.
+    /// `again`: the opening behind it is cut short, too. `exchange`: a device is exchanged for its
+    /// spare one meanwhile.
     Crash {
         machine: bool,
         check: bool,
@@ -304,7 +309,8 @@ impl Plan {
 impl Setup {
     /// What runs told step by step start from.
     pub fn plain(seed: u64) -> Self {
-        let options = |immutable, clean_stop, durability| Options { immutable, clean_stop, durability };
+        let options =
+            |immutable, clean_stop, durability| Options { immutable, clean_stop, durability };
         Self {
             seed,
             segment_kib: 64,
@@ -346,7 +352,8 @@ impl Fault {
             Self::Meta => &mut faults.meta_error,
             Self::Any => {
                 let SimFaults { media_error, media_sync_error, meta_error, .. } = *faults;
-                *faults = SimFaults { media_error, media_sync_error, meta_error, ..SimFaults::all(p) };
+                *faults =
+                    SimFaults { media_error, media_sync_error, meta_error, ..SimFaults::all(p) };
                 return;
             }
         };

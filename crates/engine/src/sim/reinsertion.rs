@@ -1,4 +1,5 @@
-//! What reclaims write again: what is read, a bounded share of what is written, and nothing for ever.
+//! What reclaims write again: what is read, a bounded share of what is written, and nothing for
+//! ever.
 
 use super::scenarios::{NS, pass, put, world};
 use super::world::{Life, World};
@@ -42,7 +43,8 @@ impl Written {
         }
     }
 
-    /// Reads an object from flash as often, if it is there, and from nowhere else: what lives in DRAM is written again in any case.
+    /// Reads an object from flash as often, if it is there, and from nowhere else: what lives in
+    /// DRAM is written again in any case.
     fn read(&self, n: u32, times: u32) -> bool {
         let (core, key) = (&self.life.core, n.to_le_bytes());
         let hash = core.hash(NS as u16, &key);
@@ -126,5 +128,8 @@ fn a_byte_that_is_written_is_written_1_15_times_at_most() {
     }
     let now = written.totals();
     let again = now.reinserted_bytes - before.reinserted_bytes;
-    assert!(again as f64 > 0.1 * (now.record_bytes - before.record_bytes) as f64, "nothing is kept: {now:?}");
+    assert!(
+        again as f64 > 0.1 * (now.record_bytes - before.record_bytes) as f64,
+        "nothing is kept: {now:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Carries out a plan, one step after the other, and asks the oracle about everything that comes back.
+//! Carries out a plan, one step after the other, and asks the oracle about everything that comes
+//! back.
 
 use std::sync::Arc;
 
@@ -66,7 +67,10 @@ impl Run {
             let machine = self.world.random.chance(0.35);
             let check = self.world.random.chance(0.7);
             let again = self.world.random.chance(0.1).then(|| self.world.random.below(12) as u8);
-            return self.crash(life, Ending { kind: kind(machine), check, cut: true, again, exchange: None });
+            return self.crash(
+                life,
+                Ending { kind: kind(machine), check, cut: true, again, exchange: None },
+            );
         }
         let journal = &life.core.journal;
         let needed = journal.head() - journal.used();
@@ -84,7 +88,9 @@ impl Run {
                 self.put(life, key, object);
             }
             What::PutIf { key, len, expect, race } => self.put_if(life, key, len, expect, race),
-            What::Modify { key, len, change, expiry } => self.modify(life, key, len, change, expiry),
+            What::Modify { key, len, change, expiry } => {
+                self.modify(life, key, len, change, expiry)
+            }
             What::Get { key } => self.get(life, key),
             What::Finish { n } => self.finish(n),
             What::Read { key, race } => self.read(life, key, race),
@@ -201,12 +207,26 @@ impl Run {
     }
 
     /// A fresh value; in an Immutable namespace the one value of the key.
-    pub(super) fn object(&mut self, key: Key, len: u32, expiry: Expiry, group: u8, slot: u8) -> SimObject {
+    pub(super) fn object(
+        &mut self,
+        key: Key,
+        len: u32,
+        expiry: Expiry,
+        group: u8,
+        slot: u8,
+    ) -> SimObject {
         if self.options[usize::from(key.ns)].immutable {
             let n = mix(u64::from(key.n) << 8 | u64::from(key.ns)) >> 8;
-            let expiry = if n.is_multiple_of(5) { EPOCH as u32 + 300 + (n % 600) as u32 } else { 0 };
+            let expiry =
+                if n.is_multiple_of(5) { EPOCH as u32 + 300 + (n % 600) as u32 } else { 0 };
             let (group, slot) = ((n % 4) as u32, (n % 8) as u32);
-            return SimObject { serial: n | 1 << 60, len: 8 + (n % 1500) as u32, expiry, group, slot };
+            return SimObject {
+                serial: n | 1 << 60,
+                len: 8 + (n % 1500) as u32,
+                expiry,
+                group,
+                slot,
+            };
         }
         self.serial += 1;
         let expiry = match expiry {
@@ -266,8 +286,8 @@ impl Run {
         }
     }
 
-    /// Has another thread change the key in the middle of what `operation` reads; the oracle hears of it before `operation`
-    /// is judged.
+    /// Has another thread change the key in the middle of what `operation` reads; the oracle hears
+    /// of it before `operation` is judged.
     pub(super) fn while_racing<T>(
         &mut self,
         life: &Life,
@@ -276,7 +296,8 @@ impl Run {
         operation: impl FnOnce() -> T,
     ) -> T {
         let bytes = key_bytes(key);
-        let (handle, machine) = (life.namespaces[usize::from(key.ns)].clone(), self.world.machine.clone());
+        let (handle, machine) =
+            (life.namespaces[usize::from(key.ns)].clone(), self.world.machine.clone());
         let raced: Arc<Mutex<Option<(Raced, bool)>>> = Arc::new(Mutex::new(None));
         let object = match race {
             Race::Put { len } => Some(self.object(key, len, Expiry::Never, 1, 1)),
@@ -323,7 +344,8 @@ impl Run {
             return self.finish_change(n - self.waiting.len());
         }
         let WaitingLookup { key, start, read } = self.waiting.swap_remove(n);
-        let bytes = self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
+        let bytes =
+            self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
         let lookup = read.finish(bytes);
         self.settle(key, start, lookup);
     }
@@ -392,7 +414,8 @@ impl Run {
         }
     }
 
-    /// Removes until the journal has gone `over` entries over what the checkpoint before the newest needs.
+    /// Removes until the journal has gone `over` entries over what the checkpoint before the newest
+    /// needs.
     fn lap(&mut self, life: &Life, ns: u8, over: u8) {
         let journal = &life.core.journal;
         let end = self.needed[1] + journal.entries() + u64::from(over);
@@ -483,7 +506,8 @@ impl Run {
                 self.done[usize::from(n)].cleared = true;
             }
         }
-        // Opening looks at the clock. Faults can have cost the whole cache, and with it what it remembered.
+        // Opening looks at the clock. Faults can have cost the whole cache, and with it what it
+        // remembered.
         if crash.kind == Crash::Machine && !self.closing {
             self.time = self.wall;
         }

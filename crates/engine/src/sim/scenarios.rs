@@ -50,7 +50,8 @@ pub(super) fn pass(world: &mut World, life: &mut Life, turns: usize) {
 }
 
 pub(super) fn put(life: &Life, key: &[u8], value: &[u8], expiry: u32) {
-    let outcome = life.namespaces[NS].put(key, value, PutOptions { expiry, ..PutOptions::default() });
+    let outcome =
+        life.namespaces[NS].put(key, value, PutOptions { expiry, ..PutOptions::default() });
     assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
 }
 
@@ -114,7 +115,8 @@ fn a_read_that_outlives_its_segment_does_not_bring_the_old_value_back() {
     panic!("the place was never used again");
 }
 
-/// Appends to `key`, which is on flash as `old`; `meanwhile` happens while the read is under way. What the change has found.
+/// Appends to `key`, which is on flash as `old`; `meanwhile` happens while the read is under way.
+/// What the change has found.
 fn change_while(meanwhile: impl Fn(&mut World, &mut Life)) -> (Option<Vec<u8>>, Changed) {
     let (mut world, mut life) = world(1);
     put_first_in_segment(&mut world, &mut life, b"key", b"old");
@@ -148,7 +150,8 @@ fn a_change_whose_read_was_overtaken_sees_what_came_meanwhile() {
     assert_eq!(found.as_deref(), Some(&b"old"[..]));
     let (found, _) = change_while(|_, life| put(life, b"key", b"in DRAM", 0));
     assert_eq!(found.as_deref(), Some(&b"in DRAM"[..]));
-    let (found, _) = change_while(|world, life| put_first_in_segment(world, life, b"key", b"on flash"));
+    let (found, _) =
+        change_while(|world, life| put_first_in_segment(world, life, b"key", b"on flash"));
     assert_eq!(found.as_deref(), Some(&b"on flash"[..]));
     let (found, _) = change_while(|_, life| {
         life.namespaces[NS].remove(b"key");
@@ -176,7 +179,11 @@ fn submit(life: &Life, key: &[u8], value: &[u8]) -> Pending<PutOutcome> {
 }
 
 /// Turns until the put is acknowledged; the clock stands still.
-pub(super) fn acknowledged(world: &mut World, life: &mut Life, pending: Pending<PutOutcome>) -> PutOutcome {
+pub(super) fn acknowledged(
+    world: &mut World,
+    life: &mut Life,
+    pending: Pending<PutOutcome>,
+) -> PutOutcome {
     for _ in 0..1000 {
         if pending.is_done() {
             return pending.wait();
@@ -217,7 +224,9 @@ fn what_was_acknowledged_synced_is_a_hit_after_power_loss() {
 #[test]
 fn a_device_that_fails_or_is_silent_refuses_with_a_reason_and_the_older_object_is_gone() {
     for durability in [Durability::WriteThrough, Durability::Synced] {
-        for (write_error, sync_error, silent) in [(1.0, 0.0, false), (0.0, 1.0, false), (0.0, 0.0, true)] {
+        for (write_error, sync_error, silent) in
+            [(1.0, 0.0, false), (0.0, 1.0, false), (0.0, 0.0, true)]
+        {
             if durability == Durability::WriteThrough && sync_error > 0.0 {
                 continue;
             }
@@ -321,7 +330,8 @@ fn nobody_waits_for_room_longer_than_50_ms_and_nobody_once_an_entry_was_lost() {
     assert_eq!(get(&life, b"key-0"), None, "cold, because entries were lost");
 }
 
-/// Puts objects that leave DRAM until a put should wait for the write queue; without I/O in between.
+/// Puts objects that leave DRAM until a put should wait for the write queue; without I/O in
+/// between.
 pub(super) fn fill_queue(life: &Life) -> Backpressure {
     for n in 0..20_000u32 {
         if let Some(backpressure) = life.namespaces[NS].put_backpressure() {
@@ -336,7 +346,10 @@ pub(super) fn fill_queue(life: &Life) -> Backpressure {
 fn puts_wait_for_the_write_queue_while_the_device_goes_on_and_a_second_where_it_does_not() {
     let (mut world, mut life) = world(1);
     let mut backpressure = fill_queue(&life);
-    assert!(!is_ready(&mut backpressure) && life.namespaces[NS].backpressure().is_none(), "only puts wait");
+    assert!(
+        !is_ready(&mut backpressure) && life.namespaces[NS].backpressure().is_none(),
+        "only puts wait"
+    );
     let dropped = |life: &Life| -> u64 { life.core.stats().namespaces[NS].dropped.iter().sum() };
     assert_eq!(dropped(&life), 0, "nothing was lost on the way");
     // The clock stands still: it is a chunk that is written that ends the wait.
@@ -371,7 +384,10 @@ fn the_background_copy_leaves_room_in_the_write_queue_for_what_leaves_dram() {
         world.turn_without_answers(&mut life);
     }
     let stats = life.core.stats();
-    assert!(stats.chunks_waiting > 0 && stats.unsaved_bytes > 0, "copies wait for the device: {stats:?}");
+    assert!(
+        stats.chunks_waiting > 0 && stats.unsaved_bytes > 0,
+        "copies wait for the device: {stats:?}"
+    );
     // Puts that had seen room in it before.
     for n in 0..4u32 {
         put(&life, format!("late-{n}").as_bytes(), &[1; 2000], 0);
@@ -390,7 +406,8 @@ fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_co
             pass(&mut world, &mut life, 1);
         }
         assert!(world.close(&mut life));
-        // The state file cannot be written any more (or so it says), and the journal has no room for all.
+        // The state file cannot be written any more (or so it says), and the journal has no room
+        // for all.
         world.machine.set_faults(SimFaults { meta_error: 1.0, ..SimFaults::none() });
         for key in &keys {
             life.namespaces[NS].remove(key);
@@ -402,7 +419,8 @@ fn a_removal_after_the_clean_stop_that_could_not_be_noted_makes_the_next_life_co
     }
 }
 
-/// A value is overwritten, the namespace opened with other options, the power lost: the old value must not return.
+/// A value is overwritten, the namespace opened with other options, the power lost: the old value
+/// must not return.
 fn power_lost_after(change: impl Fn(&mut Options)) {
     for seed in 0..20 {
         let (mut world, mut life) = world(seed);
@@ -460,7 +478,12 @@ fn an_outage_of_the_device_does_not_cost_every_segment() {
     );
     // A segment at a time, all of them come back.
     pass(&mut world, &mut life, 3000);
-    assert_eq!(life.core.table.in_state(SegmentState::Retired).count(), 0, "{:?}", life.core.stats());
+    assert_eq!(
+        life.core.table.in_state(SegmentState::Retired).count(),
+        0,
+        "{:?}",
+        life.core.stats()
+    );
     assert_eq!(life.core.stats().totals.segments_tried_again, retired);
     for n in 0..400u32 {
         put(&life, format!("key-{n}").as_bytes(), &[2; 900], 0);

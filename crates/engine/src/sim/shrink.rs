@@ -1,5 +1,6 @@
-//! Shortens a run that fails: leaves out steps as long as it fails the same way (Zeller and Hildebrandt, "Simplifying and
-//! isolating failure-inducing input", 2002), then makes what is left simpler.
+//! Shortens a run that fails: leaves out steps as long as it fails the same way (Zeller and
+//! Hildebrandt, "Simplifying and isolating failure-inducing input", 2002), then makes what is left
+//! simpler.
 
 use super::attempt::try_run;
 use super::plan::{Plan, Race, What};
@@ -80,7 +81,9 @@ fn simpler(what: What) -> Vec<What> {
             vec![What::Put { key, len, expiry, group: 0, slot: 0 }]
         }
         What::Read { key, .. } => vec![What::Read { key, race: Race::None }],
-        What::PutIf { key, len, expect, .. } => vec![What::PutIf { key, len, expect, race: Race::None }],
+        What::PutIf { key, len, expect, .. } => {
+            vec![What::PutIf { key, len, expect, race: Race::None }]
+        }
         What::Idle { turns } => vec![What::Turn { ms: 0 }, What::Idle { turns: turns / 2 }],
         What::Turn { ms } if ms > 0 => vec![What::Turn { ms: 0 }],
         What::Crash { machine, check, .. } => {

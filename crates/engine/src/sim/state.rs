@@ -75,7 +75,8 @@ pub(super) struct Run {
     pub waiting: Vec<WaitingLookup>,
     pub changing: Vec<Changing>,
     pub acking: Vec<Acking>,
-    /// Operations, and the moments of their states, that nobody was told the outcome of since the last clean stop.
+    /// Operations, and the moments of their states, that nobody was told the outcome of since the
+    /// last clean stop.
     pub unheard: Vec<(Key, u64)>,
     pub outcome: Outcome,
     pub done: [Tally; 4],
@@ -89,7 +90,8 @@ pub(super) struct Run {
     pub fouled: bool,
     /// Something stored is wrong, and stays so when faults have ended.
     pub stained: bool,
-    /// The journal may have lost entries to a power loss that no checkpoint has covered since: openings of segments too.
+    /// The journal may have lost entries to a power loss that no checkpoint has covered since:
+    /// openings of segments too.
     pub holes: bool,
     /// Segments, and which use of them, that keys had their copies in when the life before ended.
     pub homes: HashMap<Key, (u32, u64)>,
@@ -198,8 +200,11 @@ pub(super) fn look_up(life: &Life, handle: &Namespace, key: &[u8]) -> Lookup {
 }
 
 pub(super) fn put_options(object: SimObject) -> PutOptions {
-    let options =
-        PutOptions { expiry: object.expiry, group: object.group, token: u64::from(object.slot) << 44 };
+    let options = PutOptions {
+        expiry: object.expiry,
+        group: object.group,
+        token: u64::from(object.slot) << 44,
+    };
     debug_assert_eq!(epoch_slot(options.token), object.slot);
     options
 }

@@ -63,15 +63,19 @@ fn put(world: &mut World, life: &mut Life, n: u64) {
 /// Set in the process that runs nothing but the check.
 const ALONE: &str = "AFTERGLOW_TEST_ALONE";
 
-// In a process of its own: while there is a single collector, `tracing` asks only that of the thread that comes first to
-// a warning, and where that is another test's thread, which has none, the warning is off for all.
+// In a process of its own: while there is a single collector, `tracing` asks only that of the
+// thread that comes first to a warning, and where that is another test's thread, which has none,
+// the warning is off for all.
 #[test]
 fn an_index_too_small_for_what_flash_could_hold_is_told_once() {
     if env::var_os(ALONE).is_some() {
         return check_that_a_full_index_is_told_once();
     }
     let alone = Command::new(env::current_exe().expect("the test binary has a path"))
-        .args(["--exact", "sim::warnings::an_index_too_small_for_what_flash_could_hold_is_told_once"])
+        .args([
+            "--exact",
+            "sim::warnings::an_index_too_small_for_what_flash_could_hold_is_told_once",
+        ])
         .env(ALONE, "1")
         .output()
         .expect("the test binary starts again");

@@ -89,13 +89,14 @@ impl World {
         }
     }
 
-    /// A machine with one device of this size, and a cache as [`Config::new`] has it but for its segments, memory and journal; for
-    /// [`World::open_as_configured`].
+    /// A machine with one device of this size, and a cache as [`Config::new`] has it but for its
+    /// segments, memory and journal; for [`World::open_as_configured`].
     pub fn sized(flash: u64, segment: u32, memory: u64, journal: u64) -> Self {
         let mut world = Self::new(&Setup::plain(1));
         world.machine = SimMachine::new(1, SimFaults::none(), &[flash]);
         world.journal = journal;
-        world.config = Config { memory, segment_size: Some(segment), ..Config::new("sim", Vec::new()) };
+        world.config =
+            Config { memory, segment_size: Some(segment), ..Config::new("sim", Vec::new()) };
         world
     }
 
@@ -133,7 +134,8 @@ impl World {
         self.config.write_budget
     }
 
-    /// Opens the cache; while faults are on, as often as it takes. A device that is refused is emptied, as the message says.
+    /// Opens the cache; while faults are on, as often as it takes. A device that is refused is
+    /// emptied, as the message says.
     pub fn open(&mut self) -> Life {
         self.apply_size();
         self.interrupted = false;
@@ -194,22 +196,28 @@ impl World {
         let env = Env {
             set: self.machine.device_set(),
             meta: Arc::new(self.machine.meta()),
-            journal: Arc::new(journal.unwrap_or_else(|| self.machine.create_media("journal", self.journal))),
+            journal: Arc::new(
+                journal.unwrap_or_else(|| self.machine.create_media("journal", self.journal)),
+            ),
             clock: self.clock.clone(),
             boot_id: Some(self.machine.boot_id().0),
             entropy,
         };
         let mut disk = self.machine.disk();
-        let recovery::Opened { core, background, .. } = recovery::open(&self.config, env, &mut disk)?;
+        let recovery::Opened { core, background, .. } =
+            recovery::open(&self.config, env, &mut disk)?;
         let names = NAMES.iter().zip(&self.options);
-        let namespaces =
-            names.map(|(name, o)| open_namespace(&core, name, o.real())).collect::<Result<_, _>>()?;
+        let namespaces = names
+            .map(|(name, o)| open_namespace(&core, name, o.real()))
+            .collect::<Result<_, _>>()?;
         Ok(Life { core, namespaces, background, disk })
     }
 
     /// Whether anything but crashes and slowness goes wrong.
     pub fn is_foul(&self) -> bool {
-        self.strange || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none() || self.machine.any_away()
+        self.strange
+            || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none()
+            || self.machine.any_away()
     }
 
     /// Lets the background work go on by one step, until the clean stop is over.
@@ -286,8 +294,8 @@ pub struct Copied {
 }
 
 impl Life {
-    /// Where on which device the index says that a key is, if there is a copy of it that is whole and alive there. Works on a
-    /// machine that is down.
+    /// Where on which device the index says that a key is, if there is a copy of it that is whole
+    /// and alive there. Works on a machine that is down.
     pub fn on_flash(&self, machine: &SimMachine, ns: u8, key: &[u8]) -> Option<Copied> {
         let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
         let slot = core.shard(hash).index.peek(hash)?;
@@ -324,16 +332,18 @@ impl Life {
         at.is_some_and(|at| self.core.streams.read(at.segment, at.offset(), 1).is_some())
     }
 
-    /// Whether this version of the key is in the DRAM tier or on flash, and stays there over a clean stop. DRAM may hold what was
-    /// killed without being looked at since.
+    /// Whether this version of the key is in the DRAM tier or on flash, and stays there over a
+    /// clean stop. DRAM may hold what was killed without being looked at since.
     pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8], version: u64) -> bool {
         let hash = self.core.hash(ns.into(), key);
         let shard = self.core.shard(hash).lock();
         let in_dram = shard.dram.peek(hash, ns.into(), key).map(DramEntry::meta);
         drop(shard);
         let alive = |meta: Meta| {
-            meta.version == version && !self.core.namespaces.list.read()[usize::from(ns)].is_killed(&meta)
+            meta.version == version
+                && !self.core.namespaces.list.read()[usize::from(ns)].is_killed(&meta)
         };
-        in_dram.is_some_and(alive) || self.on_flash(machine, ns, key).is_some_and(|at| at.version == version)
+        in_dram.is_some_and(alive)
+            || self.on_flash(machine, ns, key).is_some_and(|at| at.version == version)
     }
 }

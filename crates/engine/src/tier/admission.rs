@@ -1,7 +1,7 @@
 //! Admission to flash: which objects are worth a write.
 //!
-//! While free segments exist everything is admitted. When they are scarce, objects less popular than those they would evict
-//! are not. The write budget refuses what time has not granted.
+//! While free segments exist everything is admitted. When they are scarce, objects less popular
+//! than those they would evict are not. The write budget refuses what time has not granted.
 
 use super::budget::WriteBudget;
 use super::victims::VictimPopularity;
@@ -29,8 +29,8 @@ pub struct AdmissionRules {
 }
 
 impl AdmissionRules {
-    /// Whether an object of `len` bytes and this popularity may be written, with so many segments free and after `written`
-    /// bytes since opening.
+    /// Whether an object of `len` bytes and this popularity may be written, with so many segments
+    /// free and after `written` bytes since opening.
     ///
     /// # Errors
     /// Why not.

@@ -1,8 +1,9 @@
-//! Where entries live: a dense array of nodes, chained into a hash table and linked into queues by index.
+//! Where entries live: a dense array of nodes, chained into a hash table and linked into queues by
+//! index.
 //!
-//! Removing a node moves the last one into its place, so that memory is exactly proportional to the number of entries,
-//! whatever sizes they had before. The table grows and shrinks by one bucket at a time (linear hashing, Litwin 1980): no
-//! put ever pays for rehashing everything.
+//! Removing a node moves the last one into its place, so that memory is exactly proportional to the
+//! number of entries, whatever sizes they had before. The table grows and shrinks by one bucket at
+//! a time (linear hashing, Litwin 1980): no put ever pays for rehashing everything.
 
 use super::DramEntry;
 use crate::prefetch::prefetch;
@@ -11,7 +12,8 @@ use crate::prefetch::prefetch;
 pub(super) const NIL: u32 = u32::MAX;
 /// Nodes and buckets are allocated in blocks of so many.
 const BLOCK: usize = 256;
-/// The first node of a bucket is asked for twice as many insertions before the bucket is parted, the second so many.
+/// The first node of a bucket is asked for twice as many insertions before the bucket is parted,
+/// the second so many.
 const PARTED_SOON: usize = 4;
 /// What the allocator and the reference count of [`bytes::Bytes`] take per entry, rounded up.
 const HEAP_OVERHEAD: usize = 64;
@@ -108,7 +110,8 @@ impl Arena {
         prefetch(&self.buckets[self.bucket(hash)]);
     }
 
-    /// Asks for the first node of the chain of a hash, whose place the processor should have by now.
+    /// Asks for the first node of the chain of a hash, whose place the processor should have by
+    /// now.
     pub(super) fn prefetch_node(&self, hash: u64) {
         match self.buckets[self.bucket(hash)] {
             NIL => {}
@@ -116,8 +119,9 @@ impl Arena {
         }
     }
 
-    /// Asks for what taking a node out will look at: its chain, its bytes, and the next node of its queue, so that what that one's
-    /// removal looks at can be asked for in turn. Gives the node's hash.
+    /// Asks for what taking a node out will look at: its chain, its bytes, and the next node of its
+    /// queue, so that what that one's removal looks at can be asked for in turn. Gives the node's
+    /// hash.
     pub(super) fn prefetch_removal(&self, at: u32) -> u64 {
         let Node { entry, queue, .. } = self.node(at);
         self.prefetch(entry.hash);
@@ -152,8 +156,16 @@ impl Arena {
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
-        let node =
-            Node { entry, chain, links: [UNLINKED; 2], queue, freq: 0, copy: !dirty, dirty: false, since: 0 };
+        let node = Node {
+            entry,
+            chain,
+            links: [UNLINKED; 2],
+            queue,
+            freq: 0,
+            copy: !dirty,
+            dirty: false,
+            since: 0,
+        };
         self.blocks[self.len / BLOCK].push(node);
         self.len += 1;
         self.link(at, queue);
@@ -176,7 +188,8 @@ impl Arena {
         self.repoint_chain(hash, at, chain);
         self.len -= 1;
         let last = self.len as u32;
-        let moved = self.blocks[self.len / BLOCK].pop().expect("the last block holds the last node");
+        let moved =
+            self.blocks[self.len / BLOCK].pop().expect("the last block holds the last node");
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.pop();
         }
@@ -187,9 +200,11 @@ impl Arena {
         removed.entry
     }
 
-    /// Replaces the entry of a node by another of the same hash, which keeps its place in the queues; returns the old one.
+    /// Replaces the entry of a node by another of the same hash, which keeps its place in the
+    /// queues; returns the old one.
     pub(super) fn replace(&mut self, at: u32, entry: DramEntry) -> DramEntry {
-        let (queue, was_dirty, is_dirty) = (self.node(at).queue, self.node(at).dirty, entry.is_dirty());
+        let (queue, was_dirty, is_dirty) =
+            (self.node(at).queue, self.node(at).dirty, entry.is_dirty());
         let (new_cost, old_cost) = (cost(&entry), cost(&self.node(at).entry));
         for queue in [Some(queue), was_dirty.then_some(Queue::Dirty)].into_iter().flatten() {
             let ends = &mut self.queues[queue as usize];
@@ -209,7 +224,8 @@ impl Arena {
         }
     }
 
-    /// When a node joined the dirty queue. An update does not change it: what is written again and again stays as old as it is.
+    /// When a node joined the dirty queue. An update does not change it: what is written again and
+    /// again stays as old as it is.
     pub(super) fn dirty_since(&self, at: u32) -> u32 {
         self.node(at).since
     }
@@ -257,8 +273,8 @@ impl Arena {
         ends.bytes -= bytes;
     }
 
-    /// Tells the neighbours of a node (or the queue's ends) who stands where it stood: `newer` for the older neighbour and
-    /// `older` for the newer one.
+    /// Tells the neighbours of a node (or the queue's ends) who stands where it stood: `newer` for
+    /// the older neighbour and `older` for the newer one.
     fn repoint_neighbours(&mut self, links: Links, queue: Queue, newer: u32, older: u32) {
         match links.older {
             NIL => self.queues[queue as usize].oldest = newer,
@@ -296,9 +312,11 @@ impl Arena {
         self.node_mut(at).chain = to;
     }
 
-    /// The bucket of a hash: as many of its bits as cover the table, one fewer where the table has not grown so far yet.
+    /// The bucket of a hash: as many of its bits as cover the table, one fewer where the table has
+    /// not grown so far yet.
     fn bucket(&self, hash: u64) -> usize {
-        // Neither the lowest bits, which chose the shard, nor the top ones, which are the index's tag.
+        // Neither the lowest bits, which chose the shard, nor the top ones, which are the index's
+        // tag.
         let bits = (hash >> 16) as u32 as usize;
         let mask = self.buckets.len().next_power_of_two() - 1;
         match bits & mask {
@@ -318,7 +336,8 @@ impl Arena {
         self.buckets.push(NIL);
         self.deal_out(old);
         // Buckets are parted in their order, but their nodes lie anywhere.
-        let first = |ahead| self.buckets.get(old + ahead).filter(|&&at| at != NIL).map(|&at| self.node(at));
+        let first =
+            |ahead| self.buckets.get(old + ahead).filter(|&&at| at != NIL).map(|&at| self.node(at));
         if let Some(node) = first(2 * PARTED_SOON) {
             prefetch(node);
         }

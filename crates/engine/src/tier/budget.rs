@@ -5,8 +5,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// What is not used is kept for so long, in seconds.
 const KEPT: u64 = 3600;
 
-/// How many bytes may have been written since opening. Objects wait for their turn; metadata and padding are written whenever they have
-/// to be, and count: objects are refused until the average is kept again.
+/// How many bytes may have been written since opening. Objects wait for their turn; metadata and
+/// padding are written whenever they have to be, and count: objects are refused until the average
+/// is kept again.
 #[derive(Debug)]
 pub struct WriteBudget {
     /// Bytes per second.
@@ -20,7 +21,11 @@ pub struct WriteBudget {
 impl WriteBudget {
     /// A budget of `rate` bytes per second from `now` (milliseconds) on, with an hour of it put by.
     pub fn new(rate: u64, now: u64) -> Self {
-        Self { rate, granted: AtomicU64::new(rate.saturating_mul(KEPT)), until: AtomicU64::new(now) }
+        Self {
+            rate,
+            granted: AtomicU64::new(rate.saturating_mul(KEPT)),
+            until: AtomicU64::new(now),
+        }
     }
 
     /// Whether `len` bytes more may be written, after `written` bytes since opening.
@@ -51,7 +56,10 @@ mod tests {
         let budget = WriteBudget::new(100, 0);
         assert!(budget.allows(0, 360_000) && !budget.allows(0, 360_001));
         budget.refill(10_000_000, 0);
-        assert!(budget.allows(0, 360_000) && !budget.allows(0, 360_001), "nothing was written in 10,000 s");
+        assert!(
+            budget.allows(0, 360_000) && !budget.allows(0, 360_001),
+            "nothing was written in 10,000 s"
+        );
         budget.refill(10_000_500, 360_000);
         assert!(budget.allows(360_000, 50) && !budget.allows(360_000, 51));
     }

@@ -1,17 +1,19 @@
 //! Whether a copy of what flash holds is worth its place in DRAM.
 //!
-//! Taking a copy in costs processor time and pushes another object out. It pays where what was just read is likelier to be read again
-//! than what it pushes out: where requests have recency, as in every real trace at hand. Where they have none (uniform, or independent
-//! draws by popularity) both are equally likely, and a copy taken is work for nothing. Both likelihoods are seen from outside:
+//! Taking a copy in costs processor time and pushes another object out. It pays where what was just
+//! read is likelier to be read again than what it pushes out: where requests have recency, as in
+//! every real trace at hand. Where they have none (uniform, or independent draws by popularity)
+//! both are equally likely, and a copy taken is work for nothing. Both likelihoods are seen from
+//! outside:
 //!
 //! - *useful*: the share of copies that were hit before they left the small queue,
-//! - *missed*: the share of objects evicted from small that were asked for again within as many evictions as small has objects, so in
-//!   as much time as a copy has there.
+//! - *missed*: the share of objects evicted from small that were asked for again within as many
+//!   evictions as small has objects, so in as much time as a copy has there.
 //!
 //! While useful is not clearly above missed, only a sample is taken, by which a change is noticed.
 //!
-//! Hit ratios in percent where flash holds everything, and the share of copies taken, by `cargo test -p afterglow-engine --test
-//! hit_ratio`, size in percent of unique keys:
+//! Hit ratios in percent where flash holds everything, and the share of copies taken, by `cargo
+//! test -p afterglow-engine --test hit_ratio`, size in percent of unique keys:
 //!
 //! ```text
 //!                         1 %                     10 %
@@ -22,17 +24,19 @@
 //! Zipf 0.99     56.9    57.5    0.14    76.8    77.0    0.19
 //! ```
 
-/// Copies of which fewer than this share is hit are not worth their cost whatever they push out. With this bound no trace loses more
-/// than 0.1 points; with 1/16 some lose 3.
+/// Copies of which fewer than this share is hit are not worth their cost whatever they push out.
+/// With this bound no trace loses more than 0.1 points; with 1/16 some lose 3.
 const WORTHWHILE: f32 = 1.0 / 64.0;
 /// Useful must be this many times missed: two averages of one likelihood differ by chance.
 const MARGIN: f32 = 1.05;
-/// Shares are averages over about so many objects: with half as many, chance makes a trace lose half a point.
+/// Shares are averages over about so many objects: with half as many, chance makes a trace lose
+/// half a point.
 const AVERAGED: f32 = 8192.0;
 /// Of copies that are not worth their place one in so many is taken.
 const SAMPLE: u8 = 8;
 
-/// An average that follows what it averages: of all so far at first, then of about the last [`AVERAGED`].
+/// An average that follows what it averages: of all so far at first, then of about the last
+/// [`AVERAGED`].
 struct Share {
     share: f32,
     of: f32,

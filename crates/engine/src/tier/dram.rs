@@ -1,15 +1,18 @@
 //! S3-FIFO in bytes, with a small queue whose share adapts.
 //!
-//! New objects enter *small*. The oldest of small moves to *main* if it was hit at least twice there, otherwise it is
-//! evicted and remembered in the *ghost*. The oldest of main goes round again, one hit poorer, if it has hits left, otherwise
-//! it is evicted and remembered too. An object that comes back while the ghost remembers its leaving small enters main.
+//! New objects enter *small*. The oldest of small moves to *main* if it was hit at least twice
+//! there, otherwise it is evicted and remembered in the *ghost*. The oldest of main goes round
+//! again, one hit poorer, if it has hits left, otherwise it is evicted and remembered too. An
+//! object that comes back while the ghost remembers its leaving small enters main.
 //!
-//! A fixed small queue fails where objects are asked for a second and last time after they left it. So the queue that an
-//! object comes back *soon* after leaving grows by a fraction of an object at the cost of the other, as in ARC (Megiddo and
-//! Modha, FAST 2003): it would have been a hit if that queue had been larger. The fraction is small, so that the share follows
-//! the workload over many evictions and single returns decide nothing.
+//! A fixed small queue fails where objects are asked for a second and last time after they left it.
+//! So the queue that an object comes back *soon* after leaving grows by a fraction of an object at
+//! the cost of the other, as in ARC (Megiddo and Modha, FAST 2003): it would have been a hit if
+//! that queue had been larger. The fraction is small, so that the share follows the workload over
+//! many evictions and single returns decide nothing.
 //!
-//! Hit ratios in percent, measured by `cargo test -p afterglow-engine --test hit_ratio`, size in percent of unique keys:
+//! Hit ratios in percent, measured by `cargo test -p afterglow-engine --test hit_ratio`, size in
+//! percent of unique keys:
 //!
 //! ```text
 //!                                      1 %                         10 %
@@ -39,7 +42,8 @@ const SMALL_MIN: usize = 1;
 const SMALL_MAX: usize = 90;
 /// Evictions from a queue the ghost remembers, in percent of the objects there are.
 const GHOST_PERCENT: usize = 90;
-/// A return counts as soon within 1/4 as many evictions as there are objects, and moves the share by 1/4 of an average object.
+/// A return counts as soon within 1/4 as many evictions as there are objects, and moves the share
+/// by 1/4 of an average object.
 const SOON: usize = 4;
 const STEP: usize = 4;
 
@@ -61,7 +65,13 @@ impl DramTier {
     #[must_use]
     pub fn new(budget: usize) -> Self {
         let small_target = budget / 100 * SMALL_START;
-        Self { arena: Arena::new(), ghost: Ghost::new(), budget, small_target, copies: Copies::new() }
+        Self {
+            arena: Arena::new(),
+            ghost: Ghost::new(),
+            budget,
+            small_target,
+            copies: Copies::new(),
+        }
     }
 
     /// The object of a key, its use counted.
@@ -84,9 +94,10 @@ impl DramTier {
         Some(&self.arena.node(self.arena.find(hash)?).entry)
     }
 
-    /// Adds an object, in place of the one of the same hash, which is returned (normally its older version; one in 2^64 times
-    /// another key's object, which then is lost as if it had never been put). Objects evicted to make room are appended to
-    /// `victims`, oldest first; among them this one when it alone is beyond the budget.
+    /// Adds an object, in place of the one of the same hash, which is returned (normally its older
+    /// version; one in 2^64 times another key's object, which then is lost as if it had never been
+    /// put). Objects evicted to make room are appended to `victims`, oldest first; among them this
+    /// one when it alone is beyond the budget.
     pub fn insert(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) -> Option<DramEntry> {
         debug_assert!(entry.key_len as usize <= entry.data.len());
         let Some(at) = self.arena.find(entry.hash) else {
@@ -97,8 +108,9 @@ impl DramTier {
             victims.push(entry);
             return Some(self.arena.remove(at));
         }
-        // An update counts as a use and keeps the object's place, also among the dirty, and the time since when it is one of them:
-        // one written again and again would otherwise never be old enough to be copied, nor let those behind it be.
+        // An update counts as a use and keeps the object's place, also among the dirty, and the
+        // time since when it is one of them: one written again and again would otherwise never be
+        // old enough to be copied, nor let those behind it be.
         let node = self.arena.node_mut(at);
         node.freq = (node.freq + 1).min(MAX_FREQ);
         let replaced = self.arena.replace(at, entry);
@@ -153,14 +165,18 @@ impl DramTier {
         Some(hash)
     }
 
-    /// Whether to take in a copy of an object that was read from flash, with so many bytes of key and value: always while there is
-    /// room, otherwise as [`Copies`] judges.
+    /// Whether to take in a copy of an object that was read from flash, with so many bytes of key
+    /// and value: always while there is room, otherwise as [`Copies`] judges.
     pub fn wants_copy(&mut self, hash: u64, bytes: usize) -> bool {
         if self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
             return true;
         }
         let stay = self.arena.ends(Queue::Small).len;
-        if self.ghost.find(hash).is_some_and(|back| back.from == Queue::Small && back.age as usize <= stay) {
+        if self
+            .ghost
+            .find(hash)
+            .is_some_and(|back| back.from == Queue::Small && back.age as usize <= stay)
+        {
             self.copies.missed();
         }
         self.copies.wants()
@@ -172,12 +188,14 @@ impl DramTier {
         Some(self.arena.remove(at))
     }
 
-    /// The dirty objects that became so by `ms` of the time told by [`Self::set_now`], oldest first, for the background copy. Each has
-    /// waited that long, however often and lately it was updated meanwhile.
+    /// The dirty objects that became so by `ms` of the time told by [`Self::set_now`], oldest
+    /// first, for the background copy. Each has waited that long, however often and lately it was
+    /// updated meanwhile.
     pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = &DramEntry> {
         let mut at = self.arena.ends(Queue::Dirty).oldest;
         std::iter::from_fn(move || {
-            let found = (at != NIL && u64::from(self.arena.dirty_since(at)) * TICK <= ms).then_some(at)?;
+            let found =
+                (at != NIL && u64::from(self.arena.dirty_since(at)) * TICK <= ms).then_some(at)?;
             at = self.arena.newer(found, Queue::Dirty);
             Some(&self.arena.node(found).entry)
         })
@@ -190,7 +208,8 @@ impl DramTier {
         (oldest != NIL).then(|| u64::from(self.arena.dirty_since(oldest)) * TICK)
     }
 
-    /// Tells the time in milliseconds, which never goes back. Told seldom, objects pass for older than they are.
+    /// Tells the time in milliseconds, which never goes back. Told seldom, objects pass for older
+    /// than they are.
     pub fn set_now(&mut self, ms: u64) {
         self.arena.now = u32::try_from(ms / TICK).unwrap_or(u32::MAX);
     }
@@ -207,13 +226,14 @@ impl DramTier {
         self.arena.ends(Queue::Dirty).len
     }
 
-    /// Notes that flash has this version of an object now; false when DRAM does not hold just that version.
+    /// Notes that flash has this version of an object now; false when DRAM does not hold just that
+    /// version.
     pub fn mark_clean(&mut self, hash: u64, version: u64, location: Location) -> bool {
         self.set_state(hash, version, EntryState::Clean(location))
     }
 
-    /// Notes that flash does not have this version of an object any more; it joins the dirty as the newest. False when DRAM
-    /// does not hold just that version.
+    /// Notes that flash does not have this version of an object any more; it joins the dirty as the
+    /// newest. False when DRAM does not hold just that version.
     pub fn mark_dirty(&mut self, hash: u64, version: u64) -> bool {
         self.set_state(hash, version, EntryState::Dirty)
     }
@@ -229,7 +249,8 @@ impl DramTier {
         true
     }
 
-    /// Bytes taken, structures included; at most the budget, except that the structures of an empty tier stay.
+    /// Bytes taken, structures included; at most the budget, except that the structures of an empty
+    /// tier stay.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entry_bytes() + self.fixed_bytes()
@@ -308,7 +329,8 @@ impl DramTier {
         }
         match back.from {
             Queue::Small => Queue::Main,
-            // It had its chance: a loop larger than main would otherwise push everything out of main before it is hit.
+            // It had its chance: a loop larger than main would otherwise push everything out of
+            // main before it is hit.
             _ => Queue::Small,
         }
     }
@@ -323,8 +345,8 @@ impl DramTier {
     /// The queue whose oldest goes next.
     fn next_queue(&self) -> Queue {
         let small = self.arena.ends(Queue::Small);
-        let from_small =
-            small.len > 0 && (small.bytes > self.small_target || self.arena.ends(Queue::Main).len == 0);
+        let from_small = small.len > 0
+            && (small.bytes > self.small_target || self.arena.ends(Queue::Main).len == 0);
         if from_small { Queue::Small } else { Queue::Main }
     }
 
@@ -337,7 +359,8 @@ impl DramTier {
             if queue == Queue::Small && node.copy {
                 self.copies.left_small(node.freq > 0);
             }
-            // Ends: every turn evicts, or empties small by one, or takes one of at most three hits from main.
+            // Ends: every turn evicts, or empties small by one, or takes one of at most three hits
+            // from main.
             match (queue, node.freq) {
                 (Queue::Small, freq) if freq >= PROMOTE_AT => {
                     node.freq = 0;

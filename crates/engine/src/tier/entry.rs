@@ -11,7 +11,8 @@ use crate::index::{Location, MAX_SEGMENTS};
 pub enum EntryState {
     /// DRAM has the only copy.
     Dirty,
-    /// Flash had it at this location when it was last looked at; whether it still has is checked at eviction.
+    /// Flash had it at this location when it was last looked at; whether it still has is checked at
+    /// eviction.
     Clean(Location),
 }
 
@@ -22,8 +23,8 @@ pub struct DramEntry {
     pub hash: u64,
     /// Version of the put that brought it.
     pub version: u64,
-    /// Key, then value, in an allocation of exactly their size: one cut out of a larger buffer would hold all of that, which
-    /// the budget does not see.
+    /// Key, then value, in an allocation of exactly their size: one cut out of a larger buffer
+    /// would hold all of that, which the budget does not see.
     pub data: Bytes,
     /// Bytes of the key at the start of `data`.
     pub key_len: u32,
@@ -96,7 +97,8 @@ impl DramEntry {
     }
 }
 
-/// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that eviction asks again.
+/// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that
+/// eviction asks again.
 pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 18) - 1 };
 
 /// Key and value in one allocation of their size.

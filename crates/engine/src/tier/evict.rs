@@ -27,8 +27,9 @@ impl Core {
         self.evict_all(shard, victims);
     }
 
-    /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's lock is not held for long, and waits
-    /// before each until the write queue has room for what leaves.
+    /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's
+    /// lock is not held for long, and waits before each until the write queue has room for what
+    /// leaves.
     pub(crate) fn resize_dram(&self, slot: &ShardSlot, budget: usize) {
         const STEP: usize = 64 << 10;
         loop {
@@ -59,7 +60,8 @@ impl Core {
         }
     }
 
-    /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its loss is counted.
+    /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its
+    /// loss is counted.
     fn evict(&self, shard: &mut Shard, entry: &DramEntry) {
         if let EntryState::Clean(at) = entry.state
             && at != NOWHERE

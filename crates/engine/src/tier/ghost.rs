@@ -1,7 +1,7 @@
 //! The ghost: hashes of objects lately evicted, with when and from which queue.
 //!
-//! A bucketed table of 31-bit fingerprints and eviction stamps instead of a queue: an entry is forgotten by its age, and in a
-//! full bucket the oldest makes room. 8 bytes per remembered object.
+//! A bucketed table of 31-bit fingerprints and eviction stamps instead of a queue: an entry is
+//! forgotten by its age, and in a full bucket the oldest makes room. 8 bytes per remembered object.
 
 use super::arena::Queue;
 use crate::prefetch::prefetch;
@@ -55,7 +55,8 @@ impl Ghost {
     /// Sets how many evictions back it remembers; the table follows, in large steps.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(1, u32::MAX as usize / 2) as u32;
-        let wanted = (self.limit as usize * HEADROOM.0 / HEADROOM.1).div_ceil(WAYS).max(MIN_BUCKETS);
+        let wanted =
+            (self.limit as usize * HEADROOM.0 / HEADROOM.1).div_ceil(WAYS).max(MIN_BUCKETS);
         if wanted > self.buckets.len() || wanted * 4 < self.buckets.len() {
             self.resize(wanted + wanted / 4);
         }
@@ -76,7 +77,8 @@ impl Ghost {
         (mark.0 != 0 && age < self.limit).then_some(age)
     }
 
-    /// Puts a mark into a bucket: in the place of the same object, or an empty or forgotten one, or the oldest.
+    /// Puts a mark into a bucket: in the place of the same object, or an empty or forgotten one, or
+    /// the oldest.
     fn place(&mut self, bucket: usize, mark: Mark) {
         let print = mark.0 & !FROM_MAIN;
         let worth = |old: &Mark| match self.age(old) {
@@ -131,7 +133,8 @@ fn origin(mark: &Mark) -> usize {
     usize::from(mark.0 & FROM_MAIN != 0)
 }
 
-/// 31 bits of the hash, never 0; they choose the bucket too, so that the table can be resized without the hashes.
+/// 31 bits of the hash, never 0; they choose the bucket too, so that the table can be resized
+/// without the hashes.
 fn fingerprint(hash: u64) -> u32 {
     ((hash >> 17) as u32 & !FROM_MAIN).max(1)
 }
@@ -146,7 +149,10 @@ mod tests {
 
     /// A hash as spread out as a real one.
     fn hash(key: u64) -> u64 {
-        (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        (key + 1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 
     #[test]
@@ -168,7 +174,11 @@ mod tests {
         ghost.remember(hash(2), Queue::Small);
         (10..15).for_each(|key| ghost.remember(hash(key), Queue::Small));
         let told = |back: Option<Remembered>| back.map(|back| (back.from, back.age));
-        assert_eq!(told(ghost.recall(hash(1))), Some((Queue::Main, 0)), "each queue has its own age");
+        assert_eq!(
+            told(ghost.recall(hash(1))),
+            Some((Queue::Main, 0)),
+            "each queue has its own age"
+        );
         assert_eq!(told(ghost.recall(hash(2))), Some((Queue::Small, 5)));
     }
 

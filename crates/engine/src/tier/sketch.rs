@@ -1,7 +1,8 @@
 //! How often objects were asked for lately, in half a byte per counter.
 //!
-//! A count-min sketch with conservative 4-bit counters whose values are all halved after a fixed number of additions
-//! (Einziger, Friedman and Manes, "TinyLFU", 2017): the estimate is never below the true, aged count up to 15, and rarely above.
+//! A count-min sketch with conservative 4-bit counters whose values are all halved after a fixed
+//! number of additions (Einziger, Friedman and Manes, "TinyLFU", 2017): the estimate is never below
+//! the true, aged count up to 15, and rarely above.
 
 use crate::prefetch::prefetch;
 
@@ -69,7 +70,8 @@ impl FrequencySketch {
         values.into_iter().min().unwrap_or(0)
     }
 
-    /// The block of a hash and its four counters there, two words apart so that they never coincide.
+    /// The block of a hash and its four counters there, two words apart so that they never
+    /// coincide.
     fn counters(&self, hash: u64) -> (usize, [(usize, u32); 4]) {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let block = ((u128::from(mixed) * self.blocks.len() as u128) >> 64) as usize;
@@ -94,7 +96,8 @@ mod tests {
 
     /// Hashes as spread out as real ones.
     fn hash(n: u64) -> u64 {
-        n.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+        n.wrapping_mul(0x2545_f491_4f6c_dd1d)
+            ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
     }
 
     #[test]
@@ -105,7 +108,11 @@ mod tests {
         }
         let over = (0..1000).filter(|&n| {
             let estimate = u64::from(sketch.estimate(hash(n)));
-            assert!(estimate >= n % 5, "object {n} counted {} times is estimated {estimate}", n % 5);
+            assert!(
+                estimate >= n % 5,
+                "object {n} counted {} times is estimated {estimate}",
+                n % 5
+            );
             estimate > n % 5
         });
         assert!(over.count() < 50);

@@ -14,7 +14,10 @@ fn budget(bytes: usize) -> usize {
 
 /// A hash as spread out as a real one.
 fn hash(key: u64) -> u64 {
-    (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    (key + 1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .rotate_left(29)
+        .wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 fn entry(key: u64, version: u64, value_len: usize, state: EntryState) -> DramEntry {
@@ -53,7 +56,8 @@ fn an_object_is_found_by_its_whole_key_only() {
     assert!(tier.is_empty() && get(&mut tier, 1).is_none());
 }
 
-/// Copies taken of so many reads from flash, each of another object, every one of which is read `again` times.
+/// Copies taken of so many reads from flash, each of another object, every one of which is read
+/// `again` times.
 fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -> usize {
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
     let taken = keys.filter(|&key| {
@@ -88,7 +92,8 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
     const KEYS: u64 = 2_000;
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
     let (mut reads, mut taken) = (0, 0);
-    // With so few objects the averages are rough, and any one size may be wrong for a while by chance.
+    // With so few objects the averages are rough, and any one size may be wrong for a while by
+    // chance.
     for objects in (300..480).step_by(20) {
         let mut tier = DramTier::new(budget(objects * (108 + ENTRY_OVERHEAD)));
         for draw in 0..200_000 {
@@ -126,7 +131,8 @@ fn dirty_objects_come_oldest_first_and_only_the_very_version_turns_clean() {
     let at = Location { segment: 1, offset_units: 2 };
     let mut tier = DramTier::new(budget(100_000));
     (0..4).for_each(|key| drop(tier.insert(dirty(key, key, 10), &mut Vec::new())));
-    let order = |tier: &DramTier| tier.dirty_by(u64::MAX).map(|entry| entry.version).collect::<Vec<_>>();
+    let order =
+        |tier: &DramTier| tier.dirty_by(u64::MAX).map(|entry| entry.version).collect::<Vec<_>>();
     assert_eq!(order(&tier), [0, 1, 2, 3]);
     assert!(!tier.mark_clean(hash(1), 7, at), "another version is in DRAM by now");
     assert!(tier.mark_clean(hash(1), 1, at));
@@ -157,7 +163,10 @@ fn what_is_updated_all_the_time_gets_old_among_the_dirty_and_young_again_by_its_
     assert_eq!((by(&tier, 999), by(&tier, 1000), by(&tier, 2000)), (vec![], vec![3], vec![3, 2]));
     assert!(tier.mark_clean(hash(1), 3, at));
     put(&mut tier, 4000, 1, 4);
-    assert_eq!((by(&tier, 3999), by(&tier, 4000), tier.dirty_since()), (vec![2], vec![2, 4], Some(2000)));
+    assert_eq!(
+        (by(&tier, 3999), by(&tier, 4000), tier.dirty_since()),
+        (vec![2], vec![2, 4], Some(2000))
+    );
 }
 
 #[test]
@@ -176,7 +185,8 @@ fn a_scan_does_not_push_out_what_is_used() {
     assert!(left >= 45, "{left} of 50 hot objects are left after a scan");
 }
 
-/// Objects that are asked for once more at a distance beyond a small queue of 10 %, after main was filled by others.
+/// Objects that are asked for once more at a distance beyond a small queue of 10 %, after main was
+/// filled by others.
 #[test]
 fn the_share_of_small_follows_the_workload() {
     let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
@@ -197,10 +207,14 @@ fn the_share_of_small_follows_the_workload() {
         key >= 11_000 && request(key - 300)
     });
     let hits = hits.count();
-    assert!(hits > 7_000, "{hits} of 10000 objects were still there when they were asked for again");
+    assert!(
+        hits > 7_000,
+        "{hits} of 10000 objects were still there when they were asked for again"
+    );
 }
 
-/// Going round and round over a little more than fits is the worst case of every queue: nothing comes back before it leaves.
+/// Going round and round over a little more than fits is the worst case of every queue: nothing
+/// comes back before it leaves.
 #[test]
 fn a_loop_larger_than_the_tier_still_has_hits() {
     let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
@@ -252,7 +266,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Nothing is lost without being handed over, nothing is returned that was not put last, and the budget holds.
+    /// Nothing is lost without being handed over, nothing is returned that was not put last, and
+    /// the budget holds.
     #[test]
     fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..700)) {
         let at = Location { segment: 9, offset_units: 9 };

@@ -1,4 +1,5 @@
-//! How popular the objects are that reclaim drops: while segments are short, what is written must be asked for as often.
+//! How popular the objects are that reclaim drops: while segments are short, what is written must
+//! be asked for as often.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +7,8 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 const SPAN: i32 = 64;
 /// Objects that nobody asked for, as many as which the average begins with.
 const BEGIN: i32 = 8;
-/// Bits behind the point: without them what one object adds would be rounded away, and the average never rise.
+/// Bits behind the point: without them what one object adds would be rounded away, and the average
+/// never rise.
 const FRACTION: u32 = 16;
 
 /// An exponential average of sketch estimates (0 to 15). Only the driver changes it.
@@ -20,7 +22,8 @@ pub struct VictimPopularity {
 impl VictimPopularity {
     /// An object that may be dropped is asked for so often.
     pub fn note(&self, estimate: u8) {
-        let (average, new) = (self.average.load(Ordering::Relaxed) as i32, i32::from(estimate) << FRACTION);
+        let (average, new) =
+            (self.average.load(Ordering::Relaxed) as i32, i32::from(estimate) << FRACTION);
         let seen = (self.seen.load(Ordering::Relaxed) as i32 + 1).min(SPAN - BEGIN);
         self.seen.store(seen as u32, Ordering::Relaxed);
         // Rounded down: it never stays above what all of them have.

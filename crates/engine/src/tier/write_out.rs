@@ -1,4 +1,5 @@
-//! Writing an object of the DRAM tier to flash: admitted, appended to its stream, published in the index.
+//! Writing an object of the DRAM tier to flash: admitted, appended to its stream, published in the
+//! index.
 
 use crate::api::{DropReason, NO_EXPIRY};
 use crate::core::Core;
@@ -13,12 +14,20 @@ use crate::tier::{DramEntry, NOWHERE};
 const SHORT_TTL: u64 = 3600;
 
 impl Core {
-    /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it is evicted.
+    /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it
+    /// is evicted.
     pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &DramEntry, forced: bool) -> bool {
-        match self.write_out(shard, entry, if forced { Admission::Forced } else { Admission::Asked }) {
+        match self.write_out(
+            shard,
+            entry,
+            if forced { Admission::Forced } else { Admission::Asked },
+        ) {
             Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
-            // The device is behind or segments are being reclaimed: the entry stays dirty and is tried again.
-            Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => false,
+            // The device is behind or segments are being reclaimed: the entry stays dirty and is
+            // tried again.
+            Err(DropReason::QueueFull | DropReason::NoFreeSegment | DropReason::WriteFailed) => {
+                false
+            }
             Err(_) => {
                 self.totals.copies_refused.inc();
                 shard.dram.mark_clean(entry.hash, entry.version, NOWHERE)
@@ -36,8 +45,10 @@ impl Core {
         let (key, value) = entry.data.split_at(entry.key_len as usize);
         let len = record::padded_len(key.len(), value.len());
         let popularity = || shard.sketch.estimate(entry.hash);
-        self.admission.admit(admission, popularity, len, self.table.free_count(), || self.written())?;
-        let short = entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.time.now() + SHORT_TTL;
+        self.admission
+            .admit(admission, popularity, len, self.table.free_count(), || self.written())?;
+        let short =
+            entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.time.now() + SHORT_TTL;
         let stream = if short { StreamId::ShortTtl } else { StreamId::New };
         let object = Object { hash: entry.hash, meta: entry.meta(), key, value };
         let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };

@@ -1,4 +1,5 @@
-//! Caches that released formats left behind still open, or are refused with a message that says why.
+//! Caches that released formats left behind still open, or are refused with a message that says
+//! why.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,8 @@ fn hits(dir: &Dir) -> [Vec<u32>; 2] {
     })
 }
 
-/// Whether object `n` of the first namespace is still there: one was removed, then a group and a partition.
+/// Whether object `n` of the first namespace is still there: one was removed, then a group and a
+/// partition.
 fn is_there(n: u32) -> bool {
     n != content::REMOVED && !(60..70).contains(&n) && n < 110
 }
@@ -99,8 +101,8 @@ fn a_later_format_is_refused_and_the_message_names_both() {
         let refused = Cache::open(content::config(&dir.0)).unwrap_err();
         assert!(matches!(refused, OpenError::OtherFormat { .. }), "{refused}");
         let said = refused.to_string();
-        let names =
-            said.contains(&format!("format {later}")) && said.contains(&format!("format {FORMAT_VERSION}"));
+        let names = said.contains(&format!("format {later}"))
+            && said.contains(&format!("format {FORMAT_VERSION}"));
         assert!(names && said.contains(&*path.to_string_lossy()), "{said}");
     }
 }
@@ -111,7 +113,10 @@ fn every_format_so_far_has_its_images() {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format_fixtures");
     for format in 1..=FORMAT_VERSION {
         for image in ["clean", "killed"] {
-            assert!(images.join(format!("{format}/{image}/state.xz")).is_file(), "format {format}, {image}");
+            assert!(
+                images.join(format!("{format}/{image}/state.xz")).is_file(),
+                "format {format}, {image}"
+            );
         }
     }
 }

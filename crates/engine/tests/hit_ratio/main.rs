@@ -4,11 +4,13 @@
 //! AFTERGLOW_TRACES=/path/to/traces cargo test -p afterglow-engine --test hit_ratio
 //! ```
 //!
-//! Without traces a synthetic one is judged alone: popularity as Zipf has it, with scans through it.
+//! Without traces a synthetic one is judged alone: popularity as Zipf has it, with scans through
+//! it.
 //!
-//! Capacity is 1 % and 10 % of the unique keys, all objects of equal size; independent draws stand beside the traces. `copies` is ours
-//! where flash holds everything and what was read may be left there, `taken` the share of reads whose copy was taken. Fails when
-//! either is more than one point below the best, on the synthetic trace more than two.
+//! Capacity is 1 % and 10 % of the unique keys, all objects of equal size; independent draws stand
+//! beside the traces. `copies` is ours where flash holds everything and what was read may be left
+//! there, `taken` the share of reads whose copy was taken. Fails when either is more than one point
+//! below the best, on the synthetic trace more than two.
 
 mod reference;
 mod traces;
@@ -25,7 +27,8 @@ const OBJECT: usize = 4000;
 const GHOST: usize = 13;
 /// Points that ours may be below the best.
 const TOLERANCE: f64 = 1.0;
-/// The same for the synthetic trace, which has less recency than public ones: copies are 1.7 points below W-TinyLFU at 1 %.
+/// The same for the synthetic trace, which has less recency than public ones: copies are 1.7 points
+/// below W-TinyLFU at 1 %.
 const SYNTHETIC_TOLERANCE: f64 = 2.0;
 
 fn main() -> ExitCode {
@@ -39,7 +42,16 @@ fn main() -> ExitCode {
     }
     println!(
         "{:24}{:>10}{:>9}{:>6}{:>8}{:>9}{:>11}{:>7}{:>8}{:>7}",
-        "trace", "requests", "unique", "size", "LRU", "S3-FIFO", "W-TinyLFU", "ours", "copies", "taken"
+        "trace",
+        "requests",
+        "unique",
+        "size",
+        "LRU",
+        "S3-FIFO",
+        "W-TinyLFU",
+        "ours",
+        "copies",
+        "taken"
     );
     let mut behind = 0;
     for (trace, percent) in traces.iter().flat_map(|trace| [(trace, 1), (trace, 10)]) {
@@ -61,7 +73,8 @@ fn main() -> ExitCode {
             rivals[2],
         );
         let ours = ours.min(copies);
-        let tolerance = if trace.name == traces::SYNTHETIC { SYNTHETIC_TOLERANCE } else { TOLERANCE };
+        let tolerance =
+            if trace.name == traces::SYNTHETIC { SYNTHETIC_TOLERANCE } else { TOLERANCE };
         behind += usize::from(rivals.iter().any(|&rival| rival - ours > tolerance));
     }
     if behind > 0 {
@@ -111,7 +124,17 @@ fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
 }
 
 fn entry(hash: u64, data: Bytes, state: EntryState) -> DramEntry {
-    DramEntry { hash, version: 1, data, key_len: 0, expiry: 0, group: 0, epoch_slot: 0, ns: 0, state }
+    DramEntry {
+        hash,
+        version: 1,
+        data,
+        key_len: 0,
+        expiry: 0,
+        group: 0,
+        epoch_slot: 0,
+        ns: 0,
+        state,
+    }
 }
 
 /// A bijection on 64 bits that spreads (the finalizer of SplitMix64).

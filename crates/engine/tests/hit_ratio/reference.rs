@@ -1,4 +1,5 @@
-//! The policies to compare with, as plainly as they can be written: capacity in objects, keys numbered from 0.
+//! The policies to compare with, as plainly as they can be written: capacity in objects, keys
+//! numbered from 0.
 
 use std::collections::VecDeque;
 
@@ -75,7 +76,8 @@ pub fn lru(requests: &[u32], unique: usize, capacity: usize) -> usize {
     })
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023): 10 % small queue, promoted at two hits, ghost as large as main.
+/// S3-FIFO (Yang et al., SOSP 2023): 10 % small queue, promoted at two hits, ghost as large as
+/// main.
 pub fn s3_fifo(requests: &[u32], unique: usize, capacity: usize) -> usize {
     const SMALL: u8 = 1;
     const MAIN: u8 = 2;
@@ -127,8 +129,8 @@ pub fn s3_fifo(requests: &[u32], unique: usize, capacity: usize) -> usize {
     })
 }
 
-/// W-TinyLFU (Einziger et al., 2017): 1 % LRU window, segmented LRU with 80 % protected, exact counts up to 15 that are
-/// halved after ten times the capacity.
+/// W-TinyLFU (Einziger et al., 2017): 1 % LRU window, segmented LRU with 80 % protected, exact
+/// counts up to 15 that are halved after ten times the capacity.
 pub fn w_tiny_lfu(requests: &[u32], unique: usize, capacity: usize) -> usize {
     const WINDOW: u8 = 1;
     const PROBATION: u8 = 2;
@@ -168,7 +170,11 @@ pub fn w_tiny_lfu(requests: &[u32], unique: usize, capacity: usize) -> usize {
             if lists.len[2] + lists.len[3] < main {
                 lists.move_to(PROBATION, candidate);
             } else {
-                let victim = if lists.len[2] > 0 { lists.oldest(PROBATION) } else { lists.oldest(PROTECTED) };
+                let victim = if lists.len[2] > 0 {
+                    lists.oldest(PROBATION)
+                } else {
+                    lists.oldest(PROTECTED)
+                };
                 if counts[candidate as usize] > counts[victim as usize] {
                     lists.remove(victim);
                     lists.move_to(PROBATION, candidate);

@@ -49,7 +49,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TRACES.iter().map(|(name, _)| *name)
 }
 
-/// Draws by popularity as Zipf has it among 20,000 keys whose ranks move on slowly, and scans through keys that are asked for once.
+/// Draws by popularity as Zipf has it among 20,000 keys whose ranks move on slowly, and scans
+/// through keys that are asked for once.
 pub fn scanned() -> Trace {
     const KEYS: u32 = 20_000;
     const SCAN: u32 = 2_000;
@@ -75,7 +76,8 @@ fn zipf(unique: usize, exponent: f64) -> impl FnMut() -> u32 {
     let mut state = 1u64;
     move || {
         // The high bits of Knuth's MMIX generator.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (state >> 11) as f64 / (1u64 << 53) as f64 * sum;
         below.partition_point(|&end| end <= at) as u32
     }

@@ -81,13 +81,18 @@ impl Connection {
         }
     }
 
-    fn authenticate(&mut self, demand: &Envelope, options: &ConnectOptions) -> Result<(), CqlError> {
+    fn authenticate(
+        &mut self,
+        demand: &Envelope,
+        options: &ConnectOptions,
+    ) -> Result<(), CqlError> {
         let Some((user, password)) = &options.credentials else {
             return Err(CqlError::Authentication(Reader::new(&demand.body).string()?.to_owned()));
         };
         let token = AuthResponse::plain(user, password);
-        let answer =
-            self.request(Opcode::AuthResponse, |out| AuthResponse { token: Some(&token) }.encode(out))?;
+        let answer = self.request(Opcode::AuthResponse, |out| {
+            AuthResponse { token: Some(&token) }.encode(out)
+        })?;
         if answer.header.opcode == Opcode::AuthSuccess { Ok(()) } else { Err(unexpected(&answer)) }
     }
 
@@ -97,7 +102,11 @@ impl Connection {
     }
 
     /// Runs a statement and returns its answer's rows (none for statements without).
-    pub fn query(&mut self, text: &str, consistency: Consistency) -> Result<Vec<OwnedRow>, CqlError> {
+    pub fn query(
+        &mut self,
+        text: &str,
+        consistency: Consistency,
+    ) -> Result<Vec<OwnedRow>, CqlError> {
         let version = self.version;
         let query = Query { text, params: QueryParams::new(consistency) };
         let answer = self.request(Opcode::Query, |out| query.encode(version, out))?;
@@ -131,9 +140,14 @@ impl Connection {
         owned_rows(&answer)
     }
 
-    /// Makes `keyspace` (one copy of each row) and `table` of `columns` where they are missing, and empties the table. Do it where the policy of the
-    /// table is already in force.
-    pub fn empty_table(&mut self, keyspace: &str, table: &str, columns: &str) -> Result<(), CqlError> {
+    /// Makes `keyspace` (one copy of each row) and `table` of `columns` where they are missing, and
+    /// empties the table. Do it where the policy of the table is already in force.
+    pub fn empty_table(
+        &mut self,
+        keyspace: &str,
+        table: &str,
+        columns: &str,
+    ) -> Result<(), CqlError> {
         for statement in [
             format!(
                 "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
@@ -153,7 +167,11 @@ impl Connection {
         if answer.header.opcode == Opcode::Supported { Ok(()) } else { Err(unexpected(&answer)) }
     }
 
-    fn request(&mut self, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Result<Envelope, CqlError> {
+    fn request(
+        &mut self,
+        opcode: Opcode,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Envelope, CqlError> {
         self.call(Flags::NONE, opcode, body)
     }
 

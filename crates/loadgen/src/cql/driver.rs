@@ -6,7 +6,8 @@
 //!   latency from the intended start <-- work: was it right? <-- header <-- read  <-- epoll
 //! ```
 //!
-//! All waiting is in `epoll`, or, where asked for, in asking it again and again. A lost connection loses what was in flight on it (counted), and is made anew if that was asked for.
+//! All waiting is in `epoll`, or, where asked for, in asking it again and again. A lost connection
+//! loses what was in flight on it (counted), and is made anew if that was asked for.
 
 use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
@@ -16,7 +17,10 @@ use std::{
 use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
-    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+        timerfd_settime,
+    },
 };
 
 use super::measured::Slot;
@@ -35,7 +39,8 @@ use crate::{cpu, pace::Pacer};
 pub enum Phase {
     /// As fast as it goes, nothing recorded.
     Warm = 0,
-    /// What begins now is recorded: of a slow open loop, what the warm-up had in flight would be one operation in a hundred.
+    /// What begins now is recorded: of a slow open loop, what the warm-up had in flight would be
+    /// one operation in a hundred.
     Measure = 1,
     /// Nothing new is started; what was begun while measuring still counts.
     Drain = 2,
@@ -82,8 +87,8 @@ pub struct DriverOptions {
     pub reconnect: bool,
     /// Operations a second of this thread in the measured phase; `None` is a closed loop.
     pub rate: Option<Rate>,
-    /// Look for answers and for the time again and again instead of sleeping. Takes a whole core, and leaves out of latencies how long
-    /// this thread takes to wake up.
+    /// Look for answers and for the time again and again instead of sleeping. Takes a whole core,
+    /// and leaves out of latencies how long this thread takes to wake up.
     pub polls: bool,
     /// How long to wait for answers in the end.
     pub drain: Duration,
@@ -181,7 +186,8 @@ impl<'a, W: Work> Driver<'a, W> {
 
     /// Goes through the phases until everything is answered. Ends early when the work is exhausted.
     pub fn run(mut self) -> Result<(Measured, W), CqlError> {
-        // Timers to the microsecond: an open loop's start times depend on it. If refused, they are late by up to 50 us, which the latency includes.
+        // Timers to the microsecond: an open loop's start times depend on it. If refused, they are
+        // late by up to 50 us, which the latency includes.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut cpu_start = cpu::of_thread();
         loop {
@@ -246,7 +252,8 @@ impl<'a, W: Work> Driver<'a, W> {
         self.phase = phase;
     }
 
-    /// Starts operations while there is room and one is due, one connection after the other so that none gets all.
+    /// Starts operations while there is room and one is due, one connection after the other so that
+    /// none gets all.
     fn fill(&mut self) {
         let now = self.now();
         let mut idle = 0;
@@ -257,7 +264,8 @@ impl<'a, W: Work> Driver<'a, W> {
                 idle += 1;
                 continue;
             };
-            // The work is asked first in a closed loop (it may have nothing), the clock first in an open one.
+            // The work is asked first in a closed loop (it may have nothing), the clock first in an
+            // open one.
             if self.pacer.due_at().is_some_and(|due| due > now) {
                 return;
             }
@@ -313,7 +321,11 @@ impl<'a, W: Work> Driver<'a, W> {
         };
         let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
         self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            Some(&timeout),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(system(errno)),
         }
@@ -343,11 +355,17 @@ impl<'a, W: Work> Driver<'a, W> {
             return Ok(());
         }
         let wait = due - now;
-        let it_value =
-            Timespec { tv_sec: (wait / 1_000_000_000) as i64, tv_nsec: (wait % 1_000_000_000) as i64 };
+        let it_value = Timespec {
+            tv_sec: (wait / 1_000_000_000) as i64,
+            tv_nsec: (wait % 1_000_000_000) as i64,
+        };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })
-            .map_err(system)?;
+        timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval, it_value },
+        )
+        .map_err(system)?;
         self.timer_at = due;
         Ok(())
     }
@@ -365,7 +383,8 @@ impl<'a, W: Work> Driver<'a, W> {
         let Some(socket) = socket else { return Ok(()) };
         let mut unprepared = false;
         let outcome = socket.receive(|header, body| {
-            let Some(slot) = usize::try_from(header.stream).ok().and_then(|s| slots.get_mut(s)?.take())
+            let Some(slot) =
+                usize::try_from(header.stream).ok().and_then(|s| slots.get_mut(s)?.take())
             else {
                 // Events and answers to nobody.
                 return Ok(());
@@ -441,9 +460,10 @@ impl<'a, W: Work> Driver<'a, W> {
         let address = &self.lanes[i].address;
         let mut connection = Connection::open(address, &self.options.connect)?;
         self.work.prepare(&mut connection)?;
-        let socket =
-            Socket::new(connection).map_err(|source| CqlError::Lost { address: address.clone(), source })?;
-        epoll::add(&self.epoll, socket.fd(), epoll::EventData::new_u64(i as u64), READ).map_err(system)?;
+        let socket = Socket::new(connection)
+            .map_err(|source| CqlError::Lost { address: address.clone(), source })?;
+        epoll::add(&self.epoll, socket.fd(), epoll::EventData::new_u64(i as u64), READ)
+            .map_err(system)?;
         self.lanes[i].socket = Some(socket);
         Ok(())
     }

@@ -18,7 +18,8 @@ impl ServerError {
     /// The server knows the prepared statement no more.
     pub const UNPREPARED: i32 = 0x2500;
 
-    /// Too much load or a replica too slow or absent: an idempotent request may well succeed a little later.
+    /// Too much load or a replica too slow or absent: an idempotent request may well succeed a
+    /// little later.
     pub fn is_transient(&self) -> bool {
         matches!(self.code, 0x0000 | 0x1000..=0x1003 | 0x1100 | 0x1200 | 0x1300 | 0x1500)
     }

@@ -61,7 +61,9 @@ pub fn load(options: &LoadOptions, mut progress: impl FnMut(u64)) -> Result<Load
     let retries = thread::scope(|scope| {
         let threads: Vec<_> = {
             let shared = &shared;
-            (0..options.threads).map(|t| scope.spawn(move || Loader::run(options, t, shared))).collect()
+            (0..options.threads)
+                .map(|t| scope.spawn(move || Loader::run(options, t, shared)))
+                .collect()
         };
         let mut next = started + Duration::from_secs(1);
         while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
@@ -161,7 +163,13 @@ impl Work for Loader<'_> {
         envelope[template.place(0)].copy_from_slice(&key);
         let table = &self.options.table;
         for field in 0..table.fields {
-            values::fill(op.number, field, 0, table.zeros, &mut envelope[template.place(field as usize + 1)]);
+            values::fill(
+                op.number,
+                field,
+                0,
+                table.zeros,
+                &mut envelope[template.place(field as usize + 1)],
+            );
         }
         self.in_flight += 1;
         Some(op)
@@ -171,7 +179,9 @@ impl Work for Loader<'_> {
         self.in_flight -= 1;
         match answer {
             Answer::Done => Ok(Done::Fine),
-            Answer::Error(error) if error.is_transient() && op.attempt + 1 < self.options.attempts => {
+            Answer::Error(error)
+                if error.is_transient() && op.attempt + 1 < self.options.attempts =>
+            {
                 self.later(op, now);
                 Ok(Done::Again)
             }

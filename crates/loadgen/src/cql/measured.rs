@@ -47,7 +47,8 @@ pub struct Measured {
     pub reconnects: u64,
     /// Operations due and never sent (open loop).
     pub unsent: u64,
-    /// From the beginning of the measured phase to its end, or to the last answer if that came later.
+    /// From the beginning of the measured phase to its end, or to the last answer if that came
+    /// later.
     pub elapsed: Duration,
     /// CPU time of this thread in that time, nanoseconds.
     pub cpu: u64,

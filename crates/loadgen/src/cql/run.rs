@@ -17,7 +17,9 @@ use crate::{
     cpu,
     flat::Flatness,
     metrics,
-    result::{ClientCpu, Errors, FORMAT, LoadShape, RunResult, Second, ServerCpu, VOID_ABOVE, Warmup},
+    result::{
+        ClientCpu, Errors, FORMAT, LoadShape, RunResult, Second, ServerCpu, VOID_ABOVE, Warmup,
+    },
     rng::Rng,
     values::{self, KEY_LEN},
     ycsb::KeyChooser,
@@ -100,7 +102,8 @@ pub fn run(
     let shared = Shared::default();
     let chooser = KeyChooser::new(options.load.distribution, options.load.table.records)
         .with_hot_set(options.load.hot_set);
-    // Without a warm-up every operation counts, also the first: none may begin before measuring does.
+    // Without a warm-up every operation counts, also the first: none may begin before measuring
+    // does.
     if matches!(options.warm, Warm::For(duration) if duration.is_zero()) {
         shared.advance(Phase::Measure);
     }
@@ -181,7 +184,11 @@ impl<T> Control<'_, '_, T> {
         }
         let flat = until_flat.then(|| flatness.is_flat());
         progress(Progress::Warm(flat));
-        Warmup { seconds: started.elapsed().as_secs_f64(), flat, windows: flatness.values().to_vec() }
+        Warmup {
+            seconds: started.elapsed().as_secs_f64(),
+            flat,
+            windows: flatness.values().to_vec(),
+        }
     }
 
     fn counts(&self) -> (u64, u64) {
@@ -190,12 +197,15 @@ impl<T> Control<'_, '_, T> {
     }
 
     fn alive(&self) -> bool {
-        self.shared.phase() != Phase::Drain && !self.threads.iter().all(ScopedJoinHandle::is_finished)
+        self.shared.phase() != Phase::Drain
+            && !self.threads.iter().all(ScopedJoinHandle::is_finished)
     }
 
     fn sleep_until(&self, end: Instant) {
         while Instant::now() < end && self.alive() {
-            thread::sleep(Duration::from_millis(5).min(end.saturating_duration_since(Instant::now())));
+            thread::sleep(
+                Duration::from_millis(5).min(end.saturating_duration_since(Instant::now())),
+            );
         }
     }
 }
@@ -216,11 +226,14 @@ impl Snapshot {
             cpu::of_process(*pid).map_err(|e| format!("cannot watch {name}, process {pid}: {e}"))
         };
         let cache = options.metrics.as_ref().map(|address| {
-            metrics::scrape(address).map_err(|e| format!("cannot read http://{address}/metrics: {e}"))
+            metrics::scrape(address)
+                .map_err(|e| format!("cannot read http://{address}/metrics: {e}"))
         });
         Ok(Self {
             at: Instant::now(),
-            unix: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            unix: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |d| d.as_secs()),
             own: cpu::of_self(),
             servers: options.watch.iter().map(of).collect::<Result<_, _>>()?,
             machine: cpu::of_machine().map_err(|e| format!("cannot read /proc/stat: {e}"))?,
@@ -274,14 +287,19 @@ fn summarise(
         errors: Errors {
             not_found: measured.not_found,
             wrong: measured.wrong,
-            refused: measured.refused.iter().map(|(code, (n, text))| (*code, *n, text.clone())).collect(),
+            refused: measured
+                .refused
+                .iter()
+                .map(|(code, (n, text))| (*code, *n, text.clone()))
+                .collect(),
             lost: measured.lost,
             reconnects: measured.reconnects,
             unsent: measured.unsent,
         },
         verified,
         client: ClientCpu { cores: client, busiest_thread: busiest, void },
-        other_cores: (!servers.is_empty()).then(|| cores(after.machine, before.machine) - client - watched),
+        other_cores: (!servers.is_empty())
+            .then(|| cores(after.machine, before.machine) - client - watched),
         servers,
         cache: after.cache.as_ref().zip(before.cache.as_ref()).map(|(now, then)| now.since(then)),
         timeline: measured.windows.iter().map(second).collect(),
@@ -334,7 +352,9 @@ impl<'a> Reader<'a> {
             chooser: chooser.starting_at(load.table.records * number / threads),
             rng: Rng::new(seed),
             left: u64::MAX,
-            quota: options.operations.map_or(u64::MAX, |n| n * (number + 1) / threads - n * number / threads),
+            quota: options
+                .operations
+                .map_or(u64::MAX, |n| n * (number + 1) / threads - n * number / threads),
             next_version: (number + 1) << 40,
             reads: 0,
             verified: 0,
@@ -414,7 +434,8 @@ impl Work for Reader<'_> {
     fn start(&mut self, stream: u16, out: &mut Vec<u8>, _: u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
         let number = self.chooser.next(&mut self.rng);
-        let write = self.options.load.read_ratio < 1.0 && self.rng.next_f64() >= self.options.load.read_ratio;
+        let write = self.options.load.read_ratio < 1.0
+            && self.rng.next_f64() >= self.options.load.read_ratio;
         let mut key = [0; KEY_LEN];
         values::write_key(number, &mut key);
         if write {

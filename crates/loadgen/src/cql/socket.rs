@@ -31,7 +31,14 @@ impl Socket {
         let Connection { stream, decoder, encoder, .. } = connection;
         stream.set_nonblocking(true)?;
         let segments = encoder.has_segments().then(|| (decoder, encoder, Vec::new()));
-        Ok(Self { stream, out: Vec::new(), sent: 0, input: vec![0; READ_SIZE], filled: 0, segments })
+        Ok(Self {
+            stream,
+            out: Vec::new(),
+            sent: 0,
+            input: vec![0; READ_SIZE],
+            filled: 0,
+            segments,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -44,7 +51,8 @@ impl Socket {
         let bytes = match segments {
             None => out,
             Some((_, encoder, framed)) => {
-                // Whole envelopes only; a stalled write keeps its framed bytes and frames the rest behind them.
+                // Whole envelopes only; a stalled write keeps its framed bytes and frames the rest
+                // behind them.
                 for envelope in Envelopes(out) {
                     encoder.push_encoded(envelope);
                 }
@@ -77,14 +85,18 @@ impl Socket {
         let n = match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(Failure::Lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => n,
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+            {
                 return Ok(());
             }
             Err(e) => return Err(Failure::Lost(e)),
         };
         if let Some((decoder, ..)) = &mut self.segments {
             decoder.feed(&self.input[..n]);
-            while let Some(envelope) = decoder.next_envelope().map_err(|e| Failure::Cql(e.into()))? {
+            while let Some(envelope) =
+                decoder.next_envelope().map_err(|e| Failure::Cql(e.into()))?
+            {
                 each(&envelope.header, &envelope.body).map_err(Failure::Cql)?;
             }
             return Ok(());
@@ -140,7 +152,12 @@ fn envelope_len(bytes: &[u8]) -> usize {
 fn header(envelope: &[u8]) -> Result<Header, Failure> {
     let stream = i16::from_be_bytes([envelope[2], envelope[3]]);
     match (Version::from_u8(envelope[0] & 0x7F), Opcode::from_u8(envelope[4])) {
-        (Some(version), Some(opcode)) => Ok(Header { version, flags: Flags(envelope[1]), stream, opcode }),
-        _ => Err(Failure::Cql(CqlError::Unexpected(format!("header {:02X?}", &envelope[..HEADER_LEN])))),
+        (Some(version), Some(opcode)) => {
+            Ok(Header { version, flags: Flags(envelope[1]), stream, opcode })
+        }
+        _ => Err(Failure::Cql(CqlError::Unexpected(format!(
+            "header {:02X?}",
+            &envelope[..HEADER_LEN]
+        )))),
     }
 }

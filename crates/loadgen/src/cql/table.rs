@@ -23,7 +23,8 @@ pub struct TableSpec {
     /// Bytes of a field.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(MIN_FIELD_LEN as i64..=1_048_576))]
     pub field_size: u32,
-    /// Percent of a field's bytes that are zeros, for tables that can be compressed; the rest is random.
+    /// Percent of a field's bytes that are zeros, for tables that can be compressed; the rest is
+    /// random.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
     #[serde(default)]
     pub zeros: u32,
@@ -33,15 +34,20 @@ pub struct TableSpec {
 pub fn identifier(name: &str) -> Result<String, String> {
     let mut bytes = name.bytes();
     let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
-    if first && name.len() <= 48 && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
+    if first
+        && name.len() <= 48
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    {
         Ok(name.to_owned())
     } else {
-        Err("use lower-case letters, digits and _, starting with a letter, at most 48 characters".to_owned())
+        Err("use lower-case letters, digits and _, starting with a letter, at most 48 characters"
+            .to_owned())
     }
 }
 
 impl TableSpec {
-    /// Creates keyspace (one copy on one node) and table if they are not there. Fields are `blob`: values are random bytes.
+    /// Creates keyspace (one copy on one node) and table if they are not there. Fields are `blob`:
+    /// values are random bytes.
     pub fn create(&self, connection: &mut Connection) -> Result<(), CqlError> {
         let Self { keyspace, table, fields, .. } = self;
         let columns: String = (0..*fields).map(|i| format!(", field{i} blob")).collect();
@@ -53,7 +59,9 @@ impl TableSpec {
             Consistency::Quorum,
         )?;
         connection.query(
-            &format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table} (y_id text PRIMARY KEY{columns})"),
+            &format!(
+                "CREATE TABLE IF NOT EXISTS {keyspace}.{table} (y_id text PRIMARY KEY{columns})"
+            ),
             Consistency::Quorum,
         )?;
         Ok(())

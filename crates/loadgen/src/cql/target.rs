@@ -40,8 +40,13 @@ fn version(text: &str) -> Result<Version, String> {
 }
 
 fn consistency(text: &str) -> Result<Consistency, String> {
-    let known =
-        || Consistency::ALL.iter().map(|c| c.name().to_ascii_lowercase()).collect::<Vec<_>>().join(", ");
+    let known = || {
+        Consistency::ALL
+            .iter()
+            .map(|c| c.name().to_ascii_lowercase())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     Consistency::ALL
         .iter()
         .copied()
@@ -49,7 +54,8 @@ fn consistency(text: &str) -> Result<Consistency, String> {
         .ok_or_else(|| format!("one of {}", known()))
 }
 
-/// `250ms`, `30s`, `5m`, `1h`; a bare number is refused, as it means different things to different people.
+/// `250ms`, `30s`, `5m`, `1h`; a bare number is refused, as it means different things to different
+/// people.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,5 @@
-//! Requests encoded once. For each operation only the stream id, the key and the values are written into a copy.
+//! Requests encoded once. For each operation only the stream id, the key and the values are written
+//! into a copy.
 
 use afterglow_cql::{
     frame::{Encoder, Header, Opcode, Version, notation::Value},
@@ -22,32 +23,43 @@ pub struct Template {
 
 impl Template {
     /// An EXECUTE of `prepared` with values of these lengths; answers come without metadata.
-    pub fn new(version: Version, prepared: &Prepared, lengths: &[usize], consistency: Consistency) -> Self {
+    pub fn new(
+        version: Version,
+        prepared: &Prepared,
+        lengths: &[usize],
+        consistency: Consistency,
+    ) -> Self {
         let encode = |fill: u8| {
             let mut values = ValuesBuilder::positional();
             for &length in lengths {
                 values.push(Value::Bytes(&vec![fill; length]));
             }
-            let params =
-                QueryParams { skip_metadata: true, values: values.view(), ..QueryParams::new(consistency) };
+            let params = QueryParams {
+                skip_metadata: true,
+                values: values.view(),
+                ..QueryParams::new(consistency)
+            };
             let mut encoder = Encoder::new();
             let header = Header::new(version, 0, Opcode::Execute);
             encoder.push_with(&header, |out| prepared.encode(version, &params, out));
             encoder.take()
         };
-        // Where two encodings that differ only in the values differ, there the values are: no knowledge of the layout needed.
+        // Where two encodings that differ only in the values differ, there the values are: no
+        // knowledge of the layout needed.
         let (envelope, other) = (encode(PLACEHOLDER), encode(!PLACEHOLDER));
         let mut places = Vec::new();
         let mut position = 0;
         for &length in lengths {
-            let found = (position..envelope.len()).find(|&i| envelope[i] != other[i]).unwrap_or(position);
+            let found =
+                (position..envelope.len()).find(|&i| envelope[i] != other[i]).unwrap_or(position);
             places.push(found..found + length);
             position = found + length;
         }
         Self { envelope, places }
     }
 
-    /// Appends the envelope with this stream id to `out` and returns it for [`place`](Self::place)s to be written.
+    /// Appends the envelope with this stream id to `out` and returns it for [`place`](Self::place)s
+    /// to be written.
     #[inline]
     pub fn append<'o>(&self, stream: u16, out: &'o mut Vec<u8>) -> &'o mut [u8] {
         let start = out.len();
@@ -72,7 +84,8 @@ mod tests {
     #[test]
     fn a_patched_template_is_the_request_it_should_be() {
         for version in [Version::V4, Version::V5] {
-            let prepared = Prepared { id: vec![PLACEHOLDER; 16], result_metadata_id: Some(vec![1, 2]) };
+            let prepared =
+                Prepared { id: vec![PLACEHOLDER; 16], result_metadata_id: Some(vec![1, 2]) };
             let template = Template::new(version, &prepared, &[3, 5], Consistency::One);
             let mut out = Vec::new();
             for stream in [7u16, 300] {

@@ -34,7 +34,8 @@ pub enum Done {
 pub trait Work {
     /// Makes ready to use a new connection: prepares statements. Called for each of them.
     fn prepare(&mut self, connection: &mut Connection) -> Result<(), CqlError>;
-    /// The next operation, its envelope appended to `out`. `None`: nothing to do now; asked again after each answer, and within 10 ms.
+    /// The next operation, its envelope appended to `out`. `None`: nothing to do now; asked again
+    /// after each answer, and within 10 ms.
     fn start(&mut self, stream: u16, out: &mut Vec<u8>, now: u64) -> Option<Op>;
     /// Judges the answer to `op`.
     fn finish(&mut self, op: Op, answer: &Answer<'_>, now: u64) -> Result<Done, CqlError>;

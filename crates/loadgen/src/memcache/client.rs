@@ -47,7 +47,8 @@ pub struct Load {
     pub kind: RequestKind,
     /// The objects; a load of sets ends with the last.
     pub ids: Range<u64>,
-    /// Requests a second at equal distances, latency counted from when one was due; `None`: the next one when one has ended.
+    /// Requests a second at equal distances, latency counted from when one was due; `None`: the
+    /// next one when one has ended.
     pub rate: Option<f64>,
     /// Which random choice.
     pub seed: u64,
@@ -147,11 +148,13 @@ impl<'a> Client<'a> {
                 need: 1,
             });
         }
-        let (rng, next, length) = (Rng::new(load.seed), load.ids.start, objects.value_len().to_string());
+        let (rng, next, length) =
+            (Rng::new(load.seed), load.ids.start, objects.value_len().to_string());
         Ok(Self { objects, load, lanes, epoll, rng, next, length, origin: Instant::now() })
     }
 
-    /// Keeps the load up for `length` or until every object is stored, then waits for what is outstanding.
+    /// Keeps the load up for `length` or until every object is stored, then waits for what is
+    /// outstanding.
     ///
     /// # Errors
     /// When a connection breaks or the server says what memcached never says.
@@ -188,7 +191,9 @@ impl<'a> Client<'a> {
             }
             for event in events.drain(..) {
                 let (at, flags) = (event.data.u64() as usize, event.flags);
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                if flags.intersects(
+                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
+                ) {
                     self.receive(at, now, &mut outcome)?;
                     if going && matches!(pacer, Pacer::Closed) {
                         self.fill(at, &mut pacer, now);
@@ -214,7 +219,12 @@ impl<'a> Client<'a> {
         self.load.kind == RequestKind::Set && self.next >= self.load.ids.end
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>, pacer: &Pacer, now: u64) -> Result<(), ClientError> {
+    fn wait(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        pacer: &Pacer,
+        now: u64,
+    ) -> Result<(), ClientError> {
         let most = Duration::from_millis(50).as_nanos() as u64;
         let nanos = pacer.due_at().map_or(most, |due| due.saturating_sub(now).min(most));
         let limit = Timespec { tv_sec: 0, tv_nsec: nanos as i64 };
@@ -253,7 +263,8 @@ impl<'a> Client<'a> {
 
     fn request(&mut self, at: usize, begin: u64) {
         let lane = &mut self.lanes[at];
-        let mut request = lane.spare.pop().unwrap_or_else(|| Request { ids: VecDeque::new(), begin: 0 });
+        let mut request =
+            lane.spare.pop().unwrap_or_else(|| Request { ids: VecDeque::new(), begin: 0 });
         request.begin = begin;
         match self.load.kind {
             RequestKind::Get { keys } => {
@@ -311,7 +322,9 @@ impl<'a> Client<'a> {
         match lane.stream.read(&mut lane.input[lane.filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(n) => lane.filled += n,
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+            {
                 return Ok(());
             }
             Err(e) => return Err(e.into()),

@@ -14,8 +14,8 @@ const OWN: usize = 8;
 
 /// Objects with values of one length.
 ///
-/// A value is a piece of a pool of random bytes that no compressor can shrink, beginning where its number says, under a front of its own: so
-/// making and verifying one are a copy and a comparison.
+/// A value is a piece of a pool of random bytes that no compressor can shrink, beginning where its
+/// number says, under a front of its own: so making and verifying one are a copy and a comparison.
 #[derive(Clone, Debug)]
 pub struct Objects {
     len: usize,

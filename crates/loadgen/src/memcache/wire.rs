@@ -73,7 +73,9 @@ pub fn part(input: &[u8]) -> Result<Part<'_>, Unexpected> {
         _ if line.starts_with(b"VALUE ") => {
             let mut fields = line[6..].split(|b| *b == b' ');
             let key = fields.next().unwrap_or_default();
-            let size = fields.nth(1).and_then(|text| std::str::from_utf8(text).ok()?.parse::<usize>().ok());
+            let size = fields
+                .nth(1)
+                .and_then(|text| std::str::from_utf8(text).ok()?.parse::<usize>().ok());
             let size = size.ok_or_else(|| unexpected(line))?;
             let whole = len + size + 2;
             match input.get(len..whole) {
@@ -100,7 +102,10 @@ mod tests {
     fn answers_are_taken_apart_wherever_they_are_cut() {
         let answer = b"VALUE k 0 5\r\na\r\nbc\r\nEND\r\n";
         for cut in 0..answer.len() - 5 {
-            assert!(matches!(part(&answer[..cut]), Ok(Part::More(n)) if n > cut && n <= 20), "{cut}");
+            assert!(
+                matches!(part(&answer[..cut]), Ok(Part::More(n)) if n > cut && n <= 20),
+                "{cut}"
+            );
         }
         let value = Part::Value { key: b"k", value: b"a\r\nbc", len: 20 };
         assert_eq!((part(answer), part(&answer[20..])), (Ok(value), Ok(Part::End(5))));
@@ -120,7 +125,10 @@ mod tests {
     fn requests_are_what_memcached_reads() {
         let (mut out, key) = (Vec::new(), String::from_utf8(Objects::key(7).to_vec()).unwrap());
         get(&[7, 7], &mut out);
-        assert_eq!(String::from_utf8(std::mem::take(&mut out)).unwrap(), format!("get {key} {key}\r\n"));
+        assert_eq!(
+            String::from_utf8(std::mem::take(&mut out)).unwrap(),
+            format!("get {key} {key}\r\n")
+        );
         let objects = Objects::new(12);
         set(&objects, 7, "12", &mut out);
         let head = format!("set {key} 0 0 12\r\n");

@@ -1,11 +1,13 @@
-//! Compares our choosers with histograms drawn from the real `site.ycsb:core` jar (`ycsb-check/`, `golden/ycsb.txt`).
+//! Compares our choosers with histograms drawn from the real `site.ycsb:core` jar (`ycsb-check/`,
+//! `golden/ycsb.txt`).
 //!
-//! YCSB draws from an unseeded source, so equality cannot be asked for. Both sides draw the same number of items and a two-sample
-//! chi-square test over the buckets is turned into a standard normal deviate (Wilson and Hilferty, 1931).
+//! YCSB draws from an unseeded source, so equality cannot be asked for. Both sides draw the same
+//! number of items and a two-sample chi-square test over the buckets is turned into a standard
+//! normal deviate (Wilson and Hilferty, 1931).
 
 use super::{
-    Distribution, Generator, Hotspot, KeyChooser, ScrambledZipfian, Sequential, SkewedLatest, Uniform,
-    Zipfian,
+    Distribution, Generator, Hotspot, KeyChooser, ScrambledZipfian, Sequential, SkewedLatest,
+    Uniform, Zipfian,
 };
 use crate::rng::Rng;
 
@@ -51,7 +53,8 @@ pub struct CheckCase {
     pub draw: Box<dyn FnMut(&mut Rng) -> u64>,
 }
 
-/// All comparisons. Those named `core-` go through YCSB's CoreWorkload, that is with the ranges it gives its generators.
+/// All comparisons. Those named `core-` go through YCSB's CoreWorkload, that is with the ranges it
+/// gives its generators.
 pub fn cases() -> Vec<CheckCase> {
     use Bucketing::{Exact, Octaves, OctavesFromEnd, Width};
     fn raw(
@@ -64,7 +67,12 @@ pub fn cases() -> Vec<CheckCase> {
     }
     let core = |name, distribution| {
         let mut chooser = KeyChooser::new(distribution, 400);
-        CheckCase { name, items: 400, bucketing: Exact, draw: Box::new(move |rng| chooser.next(rng)) }
+        CheckCase {
+            name,
+            items: 400,
+            bucketing: Exact,
+            draw: Box::new(move |rng| chooser.next(rng)),
+        }
     };
     const MANY: u64 = 1_000_000;
     vec![
@@ -100,7 +108,9 @@ pub enum CheckError {
     #[error("the golden file has no case `{0}`; make it anew with crates/bench/ycsb-check/run.sh")]
     Missing(String),
     /// The distributions differ.
-    #[error("`{name}` is not distributed as in YCSB: chi-square deviate {z:.1}, at most {limit} allowed")]
+    #[error(
+        "`{name}` is not distributed as in YCSB: chi-square deviate {z:.1}, at most {limit} allowed"
+    )]
     Differs {
         /// The case.
         name: String,
@@ -111,7 +121,8 @@ pub enum CheckError {
     },
 }
 
-/// YCSB's histograms by case, in the order of the file. Lines: `case NAME COUNT COUNT ...`, `#` comments, others (`fnv`, `zeta`) skipped.
+/// YCSB's histograms by case, in the order of the file. Lines: `case NAME COUNT COUNT ...`, `#`
+/// comments, others (`fnv`, `zeta`) skipped.
 pub fn parse_golden(text: &str) -> Result<Vec<(String, Vec<u64>)>, CheckError> {
     let mut found = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -119,15 +130,15 @@ pub fn parse_golden(text: &str) -> Result<Vec<(String, Vec<u64>)>, CheckError> {
         let mut words = rest.split_ascii_whitespace();
         let name = words.next().ok_or(CheckError::Format { line: i + 1, what: "no name" })?;
         let counts: Result<Vec<u64>, _> = words.map(str::parse).collect();
-        let counts =
-            counts.map_err(|_| CheckError::Format { line: i + 1, what: "a count is not a number" })?;
+        let counts = counts
+            .map_err(|_| CheckError::Format { line: i + 1, what: "a count is not a number" })?;
         found.push((name.to_owned(), counts));
     }
     Ok(found)
 }
 
-/// How far two histograms are from being two samples of one distribution: about standard normal if they are, large if not.
-/// Buckets with fewer than 10 draws together are pooled.
+/// How far two histograms are from being two samples of one distribution: about standard normal if
+/// they are, large if not. Buckets with fewer than 10 draws together are pooled.
 pub fn chi_square_z(a: &[u64], b: &[u64]) -> f64 {
     let (total_a, total_b) = (a.iter().sum::<u64>() as f64, b.iter().sum::<u64>() as f64);
     if total_a == 0.0 || total_b == 0.0 {
@@ -159,9 +170,14 @@ pub fn chi_square_z(a: &[u64], b: &[u64]) -> f64 {
     ((chi / df).cbrt() - (1.0 - spread)) / spread.sqrt()
 }
 
-/// Draws as many items as YCSB's histogram has, from a source seeded with `seed`, and compares. Returns the deviate; an error if it
-/// is above `limit` (4 means a false alarm in 30,000).
-pub fn compare(mut case: CheckCase, golden: &[u64], seed: u64, limit: f64) -> Result<f64, CheckError> {
+/// Draws as many items as YCSB's histogram has, from a source seeded with `seed`, and compares.
+/// Returns the deviate; an error if it is above `limit` (4 means a false alarm in 30,000).
+pub fn compare(
+    mut case: CheckCase,
+    golden: &[u64],
+    seed: u64,
+    limit: f64,
+) -> Result<f64, CheckError> {
     let mut rng = Rng::new(seed);
     let mut ours = vec![0u64; golden.len()];
     for _ in 0..golden.iter().sum::<u64>() {
@@ -172,7 +188,11 @@ pub fn compare(mut case: CheckCase, golden: &[u64], seed: u64, limit: f64) -> Re
         ours[bucket] += 1;
     }
     let z = chi_square_z(&ours, golden);
-    if z > limit { Err(CheckError::Differs { name: case.name.to_owned(), z, limit }) } else { Ok(z) }
+    if z > limit {
+        Err(CheckError::Differs { name: case.name.to_owned(), z, limit })
+    } else {
+        Ok(z)
+    }
 }
 
 #[cfg(test)]
@@ -195,7 +215,8 @@ mod tests {
         }
     }
 
-    /// The comparison would notice: a slightly different skew, an interval off by one, no scrambling, YCSB's quirks left out.
+    /// The comparison would notice: a slightly different skew, an interval off by one, no
+    /// scrambling, YCSB's quirks left out.
     #[test]
     fn wrong_choosers_are_noticed() {
         let wrong: [(&str, Box<dyn Generator>); 6] = [
@@ -227,8 +248,12 @@ mod tests {
                     seen += 1;
                 }
                 ["zeta", n, sum] => {
-                    let (ours, theirs) = (zeta(n.parse().unwrap(), 0.99), sum.parse::<f64>().unwrap());
-                    assert!((ours / theirs - 1.0).abs() < 1e-12, "zeta({n}) = {ours}, YCSB has {theirs}");
+                    let (ours, theirs) =
+                        (zeta(n.parse().unwrap(), 0.99), sum.parse::<f64>().unwrap());
+                    assert!(
+                        (ours / theirs - 1.0).abs() < 1e-12,
+                        "zeta({n}) = {ours}, YCSB has {theirs}"
+                    );
                     seen += 1;
                 }
                 _ => {}

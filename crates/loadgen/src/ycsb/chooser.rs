@@ -12,10 +12,12 @@ use crate::rng::Rng;
 pub enum Distribution {
     /// Every record equally often.
     Uniform,
-    /// YCSB's `requestdistribution=zipfian`: a zipfian over ten thousand million items, scrambled over the records.
+    /// YCSB's `requestdistribution=zipfian`: a zipfian over ten thousand million items, scrambled
+    /// over the records.
     #[value(alias = "scrambled")]
     Zipfian,
-    /// A plain zipfian over the records, constant 0.99: record 0 is the hottest. Steeper than `zipfian`.
+    /// A plain zipfian over the records, constant 0.99: record 0 is the hottest. Steeper than
+    /// `zipfian`.
     PlainZipfian,
     /// YCSB's `latest`: the records loaded last are the hottest.
     Latest,
@@ -30,7 +32,8 @@ pub const HOT_SET: f64 = 0.2;
 /// Fraction of the requests that these get.
 const HOT_REQUESTS: f64 = 0.8;
 
-/// A key chooser over `0..records`, made as YCSB's CoreWorkload makes it. Clones draw independently and share no state.
+/// A key chooser over `0..records`, made as YCSB's CoreWorkload makes it. Clones draw independently
+/// and share no state.
 #[derive(Clone, Debug)]
 pub struct KeyChooser {
     kind: ChooserKind,
@@ -48,13 +51,14 @@ enum ChooserKind {
 }
 
 impl KeyChooser {
-    /// A chooser over the items `0..records` (2 if less). `PlainZipfian` and `Latest` sum `records` terms here, some 30 ns each:
-    /// make it once and clone it.
+    /// A chooser over the items `0..records` (2 if less). `PlainZipfian` and `Latest` sum `records`
+    /// terms here, some 30 ns each: make it once and clone it.
     pub fn new(distribution: Distribution, records: u64) -> Self {
         let records = records.max(2);
         let kind = match distribution {
             Distribution::Uniform => ChooserKind::Uniform(Uniform::new(0, records - 1)),
-            // CoreWorkload hands over `insertstart + insertcount` as the *inclusive* upper bound and rejects what is not there.
+            // CoreWorkload hands over `insertstart + insertcount` as the *inclusive* upper bound
+            // and rejects what is not there.
             Distribution::Zipfian => ChooserKind::Scrambled(ScrambledZipfian::new(0, records)),
             Distribution::PlainZipfian => ChooserKind::Zipfian(Zipfian::new(0, records - 1)),
             Distribution::Latest => ChooserKind::Latest(SkewedLatest::new(records - 1)),
@@ -66,7 +70,8 @@ impl KeyChooser {
         Self { kind, records }
     }
 
-    /// Another hot set of `hotspot` than YCSB's default: so large a fraction of the records gets 80 % of the requests. Others stay as they are.
+    /// Another hot set of `hotspot` than YCSB's default: so large a fraction of the records gets 80
+    /// % of the requests. Others stay as they are.
     pub fn with_hot_set(mut self, fraction: f64) -> Self {
         if let ChooserKind::Hotspot(hotspot) = &mut self.kind {
             *hotspot = Hotspot::new(0, self.records - 1, fraction, HOT_REQUESTS);
@@ -74,7 +79,8 @@ impl KeyChooser {
         self
     }
 
-    /// Starts a sequential chooser at `first`, so that several threads do not walk in step; others stay as they are.
+    /// Starts a sequential chooser at `first`, so that several threads do not walk in step; others
+    /// stay as they are.
     pub fn starting_at(mut self, first: u64) -> Self {
         if let ChooserKind::Sequential(sequential) = &mut self.kind {
             *sequential = Sequential::starting_at(0, self.records - 1, first);
@@ -116,7 +122,10 @@ mod tests {
             for records in [2, 3, 1000] {
                 let mut chooser = KeyChooser::new(distribution, records);
                 let mut rng = Rng::new(3);
-                assert!((0..10_000).all(|_| chooser.next(&mut rng) < records), "{distribution:?} {records}");
+                assert!(
+                    (0..10_000).all(|_| chooser.next(&mut rng) < records),
+                    "{distribution:?} {records}"
+                );
             }
         }
     }

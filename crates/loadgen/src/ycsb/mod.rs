@@ -1,7 +1,9 @@
-//! The key choosers of YCSB core (`site.ycsb:core` 0.17), reimplemented from their published algorithms.
+//! The key choosers of YCSB core (`site.ycsb:core` 0.17), reimplemented from their published
+//! algorithms.
 //!
-//! They follow YCSB where its behaviour is surprising, because figures are only comparable when the skew is the same:
-//! see [`ScrambledZipfian`] and [`SkewedLatest`]. `ycsb-check/` compares every one of them with the real jar.
+//! They follow YCSB where its behaviour is surprising, because figures are only comparable when the
+//! skew is the same: see [`ScrambledZipfian`] and [`SkewedLatest`]. `ycsb-check/` compares every
+//! one of them with the real jar.
 
 mod check;
 mod chooser;
@@ -15,4 +17,6 @@ pub use chooser::{Distribution, HOT_SET, KeyChooser};
 pub use generator::{Generator, fnv_hash64};
 pub use latest::SkewedLatest;
 pub use uniform::{Counter, Hotspot, Sequential, Uniform};
-pub use zipfian::{SCRAMBLED_ITEMS, SCRAMBLED_ZETAN, ScrambledZipfian, ZIPFIAN_CONSTANT, Zipfian, zeta};
+pub use zipfian::{
+    SCRAMBLED_ITEMS, SCRAMBLED_ZETAN, ScrambledZipfian, ZIPFIAN_CONSTANT, Zipfian, zeta,
+};

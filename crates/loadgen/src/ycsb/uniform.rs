@@ -23,7 +23,8 @@ impl Generator for Uniform {
     }
 }
 
-/// A hot interval at the front gets a fixed fraction of the requests; uniform inside the hot and inside the cold part.
+/// A hot interval at the front gets a fixed fraction of the requests; uniform inside the hot and
+/// inside the cold part.
 #[derive(Clone, Debug)]
 pub struct Hotspot {
     min: u64,
@@ -33,8 +34,9 @@ pub struct Hotspot {
 }
 
 impl Hotspot {
-    /// Over `min..=max`: the first `hot_set` (fraction) of the items gets `hot_requests` (fraction) of the requests. Fractions
-    /// outside `0..=1` count as 0, as in YCSB; an empty part hands its requests to the other one (YCSB divides by zero there).
+    /// Over `min..=max`: the first `hot_set` (fraction) of the items gets `hot_requests` (fraction)
+    /// of the requests. Fractions outside `0..=1` count as 0, as in YCSB; an empty part hands its
+    /// requests to the other one (YCSB divides by zero there).
     pub fn new(min: u64, max: u64, hot_set: f64, hot_requests: f64) -> Self {
         let fraction = |f: f64| if (0.0..=1.0).contains(&f) { f } else { 0.0 };
         let interval = max - min + 1;
@@ -99,7 +101,8 @@ impl Counter {
         Self { next: first }
     }
 
-    /// The number handed out last; before the first call one below the start (which is 0 for a start of 0).
+    /// The number handed out last; before the first call one below the start (which is 0 for a
+    /// start of 0).
     pub fn last(&self) -> u64 {
         self.next.saturating_sub(1)
     }

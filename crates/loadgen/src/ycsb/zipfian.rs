@@ -1,4 +1,5 @@
-//! Zipfian choosers after "Quickly Generating Billion-Record Synthetic Databases" (Gray et al., SIGMOD 1994).
+//! Zipfian choosers after "Quickly Generating Billion-Record Synthetic Databases" (Gray et al.,
+//! SIGMOD 1994).
 
 use super::generator::{Generator, fnv_hash64};
 use crate::rng::Rng;
@@ -69,8 +70,8 @@ impl Zipfian {
         (1.0 - (2.0 / items as f64).powf(1.0 - theta)) / (1.0 - zeta2 / zetan)
     }
 
-    /// The next item when there are now `items` of them. As in YCSB the sums follow growth only, and `eta` keeps the number of
-    /// items the generator was made with.
+    /// The next item when there are now `items` of them. As in YCSB the sums follow growth only,
+    /// and `eta` keeps the number of items the generator was made with.
     pub fn next_of(&mut self, items: u64, rng: &mut Rng) -> u64 {
         if items > self.count_for_zeta {
             self.zetan = extend_zeta(self.count_for_zeta, items, self.theta, self.zetan);
@@ -97,9 +98,10 @@ impl Generator for Zipfian {
 
 /// Zipfian popularity scattered over the key space.
 ///
-/// As YCSB does it: whatever the number of records, the rank is drawn from [`SCRAMBLED_ITEMS`] + 1 items and its hash taken modulo the
-/// number of records, so that the set of hot keys does not depend on growth. The skew is therefore *milder* than that of a
-/// zipfian over the records: the hottest key gets 3.8 % of the requests, and unlucky keys share a slot with hot ones.
+/// As YCSB does it: whatever the number of records, the rank is drawn from [`SCRAMBLED_ITEMS`] + 1
+/// items and its hash taken modulo the number of records, so that the set of hot keys does not
+/// depend on growth. The skew is therefore *milder* than that of a zipfian over the records: the
+/// hottest key gets 3.8 % of the requests, and unlucky keys share a slot with hot ones.
 #[derive(Clone, Debug)]
 pub struct ScrambledZipfian {
     ranks: Zipfian,

@@ -1,4 +1,5 @@
-//! Conversations recorded from memcached 1.6.18 (`tools/record-memcached` says how), each on a server of its own.
+//! Conversations recorded from memcached 1.6.18 (`tools/record-memcached` says how), each on a
+//! server of its own.
 
 use super::server::Server;
 

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-// By this name it is found by the tests of this crate and by the fuzz targets, which take this file in as well.
+// By this name it is found by the tests of this crate and by the fuzz targets, which take this file
+// in as well.
 use super::memcache::auth::Users;
 use super::memcache::{
-    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, absolute, decide,
+    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, absolute,
+    decide,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +140,8 @@ impl Server {
 
     fn operation(&mut self, key: &[u8], action: &Action<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         let now = self.now;
-        self.objects.retain(|_, object| object.item.expiry == 0 || u64::from(object.item.expiry) > now);
+        self.objects
+            .retain(|_, object| object.item.expiry == 0 || u64::from(object.item.expiry) > now);
         let old = self.objects.get(key).cloned();
         let item = old.as_ref().map(|object| Item {
             value: &object.value,

@@ -1,4 +1,5 @@
-//! Random sessions: whatever comes, in whatever pieces, there is no panic and the answers are the same.
+//! Random sessions: whatever comes, in whatever pieces, there is no panic and the answers are the
+//! same.
 
 use super::server::Server;
 
@@ -102,13 +103,19 @@ fn text(random: &mut Random) -> Vec<u8> {
                 let middle = if verb == "ms" { "" } else { " 3 0" };
                 let short = random.below(10) == 0;
                 bytes.extend(
-                    format!("{verb} {}{middle} {}\r\n", random.of(&["a", "b"]), len + usize::from(short))
-                        .bytes(),
+                    format!(
+                        "{verb} {}{middle} {}\r\n",
+                        random.of(&["a", "b"]),
+                        len + usize::from(short)
+                    )
+                    .bytes(),
                 );
                 bytes.extend(std::iter::repeat_n(random.of(b"17x "), len));
                 bytes.extend(b"\r\n");
             }
-            3 if random.below(4) == 0 => bytes.extend(std::iter::repeat_n(b'k', random.below(2600))),
+            3 if random.below(4) == 0 => {
+                bytes.extend(std::iter::repeat_n(b'k', random.below(2600)))
+            }
             _ => {
                 for _ in 0..=random.below(6) {
                     bytes.extend(random.of(WORDS).bytes());
@@ -124,7 +131,8 @@ fn text(random: &mut Random) -> Vec<u8> {
 fn binary(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..random.below(8) {
-        let opcode = if random.below(9) == 0 { random.next() as u8 } else { random.below(0x26) as u8 };
+        let opcode =
+            if random.below(9) == 0 { random.next() as u8 } else { random.below(0x26) as u8 };
         let extras = match opcode {
             1 | 2 | 3 | 0x11..=0x13 => 8,
             5 | 6 | 0x15 | 0x16 => 20,
@@ -159,7 +167,11 @@ fn pieces(random: &mut Random, server: &mut Server, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn campaign(seeds: std::ops::Range<u64>, users: Option<&str>, make: fn(&mut Random) -> Vec<u8>) -> usize {
+fn campaign(
+    seeds: std::ops::Range<u64>,
+    users: Option<&str>,
+    make: fn(&mut Random) -> Vec<u8>,
+) -> usize {
     let mut answered = 0;
     for seed in seeds {
         let mut random = Random(seed);
@@ -173,7 +185,8 @@ fn campaign(seeds: std::ops::Range<u64>, users: Option<&str>, make: fn(&mut Rand
         for _ in 0..3 {
             let mut cut = Server::new(users);
             let again = pieces(&mut random, &mut cut, &bytes);
-            let (answer, again) = (String::from_utf8_lossy(&answer), String::from_utf8_lossy(&again));
+            let (answer, again) =
+                (String::from_utf8_lossy(&answer), String::from_utf8_lossy(&again));
             assert_eq!(answer, again, "seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
             assert_eq!(whole.closed, cut.closed, "seed {seed}");
         }

@@ -1,4 +1,5 @@
-//! What the recordings do not show: time, and what later versions of memcached than the recorded one can do.
+//! What the recordings do not show: time, and what later versions of memcached than the recorded
+//! one can do.
 
 use super::server::Server;
 
@@ -52,7 +53,10 @@ fn idle_time_and_reads_are_told() {
 fn only_a_client_that_can_be_told_is_told_to_make_a_stale_object_anew() {
     let mut server = Server::new(None);
     say(&mut server, "set a 0 0 1\r\n1\r\nmd a I T30\r\n");
-    assert_eq!(say(&mut server, "touch a 100\r\nget a\r\n"), "TOUCHED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(
+        say(&mut server, "touch a 100\r\nget a\r\n"),
+        "TOUCHED\r\nVALUE a 0 1\r\n1\r\nEND\r\n"
+    );
     assert_eq!(say(&mut server, "gat 50 a\r\nme zz\r\n"), "VALUE a 0 1\r\n1\r\nEND\r\nEN\r\n");
     assert_eq!(say(&mut server, "mg a t\r\nmg a t\r\n"), "HD t50 X W\r\nHD t50 Z X\r\n");
 }
@@ -70,7 +74,10 @@ fn clients_may_choose_cas_tokens_and_empty_objects() {
 fn dumps_name_every_object_that_is_there() {
     let mut server = Server::new(None);
     let now = server.now;
-    say(&mut server, "set plain 0 0 2\r\nhi\r\nset a%b!\u{e9}=~ 7 100 1\r\n1\r\nms AAH/ 0 b\r\n\r\n");
+    say(
+        &mut server,
+        "set plain 0 0 2\r\nhi\r\nset a%b!\u{e9}=~ 7 100 1\r\n1\r\nms AAH/ 0 b\r\n\r\n",
+    );
     say(&mut server, "set gone 0 1 1\r\n1\r\nget plain\r\n");
     server.now += 5;
     say(&mut server, "get plain\r\n");
@@ -87,8 +94,14 @@ fn dumps_name_every_object_that_is_there() {
     let dump = say(&mut server, "lru_crawler mgdump 1\r\n");
     assert_eq!(dump, "mg AAH/ b\r\nmg a%b!\u{e9}=~\r\nmg plain\r\nEN\r\n");
     let dump = say(&mut server, "stats cachedump 1 0\r\n");
-    assert_eq!(dump, format!("ITEM a%b!\u{e9}=~ [1 b; {} s]\r\nITEM plain [2 b; 0 s]\r\nEND\r\n", now + 100));
-    assert_eq!(say(&mut server, "lru_crawler mgdump 2,3\r\nlru_crawler metadump 5\r\n"), "EN\r\nEND\r\n");
+    assert_eq!(
+        dump,
+        format!("ITEM a%b!\u{e9}=~ [1 b; {} s]\r\nITEM plain [2 b; 0 s]\r\nEND\r\n", now + 100)
+    );
+    assert_eq!(
+        say(&mut server, "lru_crawler mgdump 2,3\r\nlru_crawler metadump 5\r\n"),
+        "EN\r\nEND\r\n"
+    );
 }
 
 #[test]
@@ -116,9 +129,20 @@ fn sasl_lets_a_known_client_in() {
 #[test]
 fn a_web_page_reaches_no_command() {
     for users in [None, Some("ada:a")] {
-        for method in
-            ["POST", "PUT", "GET", "OPTIONS", "flush_all", "set", "mn", "gets", "ms", "delete", "incr", "x"]
-        {
+        for method in [
+            "POST",
+            "PUT",
+            "GET",
+            "OPTIONS",
+            "flush_all",
+            "set",
+            "mn",
+            "gets",
+            "ms",
+            "delete",
+            "incr",
+            "x",
+        ] {
             for page in [
                 format!("{method} / HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"),
                 format!("{method} /a?b HTTP/1.0\nhost:  127.0.0.1:11211\nOrigin: null\n\n"),
@@ -148,7 +172,11 @@ fn a_tls_handshake_where_none_is_spoken_ends_the_connection_with_all_it_carries(
         }
     }
     let mut server = Server::new(None);
-    assert_eq!(say(&mut server, "mn\r\n\x16\r\nmn\r\n"), "MN\r\nERROR\r\nMN\r\n", "only what comes first");
+    assert_eq!(
+        say(&mut server, "mn\r\n\x16\r\nmn\r\n"),
+        "MN\r\nERROR\r\nMN\r\n",
+        "only what comes first"
+    );
 }
 
 #[test]

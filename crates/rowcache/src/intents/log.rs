@@ -1,4 +1,5 @@
-//! Intents of writes: noted before a write is sent, settled when it is known what became of it, kept meanwhile for the next run.
+//! Intents of writes: noted before a write is sent, settled when it is known what became of it,
+//! kept meanwhile for the next run.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,13 +19,15 @@ pub(crate) struct IntentLog {
     intents: IntentTable,
     /// Outcomes that are not known, plain ones and lightweight transactions apart.
     unknown: Mutex<KeptNote>,
-    /// Writes that a fill may miss. There may be very many: a few scopes of their own, then all together as [`WEAK`].
+    /// Writes that a fill may miss. There may be very many: a few scopes of their own, then all
+    /// together as [`WEAK`].
     weak: Mutex<KeptNote>,
     /// Scopes in `weak`.
     max_weak: usize,
 }
 
-/// One note of each scope, that which counts longest, or writes to a few partitions would fill the table in time.
+/// One note of each scope, that which counts longest, or writes to a few partitions would fill the
+/// table in time.
 #[derive(Default)]
 struct KeptNote {
     by_scope: HashMap<u64, (Millis, IntentId)>,
@@ -75,7 +78,8 @@ impl IntentLog {
         IntentLog { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
     }
 
-    /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again if this run ends before `until`.
+    /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again
+    /// if this run ends before `until`.
     pub(crate) fn keep_dropped(&self, (id, word): Noted, until: Millis) {
         let (scope, nature) = scope_of_intent(word);
         if nature.weak {
@@ -90,7 +94,8 @@ impl IntentLog {
         self.intents.settle(id);
     }
 
-    /// Keeps an intent whose outcome is not known, to be found again if this run ends before `until`.
+    /// Keeps an intent whose outcome is not known, to be found again if this run ends before
+    /// `until`.
     fn keep_until(&self, (id, word): Noted, until: Millis) {
         let superfluous = self.unknown.lock().keep(word & SCOPE, until, id);
         superfluous.into_iter().for_each(|id| self.intents.settle(id));
@@ -118,7 +123,8 @@ impl IntentLog {
         superfluous.into_iter().for_each(|id| self.intents.settle(id));
     }
 
-    /// What could not be noted counts, after a crash, as a write to everything: the table remembers that it was full.
+    /// What could not be noted counts, after a crash, as a write to everything: the table remembers
+    /// that it was full.
     pub(crate) fn begin(&self, gates: &[GateScope], nature: Nature) -> Vec<Noted> {
         intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
@@ -150,7 +156,8 @@ mod tests {
 
     fn intent_log(slots: u32) -> (tempfile::TempDir, IntentLog) {
         let dir = tempfile::tempdir().unwrap();
-        let (intents, _) = IntentTable::open(&dir.path().join("intents"), slots, u64::MAX, false).unwrap();
+        let (intents, _) =
+            IntentTable::open(&dir.path().join("intents"), slots, u64::MAX, false).unwrap();
         (dir, IntentLog::new(intents))
     }
 
@@ -159,8 +166,8 @@ mod tests {
         let (_dir, intent_log) = intent_log(4);
         let scopes = [GateScope::Slots(vec![7])];
         for until in [300, 400, 500, 400, 300] {
-            let noted =
-                intent_log.begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
+            let noted = intent_log
+                .begin(&scopes, Nature { conditional: true, dead_after: 7, ..Nature::default() });
             intent_log.settle(&noted, Settled::Unknown { hold_until: until });
             intent_log.settle_due(299);
             assert_eq!(intent_log.intents.free(), 3, "noted once, and it stays noted");

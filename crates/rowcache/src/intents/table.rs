@@ -6,17 +6,19 @@
 //! | magic | format   | slots n| boot id | missed | clean | reserved | word 0  | word 1  |     |
 //! +-------+----------+--------+---------+--------+-------+----------+---------+---------+- - -+
 //! ```
-//! A word of 0 is a free slot; words are stored whole. `missed` is 1 while something is under way that found no free slot,
-//! `clean` is 1 after a clean stop, until the table is opened again.
-//! The file is a journal without order: an intent is written before its deed begins and wiped when its outcome is known, so
-//! what stands there at the next start are the deeds whose outcome nobody knows.
+//! A word of 0 is a free slot; words are stored whole. `missed` is 1 while something is under way
+//! that found no free slot, `clean` is 1 after a clean stop, until the table is opened again. The
+//! file is a journal without order: an intent is written before its deed begins and wiped when its
+//! outcome is known, so what stands there at the next start are the deeds whose outcome nobody
+//! knows.
 //!
-//! Process death is survived because the kernel keeps what was stored: the file is mapped, or written with `pwrite` where the
-//! file system may fail to write a page of a mapping. After another boot without a clean stop, or where the file cannot be
-//! read or had missed one, nothing is known, and the caller's word for "anything" stands in for all.
+//! Process death is survived because the kernel keeps what was stored: the file is mapped, or
+//! written with `pwrite` where the file system may fail to write a page of a mapping. After another
+//! boot without a clean stop, or where the file cannot be read or had missed one, nothing is known,
+//! and the caller's word for "anything" stands in for all.
 //!
-//! A word that cannot be stored is an intent missed: the file says so until the end of this life. One that cannot take even
-//! that is removed, which the next start notices too.
+//! A word that cannot be stored is an intent missed: the file says so until the end of this life.
+//! One that cannot take even that is removed, which the next start notices too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,7 +58,8 @@ pub enum IntentDoubt {
 pub struct Unsettled {
     /// Intents without a known outcome; each is still noted, and to be settled in time.
     pub intents: Vec<(IntentId, u64)>,
-    /// Set when they stand for more than was read: the only intent is then the caller's word for anything.
+    /// Set when they stand for more than was read: the only intent is then the caller's word for
+    /// anything.
     pub doubt: Option<IntentDoubt>,
 }
 
@@ -77,8 +80,9 @@ struct IntentState {
 }
 
 impl IntentTable {
-    /// Opens the table in the file `path`, or makes one with `slots` slots. `anything` is the word noted when it is not known
-    /// what was under way; `expected` says that there must be a file, because this is not the first start.
+    /// Opens the table in the file `path`, or makes one with `slots` slots. `anything` is the word
+    /// noted when it is not known what was under way; `expected` says that there must be a file,
+    /// because this is not the first start.
     ///
     /// # Errors
     /// The file cannot be made: no space, no permission.
@@ -107,7 +111,8 @@ impl IntentTable {
         let boot = boot_id().unwrap_or(BootId([0; 16]));
         let doubt = match open_media(path, mapped) {
             Ok(Some(media)) => {
-                match read(&*media, boot).and_then(|words| take_over(&*media, boot).map(|()| words)) {
+                match read(&*media, boot).and_then(|words| take_over(&*media, boot).map(|()| words))
+                {
                     Ok(words) => return Ok(IntentTable::with(media, path, words)),
                     Err(doubt) => Some(doubt),
                 }
@@ -115,12 +120,14 @@ impl IntentTable {
             Ok(None) => expected.then_some(IntentDoubt::Missing),
             Err(_) => Some(IntentDoubt::Damaged),
         };
-        // Made beside the old one and renamed when whole, so that no crash leaves a table that knows too little.
+        // Made beside the old one and renamed when whole, so that no crash leaves a table that
+        // knows too little.
         let temporary = path.with_extension("new");
         let _ = std::fs::remove_file(&temporary);
         let media = create_media(&temporary, len(slots), mapped)?;
         let first = if doubt.is_some() { anything } else { 0 };
-        let made = format(&*media, slots, boot, first).and_then(|()| std::fs::rename(&temporary, path));
+        let made =
+            format(&*media, slots, boot, first).and_then(|()| std::fs::rename(&temporary, path));
         made.map_err(|source| MediaError::Io { doing: "write", path: path.to_owned(), source })?;
         let mut words = vec![0; slots as usize];
         words[0] = first;
@@ -129,7 +136,8 @@ impl IntentTable {
         Ok((table, unsettled))
     }
 
-    /// What opening the table at `path` would doubt, by a look alone: no lock is taken. A missing table is no doubt here.
+    /// What opening the table at `path` would doubt, by a look alone: no lock is taken. A missing
+    /// table is no doubt here.
     #[must_use]
     pub fn look(path: &Path) -> Option<IntentDoubt> {
         let bytes = match std::fs::read(path) {
@@ -153,11 +161,13 @@ impl IntentTable {
             }
         }
         let state = Mutex::new(IntentState { free, missed: 0 });
-        let table = IntentTable { media, path: path.to_owned(), state, lost: AtomicBool::new(false) };
+        let table =
+            IntentTable { media, path: path.to_owned(), state, lost: AtomicBool::new(false) };
         (table, Unsettled { intents, doubt: None })
     }
 
-    /// Notes an intent, before its deed begins. When the table is full it is remembered that something was missed.
+    /// Notes an intent, before its deed begins. When the table is full it is remembered that
+    /// something was missed.
     ///
     /// # Panics
     /// When `word` is 0.
@@ -182,8 +192,8 @@ impl IntentTable {
         IntentId(slot)
     }
 
-    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each [`IntentTable::begin`]. What cannot be
-    /// wiped stays noted, which doubts more than need be.
+    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each
+    /// [`IntentTable::begin`]. What cannot be wiped stays noted, which doubts more than need be.
     pub fn settle(&self, id: IntentId) {
         match id.0 {
             Some(slot) => {
@@ -200,8 +210,9 @@ impl IntentTable {
         }
     }
 
-    /// The clean stop: what is noted now is all that is under way, and the file says so even after power loss. Nothing may
-    /// begin after this. Not where an intent could not be stored: the next start doubts everything.
+    /// The clean stop: what is noted now is all that is under way, and the file says so even after
+    /// power loss. Nothing may begin after this. Not where an intent could not be stored: the next
+    /// start doubts everything.
     pub fn close(&self) {
         if self.lost.load(Ordering::SeqCst) {
             return;
@@ -214,8 +225,8 @@ impl IntentTable {
         }
     }
 
-    /// An intent could not be stored, and its deed begins all the same: the next start after a crash must not believe that the
-    /// file knows of everything.
+    /// An intent could not be stored, and its deed begins all the same: the next start after a
+    /// crash must not believe that the file knows of everything.
     fn lose_track(&self) {
         if self.lost.swap(true, Ordering::SeqCst) {
             return;
@@ -230,8 +241,9 @@ impl IntentTable {
         }
     }
 
-    /// Has the next flush write every page: one that a failed write-back dropped passes for written, also in later lives of this
-    /// boot. Who settles at the same moment may find the intent noted again, which doubts more than need be.
+    /// Has the next flush write every page: one that a failed write-back dropped passes for
+    /// written, also in later lives of this boot. Who settles at the same moment may find the
+    /// intent noted again, which doubts more than need be.
     fn store_all_again(&self) -> io::Result<()> {
         let mut bytes = vec![0; usize::try_from(self.media.len()).expect("a table is small")];
         self.media.load(0, &mut bytes)?;
@@ -281,7 +293,8 @@ impl Media for Looked {
     }
 
     fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let found = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..bytes.len()));
+        let found =
+            usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..bytes.len()));
         bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -327,7 +340,10 @@ fn read(media: &dyn Media, boot: BootId) -> Result<Vec<u64>, IntentDoubt> {
     }
     let mut bytes = vec![0; (WORD * u64::from(slots)) as usize];
     media.load(HEADER, &mut bytes).map_err(|_| IntentDoubt::Damaged)?;
-    Ok(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
+    Ok(bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+        .collect())
 }
 
 #[cfg(test)]
@@ -344,7 +360,8 @@ mod tests {
 
     impl Dir {
         fn new(name: &str) -> Dir {
-            let dir = std::env::temp_dir().join(format!("afterglow-intents-{}-{name}", std::process::id()));
+            let dir = std::env::temp_dir()
+                .join(format!("afterglow-intents-{}-{name}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
             Dir(dir)
         }
@@ -397,7 +414,10 @@ mod tests {
         let ids: Vec<IntentId> = (1..=6).map(|word| table.begin(word)).collect();
         drop(table);
         let (_, unsettled) = dir.open(true);
-        assert_eq!((words(&unsettled), unsettled.doubt), (vec![ANYTHING], Some(IntentDoubt::Missed)));
+        assert_eq!(
+            (words(&unsettled), unsettled.doubt),
+            (vec![ANYTHING], Some(IntentDoubt::Missed))
+        );
         std::fs::remove_file(dir.file()).unwrap();
         let (table, _) = dir.open(false);
         let again: Vec<IntentId> = (1..=6).map(|word| table.begin(word)).collect();
@@ -424,7 +444,11 @@ mod tests {
             drop(table);
             harm(&dir.file());
             let (_, unsettled) = dir.open(true);
-            assert_eq!((words(&unsettled), unsettled.doubt), (vec![ANYTHING], Some(doubt)), "{name}");
+            assert_eq!(
+                (words(&unsettled), unsettled.doubt),
+                (vec![ANYTHING], Some(doubt)),
+                "{name}"
+            );
             assert_eq!(words(&dir.open(true).1), [ANYTHING], "{name}");
         }
     }
@@ -471,14 +495,19 @@ mod tests {
             machine.crash(Crash::Machine);
             let media = machine.open_media("intents").unwrap();
             let found = read(&media, BootId([8; 16]));
-            assert_eq!(found, Ok(vec![0, 0, 0, 7]), "it is called clean, and what was under way is gone");
+            assert_eq!(
+                found,
+                Ok(vec![0, 0, 0, 7]),
+                "it is called clean, and what was under way is gone"
+            );
         }
     }
 
     #[test]
     fn a_table_that_is_not_mapped_keeps_the_same() {
         let dir = Dir::new("pwrite");
-        let open = |expected| IntentTable::open_as(&dir.file(), 4, ANYTHING, expected, false).unwrap();
+        let open =
+            |expected| IntentTable::open_as(&dir.file(), 4, ANYTHING, expected, false).unwrap();
         let (table, _) = open(false);
         let ids: Vec<IntentId> = (1..=3).map(|word| table.begin(word)).collect();
         table.settle(ids[1]);

@@ -6,7 +6,8 @@ const KIND_SHIFT: u32 = 32;
 const KIND_SLOT: u64 = 1;
 const KIND_TABLE: u64 = 2;
 const KIND_EVERYTHING: u64 = 3;
-/// A lightweight transaction: once its outcome is unknown it may be completed by any later one, however late.
+/// A lightweight transaction: once its outcome is unknown it may be completed by any later one,
+/// however late.
 const CONDITIONAL: u64 = 1 << 63;
 
 const MINUTE_SHIFT: u32 = 35;
@@ -28,8 +29,8 @@ pub struct Nature {
     pub conditional: bool,
     /// The rows that it may touch have not been dropped: that waits for the database's answer.
     pub undropped: bool,
-    /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any more; 0 where that is not known,
-    /// [`NEVER`] if it always can. Below 2^27.
+    /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any
+    /// more; 0 where that is not known, [`NEVER`] if it always can. Below 2^27.
     pub dead_after: u32,
     /// It was acknowledged, but a fill may miss it. See [`WEAK`].
     pub weak: bool,
@@ -38,7 +39,8 @@ pub struct Nature {
 /// The last minute that an intent can name.
 pub const NEVER: u32 = (1 << 27) - 1;
 
-/// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot or gate in the lower.
+/// A gate scope as the words that the intent table stores: flags and kind in the upper half, slot
+/// or gate in the lower.
 pub fn intents_of(scopes: &[GateScope], nature: Nature) -> Vec<u64> {
     let flag = |on, flag| if on { flag } else { 0 };
     let flag = flag(nature.conditional, CONDITIONAL)
@@ -48,7 +50,9 @@ pub fn intents_of(scopes: &[GateScope], nature: Nature) -> Vec<u64> {
     let mut words = Vec::new();
     for scope in scopes {
         match scope {
-            GateScope::Slots(slots) => words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot))),
+            GateScope::Slots(slots) => {
+                words.extend(slots.iter().map(|slot| word(KIND_SLOT, *slot)))
+            }
             GateScope::Table(gate) => words.push(word(KIND_TABLE, *gate)),
             GateScope::Everything => words.push(word(KIND_EVERYTHING, 0)),
         }
@@ -56,7 +60,8 @@ pub fn intents_of(scopes: &[GateScope], nature: Nature) -> Vec<u64> {
     words
 }
 
-/// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts as everything.
+/// The scope of a stored intent, and what else it says. A word that no version of ours wrote counts
+/// as everything.
 pub fn scope_of_intent(word: u64) -> (GateScope, Nature) {
     let value = word as u32;
     let scope = match (word >> KIND_SHIFT) & 7 {
@@ -79,18 +84,25 @@ mod tests {
 
     #[test]
     fn intents_say_after_a_crash_what_they_said_before() {
-        let scopes =
-            [GateScope::Slots(vec![0, SLOTS - 1]), GateScope::Table(u32::MAX), GateScope::Everything];
+        let scopes = [
+            GateScope::Slots(vec![0, SLOTS - 1]),
+            GateScope::Table(u32::MAX),
+            GateScope::Everything,
+        ];
         for (conditional, undropped, dead_after) in
             [(false, false, 0), (true, false, 29_700_000), (false, true, 0), (true, true, NEVER)]
         {
             let nature = Nature { conditional, undropped, dead_after, weak: false };
-            let back: Vec<_> = intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
+            let back: Vec<_> =
+                intents_of(&scopes, nature).into_iter().map(scope_of_intent).collect();
             let expected = [GateScope::Slots(vec![0]), GateScope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
             assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
         }
-        assert_eq!(scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0, GateScope::Everything);
+        assert_eq!(
+            scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0,
+            GateScope::Everything
+        );
         assert_eq!(
             scope_of_intent(WEAK),
             (GateScope::Everything, Nature { weak: true, ..Nature::default() })

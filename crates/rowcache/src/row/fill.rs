@@ -7,9 +7,9 @@ use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
 
-/// The SELECT that reads one whole row with write times and remaining lives: all key columns, then for each other
-/// column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table order
-/// ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`] allows.
+/// The SELECT that reads one whole row with write times and remaining lives: all key columns, then
+/// for each other column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table
+/// order ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`] allows.
 pub fn fill_query(table: &TableSchema) -> String {
     let keys: Vec<String> = table.keys().map(|c| quoted(&c.name)).collect();
     let mut items = keys.clone();
@@ -27,14 +27,15 @@ pub fn fill_query(table: &TableSchema) -> String {
 pub struct Filled {
     /// The stored row.
     pub bytes: Vec<u8>,
-    /// For so many seconds from when it was asked for nothing of it expires, whatever the clocks of the database and ours
-    /// say; `None`: nothing ever does. The whole entry ends then.
+    /// For so many seconds from when it was asked for nothing of it expires, whatever the clocks of
+    /// the database and ours say; `None`: nothing ever does. The whole entry ends then.
     ///
-    /// A server counts its whole seconds from the moment at which it takes the fill: `TTL` of 7 means that the cell ends when its
-    /// clock is seven seconds further, rounded down, so after more than 6 s and at most 7 s. This is the 6.
+    /// A server counts its whole seconds from the moment at which it takes the fill: `TTL` of 7
+    /// means that the cell ends when its clock is seven seconds further, rounded down, so after
+    /// more than 6 s and at most 7 s. This is the 6.
     pub life: Option<u32>,
-    /// The row exists, but has no value besides its key: its life hangs on a marker whose own expiry no SELECT shows, so
-    /// it must get a short life.
+    /// The row exists, but has no value besides its key: its life hangs on a marker whose own
+    /// expiry no SELECT shows, so it must get a short life.
     pub marker_only: bool,
 }
 
@@ -52,8 +53,9 @@ pub enum FillError {
     TooLarge,
 }
 
-/// Makes the stored form of a fill's answer. `rows` are the answer's rows, each with its cells in the order of [`fill_query`];
-/// `asked_at` is when the fill was sent (seconds since 1970), from which remaining lives are counted.
+/// Makes the stored form of a fill's answer. `rows` are the answer's rows, each with its cells in
+/// the order of [`fill_query`]; `asked_at` is when the fill was sent (seconds since 1970), from
+/// which remaining lives are counted.
 pub fn read_fill(
     table: &TableSchema,
     fingerprint: u64,
@@ -93,9 +95,14 @@ pub fn read_fill(
     Ok(Filled { bytes, life, marker_only })
 }
 
-/// A value with its write time (bigint) and remaining life (int seconds, null for none); of a value of many cells lists of both. Such a value is
-/// as new as its newest cell and lives as long as its first to expire.
-fn read_cell<'a>(column: &Column, cell: &[Option<&'a [u8]>], asked_at: u32) -> Result<Cell<'a>, FillError> {
+/// A value with its write time (bigint) and remaining life (int seconds, null for none); of a value
+/// of many cells lists of both. Such a value is as new as its newest cell and lives as long as its
+/// first to expire.
+fn read_cell<'a>(
+    column: &Column,
+    cell: &[Option<&'a [u8]>],
+    asked_at: u32,
+) -> Result<Cell<'a>, FillError> {
     let Some(value) = cell[0] else { return Ok(Cell::NULL) };
     let (times, lives) = match column.cells() {
         Cells::Many => (elements(cell[1])?, elements(cell[2])?),

@@ -28,7 +28,8 @@ impl SchemaView for One {
 
 /// The key and plan of a read of the row (1, 'p', 'c').
 fn read(selection: &str) -> (RowKey, afterglow_cql::plan::ReadPlan) {
-    let text = format!("SELECT {selection} FROM \"Ks\".\"t\"\"x\" WHERE k = 1 AND \"K2\" = ? AND c = 'c'");
+    let text =
+        format!("SELECT {selection} FROM \"Ks\".\"t\"\"x\" WHERE k = 1 AND \"K2\" = ? AND c = 'c'");
     let Plan::CachedRead(plan) = analyse(&parse(&text), &One(Arc::new(table())), None) else {
         panic!("not cached")
     };
@@ -53,7 +54,8 @@ fn the_fill_quotes_every_name_and_asks_for_times() {
 #[test]
 fn a_filled_row_answers_any_projection() {
     let (key, plan) = read("w, k, \"from\", c, \"K2\", w");
-    let names: Vec<_> = plan.projection.iter().map(|column| plan.table.name_of(*column).unwrap()).collect();
+    let names: Vec<_> =
+        plan.projection.iter().map(|column| plan.table.name_of(*column).unwrap()).collect();
     assert_eq!(names, ["w", "k", "from", "c", "K2", "w"]);
     let row = vec![
         Some(&ONE[..]),
@@ -119,10 +121,13 @@ fn a_collection_is_as_new_as_its_newest_element_and_ends_with_its_first() {
     let [older, newer] = [5_i64, 9].map(i64::to_be_bytes);
     let [long, short] = [90_i32, 30].map(i32::to_be_bytes);
     let times = list(&[Some(&older), Some(&newer), Some(&older)]);
-    for (lives, expiry) in
-        [(list(&[None, Some(&long), Some(&short)]), 1030), (list(&[None, None, None]), 0), (list(&[]), 0)]
-    {
-        let row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&lives)];
+    for (lives, expiry) in [
+        (list(&[None, Some(&long), Some(&short)]), 1030),
+        (list(&[None, None, None]), 0),
+        (list(&[]), 0),
+    ] {
+        let row =
+            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&lives)];
         let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
         let cell = Cell { value: Some(b"map"), write_time: 9, expiry };
         let life = (expiry != 0).then_some(29);
@@ -131,7 +136,8 @@ fn a_collection_is_as_new_as_its_newest_element_and_ends_with_its_first() {
     for (times, lives) in
         [(&b"\0\0\0\x02"[..], &list(&[None])[..]), (&list(&[])[..], &list(&[])[..]), (&TIME, &LEFT)]
     {
-        let row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(times), Some(lives)];
+        let row =
+            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(times), Some(lives)];
         assert_eq!(read_fill(&table, 1, &key, &[row], 1000), Err(FillError::Shape));
     }
 }
@@ -141,7 +147,8 @@ fn static_values_are_kept_with_each_row_and_make_none() {
     let table = TableSchema { statics: vec![Column::new("s", "text")], ..table() };
     assert!(fill_query(&table).contains("\"c\", \"s\", WRITETIME(\"s\"), TTL(\"s\"), \"from\""));
     let (key, _) = read("w");
-    let mut row = vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"shared"), Some(&TIME), Some(&LEFT)];
+    let mut row =
+        vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"shared"), Some(&TIME), Some(&LEFT)];
     row.resize(12, None);
     let filled = read_fill(&table, 1, &key, &[row.clone()], 1000).unwrap();
     assert!(filled.marker_only && filled.life == Some(59), "{filled:?}");
@@ -155,8 +162,19 @@ fn static_values_are_kept_with_each_row_and_make_none() {
 fn answers_that_do_not_fit_are_not_stored() {
     let (key, plan) = read("*");
     let fill = |rows: &[Vec<Option<&[u8]>>]| read_fill(&plan.table, 1, &key, rows, 1000);
-    let good =
-        || vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(&ONE), Some(&TIME), None, None, None, None];
+    let good = || {
+        vec![
+            Some(&ONE[..]),
+            Some(b"p"),
+            Some(b"c"),
+            Some(&ONE),
+            Some(&TIME),
+            None,
+            None,
+            None,
+            None,
+        ]
+    };
     assert!(fill(&[good()]).is_ok());
     assert_eq!(fill(&[good(), good()]), Err(FillError::Shape));
     assert_eq!(fill(&[good()[..8].to_vec()]), Err(FillError::Shape));
@@ -223,7 +241,8 @@ proptest! {
         prop_assert_eq!(stored.cell(cells.len() as u16), Cell::NULL);
     }
 
-    /// Damaged rows are refused or read within their bounds, and a row cut short or grown is refused.
+    /// Damaged rows are refused or read within their bounds, and a row cut short or grown is
+    /// refused.
     #[test]
     fn damage_never_panics(cells in cells(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
         let cells: Vec<Cell> = cells.iter().map(borrowed).collect();

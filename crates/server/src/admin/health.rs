@@ -57,8 +57,8 @@ impl Health {
 
     /// Whether clients should come, given whether the database can be reached now.
     ///
-    /// Until the database was reached once there is nothing to give to a driver. After that, hits are served without it, and
-    /// sending clients elsewhere would only lose them.
+    /// Until the database was reached once there is nothing to give to a driver. After that, hits
+    /// are served without it, and sending clients elsewhere would only lose them.
     pub fn readiness(&self, backend: bool) -> Readiness {
         let backend = backend || self.independent.load(Ordering::Relaxed);
         if backend {
@@ -67,8 +67,14 @@ impl Health {
         const SERVING: u8 = Stage::Serving as u8;
         const DRAINING: u8 = Stage::Draining as u8;
         let whole = self.reactors.get().is_none_or(Reactors::are_running);
-        match (self.stage.load(Ordering::Relaxed), backend, self.backend_seen.load(Ordering::Relaxed)) {
-            (SERVING, ..) if !whole => Readiness::Not("a thread that serves clients has ended: restart"),
+        match (
+            self.stage.load(Ordering::Relaxed),
+            backend,
+            self.backend_seen.load(Ordering::Relaxed),
+        ) {
+            (SERVING, ..) if !whole => {
+                Readiness::Not("a thread that serves clients has ended: restart")
+            }
             (SERVING, true, _) => Readiness::Ready,
             (SERVING, false, true) => {
                 Readiness::Degraded("the database cannot be reached: only hits are served")
@@ -92,7 +98,10 @@ mod tests {
         health.set(Stage::Serving);
         assert_eq!(health.readiness(false), Readiness::Not("the database was not reached yet"));
         assert_eq!(health.readiness(true), Readiness::Ready);
-        assert!(matches!(health.readiness(false), Readiness::Degraded(_)), "hits are served without it");
+        assert!(
+            matches!(health.readiness(false), Readiness::Degraded(_)),
+            "hits are served without it"
+        );
         health.set(Stage::Draining);
         assert_eq!(health.readiness(true), Readiness::Not("shutting down"));
     }

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Takes a bounded number of connections, and ends one that has not asked for a page and taken it within the time given.
-/// Whoever comes beyond the bound waits until another one has gone.
+/// Takes a bounded number of connections, and ends one that has not asked for a page and taken it
+/// within the time given. Whoever comes beyond the bound waits until another one has gone.
 pub struct Limited {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -22,7 +22,8 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// So many connections at once; `timeout` from one answer, or the beginning, to the next answer.
+    /// So many connections at once; `timeout` from one answer, or the beginning, to the next
+    /// answer.
     pub fn new(listener: TcpListener, connections: usize, timeout: Duration) -> Self {
         Self { listener, places: Arc::new(Semaphore::new(connections)), timeout }
     }
@@ -47,8 +48,8 @@ impl Listener for Limited {
 /// A connection of the admin address.
 pub struct AdminConnection {
     stream: TcpStream,
-    /// When it ends unless something of an answer is taken before. What the client sends does not put it off: a client could send the head
-    /// of its request byte by byte for ever.
+    /// When it ends unless something of an answer is taken before. What the client sends does not
+    /// put it off: a client could send the head of its request byte by byte for ever.
     deadline: Pin<Box<Sleep>>,
     timeout: Duration,
     /// Given back when the connection ends.
@@ -56,7 +57,8 @@ pub struct AdminConnection {
 }
 
 impl AdminConnection {
-    /// What `io` comes to, unless it waits beyond the deadline. Whoever polls is woken at the deadline too.
+    /// What `io` comes to, unless it waits beyond the deadline. Whoever polls is woken at the
+    /// deadline too.
     fn in_time<T>(&mut self, io: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         match io {
             Poll::Pending if self.deadline.as_mut().poll(cx).is_ready() => {
@@ -67,7 +69,11 @@ impl AdminConnection {
     }
 
     /// As [`AdminConnection::in_time`], for what a client takes: that puts the deadline off.
-    fn taken(&mut self, io: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn taken(
+        &mut self,
+        io: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = io {
             self.deadline.as_mut().reset(Instant::now() + self.timeout);
         }
@@ -81,7 +87,8 @@ impl AsyncRead for AdminConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A client that sends and sends makes every read ready: it is held to the deadline all the same.
+        // A client that sends and sends makes every read ready: it is held to the deadline all the
+        // same.
         if self.deadline.is_elapsed() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
@@ -91,7 +98,11 @@ impl AsyncRead for AdminConnection {
 }
 
 impl AsyncWrite for AdminConnection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = pin!(&mut self.stream).poll_write(cx, bytes);
         self.taken(written, cx)
     }

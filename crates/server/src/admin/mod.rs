@@ -1,4 +1,5 @@
-//! Metrics and health over HTTP, for the operator's machines only: no password, no TLS, nothing that changes anything.
+//! Metrics and health over HTTP, for the operator's machines only: no password, no TLS, nothing
+//! that changes anything.
 
 mod health;
 mod limited;
@@ -25,7 +26,8 @@ use crate::{
 
 /// Connections at once: some scrapers and probes, and no more memory and descriptors than that.
 const CONNECTIONS: usize = 64;
-/// A connection that has not taken a page for so long is closed. Longer than Prometheus waits between two scrapes, a minute unless told.
+/// A connection that has not taken a page for so long is closed. Longer than Prometheus waits
+/// between two scrapes, a minute unless told.
 const TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What the pages are made from.
@@ -58,8 +60,12 @@ pub fn bind(address: SocketAddr) -> Result<std::net::TcpListener, BindError> {
             std::io::ErrorKind::AddrInUse => {
                 "Another process listens there: choose another with --admin, or --admin off"
             }
-            std::io::ErrorKind::AddrNotAvailable => "This machine has no such address: see `ip address`",
-            std::io::ErrorKind::PermissionDenied => "Ports below 1024 need a privilege: choose a higher one",
+            std::io::ErrorKind::AddrNotAvailable => {
+                "This machine has no such address: see `ip address`"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "Ports below 1024 need a privilege: choose a higher one"
+            }
             _ => "Choose another with --admin, or --admin off",
         };
         BindError { address, source, hint }
@@ -99,7 +105,9 @@ fn router(shown: Shown) -> Router {
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "alive\n"))
         .route("/readyz", get(ready))
-        .fallback(async || (StatusCode::NOT_FOUND, "not found: try /metrics, /healthz or /readyz\n"))
+        .fallback(async || {
+            (StatusCode::NOT_FOUND, "not found: try /metrics, /healthz or /readyz\n")
+        })
         .with_state(shown)
 }
 
@@ -117,8 +125,10 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
-    // Where clients must show their own credentials, there are connections to the database only while there are clients.
-    let reached = shown.metrics.backend_connections_ready() > 0 || shown.metrics.authentication.get() > 0;
+    // Where clients must show their own credentials, there are connections to the database only
+    // while there are clients.
+    let reached =
+        shown.metrics.backend_connections_ready() > 0 || shown.metrics.authentication.get() > 0;
     match shown.health.readiness(reached) {
         Readiness::Ready => (StatusCode::OK, "ready\n".into()),
         Readiness::Degraded(why) => (StatusCode::OK, format!("ready, but {why}\n")),

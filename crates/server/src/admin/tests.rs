@@ -13,7 +13,12 @@ fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
     with_limits(CONNECTIONS, TIMEOUT, shown, client);
 }
 
-fn with_limits(connections: usize, timeout: Duration, shown: Shown, client: impl FnOnce(SocketAddr)) {
+fn with_limits(
+    connections: usize,
+    timeout: Duration,
+    shown: Shown,
+    client: impl FnOnce(SocketAddr),
+) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -67,7 +72,8 @@ fn a_client_beyond_the_bound_waits_for_a_place() {
         assert!(first.read(&mut [0; 1024]).unwrap() > 0);
         let mut second = TcpStream::connect(address).unwrap();
         write!(second, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        // The server looks at both in one thread: it would have come to the second before it answers this.
+        // The server looks at both in one thread: it would have come to the second before it
+        // answers this.
         write!(first, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         assert!(first.read(&mut [0; 1024]).unwrap() > 0);
         second.set_nonblocking(true).unwrap();
@@ -116,13 +122,17 @@ fn assert_well_formed(text: &str) {
         if let Some(help) = line.strip_prefix("# HELP ") {
             family = help.split(' ').next().unwrap();
             assert!(help.len() > family.len() + 1, "{family} says nothing of itself");
-            assert!(lines.next().unwrap().starts_with(&format!("# TYPE {family} ")), "{family} has no type");
+            assert!(
+                lines.next().unwrap().starts_with(&format!("# TYPE {family} ")),
+                "{family} has no type"
+            );
             assert!(seen.insert(family), "{family} comes twice");
             continue;
         }
         let name = line.split(['{', ' ']).next().unwrap();
-        let member =
-            ["", "_bucket", "_sum", "_count"].iter().any(|suffix| name == format!("{family}{suffix}"));
+        let member = ["", "_bucket", "_sum", "_count"]
+            .iter()
+            .any(|suffix| name == format!("{family}{suffix}"));
         assert!(member, "{line} stands under {family}");
         assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
     }
@@ -149,5 +159,8 @@ fn health_and_readiness_are_told_apart() {
 fn a_taken_port_is_said_with_the_way_out() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let message = bind(taken.local_addr().unwrap()).unwrap_err().to_string();
-    assert!(message.contains("Another process listens there") && message.contains("--admin"), "{message}");
+    assert!(
+        message.contains("Another process listens there") && message.contains("--admin"),
+        "{message}"
+    );
 }

@@ -22,7 +22,8 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     }
     let file = arguments.get_one::<String>("FILE").map(Path::new);
     let loaded = load(&inputs::gather(arguments, file)?).map_err(Failure::usage)?;
-    let checked = serve::check(&loaded.config).map_err(|e| Failure::usage(format!("error: {e}")))?;
+    let checked =
+        serve::check(&loaded.config).map_err(|e| Failure::usage(format!("error: {e}")))?;
     let mut text = explain(&loaded);
     divide(&mut text, &loaded.config, &checked);
     print(&text)
@@ -54,15 +55,18 @@ fn divide(text: &mut String, config: &Config, checked: &Checked) {
         comment(
             text,
             "#   ",
-            &format!("process {pid} serves from this data directory now: its addresses were not tried"),
+            &format!(
+                "process {pid} serves from this data directory now: its addresses were not tried"
+            ),
         );
     }
 }
 
 /// A file with every key, commented out where there is no default to show.
 fn example() -> String {
-    let mut text =
-        String::from("# Every setting of `afterglow serve`, with its default or, behind `#`, an example.\n");
+    let mut text = String::from(
+        "# Every setting of `afterglow serve`, with its default or, behind `#`, an example.\n",
+    );
     let mut group: Option<Group> = None;
     for key in KEYS {
         if group != Some(key.group) {
@@ -148,7 +152,10 @@ mod tests {
         let sentence = "word ".repeat(50);
         let mut text = String::new();
         comment(&mut text, "#   ", &sentence);
-        assert!(text.lines().all(|line| line.starts_with("#   word") && line.len() <= 100), "{text}");
+        assert!(
+            text.lines().all(|line| line.starts_with("#   word") && line.len() <= 100),
+            "{text}"
+        );
         assert_eq!(text.matches("word").count(), 50);
         assert!(text.ends_with("word\n") && text.lines().count() == 3, "{text}");
     }

@@ -123,7 +123,11 @@ fn explain() -> Command {
     Command::new("explain")
         .about("Explain a CQL statement: is it cached, why not, and what does a write invalidate")
         .after_help(EXPLAIN_HELP)
-        .arg(Arg::new("STATEMENT").required(true).help("One CQL statement; it may have markers (?, :name)"))
+        .arg(
+            Arg::new("STATEMENT")
+                .required(true)
+                .help("One CQL statement; it may have markers (?, :name)"),
+        )
         .arg(
             Arg::new("schema")
                 .long("schema")
@@ -146,9 +150,13 @@ error: the benchmarks are a program of their own, afterglow-bench: use `afterglo
 
 /// Takes whatever 0.1 took, to say where it went.
 fn bench() -> Command {
-    Command::new("bench")
-        .hide(true)
-        .arg(Arg::new("anything").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).hide(true))
+    Command::new("bench").hide(true).arg(
+        Arg::new("anything")
+            .num_args(0..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .hide(true),
+    )
 }
 
 fn config_file() -> Arg {
@@ -168,7 +176,9 @@ fn argument(key: &'static SettingKey) -> Arg {
         .help_heading(key.group.heading());
     match key.shape {
         Shape::List => argument.action(ArgAction::Append),
-        Shape::Switch => argument.num_args(0..=1).default_missing_value("true").require_equals(true),
+        Shape::Switch => {
+            argument.num_args(0..=1).default_missing_value("true").require_equals(true)
+        }
         Shape::Text | Shape::Number => argument,
     }
 }

@@ -8,8 +8,10 @@ use super::output::{Failure, print};
 use crate::{config::FlashSpec, inspect, serve::FLASH_FILE};
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
-    let data_dir =
-        arguments.get_one::<String>("DIR").map(Path::new).ok_or_else(|| Failure::usage("error: no DIR"))?;
+    let data_dir = arguments
+        .get_one::<String>("DIR")
+        .map(Path::new)
+        .ok_or_else(|| Failure::usage("error: no DIR"))?;
     let named = arguments.get_many::<String>("flash").unwrap_or_default().map(|text| path(text));
     let mut devices: Vec<PathBuf> = named.collect();
     let default = data_dir.join(FLASH_FILE);
@@ -17,12 +19,13 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     if devices.is_empty() && default.exists() {
         devices.push(default);
     }
-    let report = inspect::inspect(data_dir, &devices)
-        .map_err(|e| Failure::failed(format!("error: cannot look into {}: {e}", data_dir.display())))?;
+    let report = inspect::inspect(data_dir, &devices).map_err(|e| {
+        Failure::failed(format!("error: cannot look into {}: {e}", data_dir.display()))
+    })?;
     match arguments.get_flag("json") {
         true => {
-            let json =
-                serde_json::to_string_pretty(&report).map_err(|e| Failure::failed(format!("error: {e}")))?;
+            let json = serde_json::to_string_pretty(&report)
+                .map_err(|e| Failure::failed(format!("error: {e}")))?;
             print(&format!("{json}\n"))
         }
         false => print(&report.to_string()),

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use output::Failure;
 
-/// Does what the command line says, and returns the exit status: 0 done, 1 failed, 2 wrong flags or configuration.
+/// Does what the command line says, and returns the exit status: 0 done, 1 failed, 2 wrong flags or
+/// configuration.
 pub fn run() -> ExitCode {
     let matches = command::command().get_matches();
     let outcome = match matches.subcommand() {

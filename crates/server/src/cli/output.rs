@@ -1,4 +1,5 @@
-//! What every command ends with, here and in the tools: text on standard output, or a failure with its exit status.
+//! What every command ends with, here and in the tools: text on standard output, or a failure with
+//! its exit status.
 
 use std::io::Write;
 

@@ -17,7 +17,8 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let loaded = load(&given).map_err(Failure::usage)?;
     let logging = Logging::start(&loaded.config);
     // Where errors are filtered out, the one that ends the process is told all the same.
-    let json = loaded.config.log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR);
+    let json =
+        loaded.config.log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR);
     for note in &loaded.notes {
         tracing::info!("configuration: {note}");
     }

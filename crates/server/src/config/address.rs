@@ -62,7 +62,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// What Afterglow says of itself to drivers: an IP address (the tables of the database have no host names), perhaps a port.
+/// What Afterglow says of itself to drivers: an IP address (the tables of the database have no host
+/// names), perhaps a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advertise {
     /// Where drivers reach this instance.
@@ -77,11 +78,16 @@ impl FromStr for Advertise {
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let parsed = match text.parse::<IpAddr>() {
             Ok(ip) => Some(Advertise { ip, port: None }),
-            Err(_) => text.parse::<SocketAddr>().ok().map(|a| Advertise { ip: a.ip(), port: Some(a.port()) }),
+            Err(_) => text
+                .parse::<SocketAddr>()
+                .ok()
+                .map(|a| Advertise { ip: a.ip(), port: Some(a.port()) }),
         };
         match parsed {
             Some(a) if !a.ip.is_unspecified() && a.port != Some(0) => Ok(a),
-            Some(_) => Err(Invalid::new(format!("`{text}` is no address that a client could connect to"))),
+            Some(_) => {
+                Err(Invalid::new(format!("`{text}` is no address that a client could connect to")))
+            }
             None => Err(Invalid::new(format!(
                 "`{text}` is not an IP address: write the one drivers reach this instance at, as in `10.0.0.5` or `10.0.0.5:9042`"
             ))),
@@ -130,7 +136,9 @@ mod tests {
             assert_eq!(parsed.to_string(), shown);
             assert_eq!(shown.parse(), Ok(parsed));
         }
-        for bad in ["", ":9042", "host:", "host:0", "host:70000", "a b:1", "http://db:9042", "[::1:9042"] {
+        for bad in
+            ["", ":9042", "host:", "host:0", "host:70000", "a b:1", "http://db:9042", "[::1:9042"]
+        {
             let message = bad.parse::<HostPort>().unwrap_err().0;
             assert!(message.contains("`127.0.0.1:9042`"), "{bad}: {message}");
         }
@@ -138,7 +146,10 @@ mod tests {
 
     #[test]
     fn only_an_ip_address_needs_no_look_up() {
-        assert_eq!("[::1]:9".parse::<HostPort>().unwrap().literal(), Some("[::1]:9".parse().unwrap()));
+        assert_eq!(
+            "[::1]:9".parse::<HostPort>().unwrap().literal(),
+            Some("[::1]:9".parse().unwrap())
+        );
         assert_eq!("localhost:9".parse::<HostPort>().unwrap().literal(), None);
     }
 
@@ -147,7 +158,9 @@ mod tests {
         for text in ["10.0.0.5", "10.0.0.5:9042", "[::1]:9042", "::1"] {
             assert_eq!(text.parse::<Advertise>().unwrap().to_string(), text);
         }
-        for (bad, hint) in [("0.0.0.0", "connect"), ("10.0.0.5:0", "connect"), ("db.example", "`10.0.0.5`")] {
+        for (bad, hint) in
+            [("0.0.0.0", "connect"), ("10.0.0.5:0", "connect"), ("db.example", "`10.0.0.5`")]
+        {
             assert!(bad.parse::<Advertise>().unwrap_err().0.contains(hint), "{bad}");
         }
     }
@@ -156,7 +169,10 @@ mod tests {
     fn a_port_alone_is_told_both_ways_to_mean_it() {
         for text in [":9999", "9999", "localhost:9999"] {
             let message = parse_listen(text).unwrap_err().0;
-            assert!(message.contains("`127.0.0.1:9999`") && message.contains("`0.0.0.0:9999`"), "{message}");
+            assert!(
+                message.contains("`127.0.0.1:9999`") && message.contains("`0.0.0.0:9999`"),
+                "{message}"
+            );
         }
     }
 }

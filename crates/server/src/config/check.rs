@@ -1,4 +1,5 @@
-//! What single values cannot show: settings that contradict each other, and settings that are allowed but perhaps not meant.
+//! What single values cannot show: settings that contradict each other, and settings that are
+//! allowed but perhaps not meant.
 
 use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
 
@@ -38,7 +39,8 @@ fn front_ends(config: &Config, wrong: &mut Wrong<'_>) {
         if !config.backend.is_empty() {
             wrong(
                 "backend",
-                "there is a database and no front end to it: write `--cql 127.0.0.1:9043` too".into(),
+                "there is a database and no front end to it: write `--cql 127.0.0.1:9043` too"
+                    .into(),
             );
         }
         if !config.has_memcache() {
@@ -59,7 +61,9 @@ fn front_ends(config: &Config, wrong: &mut Wrong<'_>) {
     if let Some(same) = config.backend.iter().find(|b| b.literal() == Some(cql)) {
         wrong(
             "backend",
-            format!("{same} is where Afterglow itself listens: give the database's address, or move --cql"),
+            format!(
+                "{same} is where Afterglow itself listens: give the database's address, or move --cql"
+            ),
         );
     }
     if let Some(file) = &config.backend_credentials
@@ -135,12 +139,17 @@ fn admin(config: &Config, wrong: &mut Wrong<'_>) {
         );
     }
     if config.cql.is_some_and(|cql| collide(cql, admin)) {
-        wrong("admin", format!("{admin} is the address of the CQL front end already: choose another port"));
+        wrong(
+            "admin",
+            format!("{admin} is the address of the CQL front end already: choose another port"),
+        );
     }
     if config.memcache.is_some_and(|memcache| collide(memcache, admin)) {
         wrong(
             "admin",
-            format!("{admin} is the address of the memcached front end already: choose another port"),
+            format!(
+                "{admin} is the address of the memcached front end already: choose another port"
+            ),
         );
     }
 }
@@ -156,7 +165,10 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
         wrong("memory", format!("{} is too little memory: at least {MIN_MEMORY}", config.memory));
     }
     if config.flash.is_empty() && config.flash_size < MIN_FLASH {
-        wrong("flash-size", format!("{} is too little flash: at least {MIN_FLASH}", config.flash_size));
+        wrong(
+            "flash-size",
+            format!("{} is too little flash: at least {MIN_FLASH}", config.flash_size),
+        );
     }
     if config.write_budget.is_some_and(|budget| budget.get() == 0) {
         wrong(
@@ -169,7 +181,10 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
         if let Some(size) = flash.size.filter(|size| *size < MIN_FLASH) {
             wrong(
                 "flash",
-                format!("{size} is too little flash for {}: at least {MIN_FLASH}", flash.path.display()),
+                format!(
+                    "{size} is too little flash for {}: at least {MIN_FLASH}",
+                    flash.path.display()
+                ),
             );
         }
         if !seen.insert(&flash.path) {
@@ -178,7 +193,11 @@ fn sizes(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
-fn flash_notes(config: &Config, places: &BTreeMap<&'static str, SettingPlace>, notes: &mut Vec<String>) {
+fn flash_notes(
+    config: &Config,
+    places: &BTreeMap<&'static str, SettingPlace>,
+    notes: &mut Vec<String>,
+) {
     if !config.flash.is_empty() && places.contains_key("flash-size") {
         notes.push("flash-size has no effect: flash says where to cache".into());
     }

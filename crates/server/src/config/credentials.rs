@@ -1,4 +1,5 @@
-//! Our own user and password at the database, in a file of their own: never on a command line or in the environment, where others see them.
+//! Our own user and password at the database, in a file of their own: never on a command line or in
+//! the environment, where others see them.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,8 @@ pub enum CredentialsError {
 /// # Errors
 /// See [`CredentialsError`].
 pub fn read(path: &Path) -> Result<Credentials, CredentialsError> {
-    let text = private::read(path).map_err(|error| CredentialsError::Unreadable(path.to_owned(), error))?;
+    let text = private::read(path)
+        .map_err(|error| CredentialsError::Unreadable(path.to_owned(), error))?;
     let malformed = || CredentialsError::Malformed(path.to_owned());
     let text = str::from_utf8(&text).map_err(|_| malformed())?;
     toml::from_str(text).map_err(|_| malformed())
@@ -69,6 +71,12 @@ mod tests {
             let error = read(&path).err().unwrap().to_string();
             assert!(error.contains(hint) && !error.contains("hunter2"), "{error}");
         }
-        assert!(read(Path::new("/nowhere/at/all")).err().unwrap().to_string().contains("cannot be read"));
+        assert!(
+            read(Path::new("/nowhere/at/all"))
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("cannot be read")
+        );
     }
 }

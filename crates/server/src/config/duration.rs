@@ -9,7 +9,8 @@ use super::Invalid;
 pub struct Span(Duration);
 
 /// In milliseconds, largest first, so that printing takes the first that divides.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A hundred years: anything longer is a typing error, and sums of two such never overflow.
 const MAX_MS: u64 = 36_500 * 86_400_000;
@@ -17,7 +18,9 @@ const MAX_MS: u64 = 36_500 * 86_400_000;
 impl Span {
     /// That long; what is below a millisecond is dropped.
     pub fn new(duration: Duration) -> Self {
-        Span(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(MAX_MS).min(MAX_MS)))
+        Span(Duration::from_millis(
+            u64::try_from(duration.as_millis()).unwrap_or(MAX_MS).min(MAX_MS),
+        ))
     }
 
     /// As the standard library has it.
@@ -52,7 +55,12 @@ impl FromStr for Span {
                 "`{unit}` is not a unit of time: write one of ms, s, m, h, d, as in `60s`"
             ));
         };
-        match digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).filter(|ms| *ms <= MAX_MS) {
+        match digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(factor))
+            .filter(|ms| *ms <= MAX_MS)
+        {
             Some(ms) => Ok(Span(Duration::from_millis(ms))),
             None => wrong(format!("`{text}` is too long: at most 36500d")),
         }

@@ -33,7 +33,8 @@ pub struct FilePlace {
 impl FilePlace {
     /// Finds the line and column of a range of bytes.
     pub fn new(file: &Path, content: &str, range: Range<usize>) -> Self {
-        // Errors at the end of the file may point past it, and never into a character; be safe against both.
+        // Errors at the end of the file may point past it, and never into a character; be safe
+        // against both.
         let floor = |mut at: usize| {
             at = at.min(content.len());
             while !content.is_char_boundary(at) {
@@ -83,7 +84,8 @@ impl fmt::Display for Fault {
             SettingPlace::File(at) => {
                 let number = at.line.to_string();
                 let gutter = " ".repeat(number.len());
-                // Tabs are kept, so that the marks stand below what they mean whatever the width of a tab.
+                // Tabs are kept, so that the marks stand below what they mean whatever the width of
+                // a tab.
                 let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
                 let indent: String = at.text.chars().take(at.column - 1).map(blank).collect();
                 writeln!(f, "{}: {}", self.place, self.message)?;

@@ -18,7 +18,8 @@ pub(super) struct FileValue {
     pub place: SettingPlace,
 }
 
-/// Reads the whole file. What is wrong goes to `faults`; the rest is still returned, so that all errors are seen at once.
+/// Reads the whole file. What is wrong goes to `faults`; the rest is still returned, so that all
+/// errors are seen at once.
 pub(super) fn read(path: &Path, content: &str, faults: &mut Vec<Fault>) -> Vec<FileValue> {
     let place = |range: Range<usize>| SettingPlace::File(FilePlace::new(path, content, range));
     let (table, errors) = DeTable::parse_recoverable(content);
@@ -32,9 +33,13 @@ pub(super) fn read(path: &Path, content: &str, faults: &mut Vec<Fault>) -> Vec<F
     }
     let mut read = Vec::new();
     for (name, value) in table.get_ref() {
-        let mut wrong = |range, message: String| faults.push(Fault { place: place(range), message });
+        let mut wrong =
+            |range, message: String| faults.push(Fault { place: place(range), message });
         let Some(key) = keys::find(name.get_ref()) else {
-            wrong(name.span(), unknown(name.get_ref(), matches!(value.get_ref(), DeValue::Table(_))));
+            wrong(
+                name.span(),
+                unknown(name.get_ref(), matches!(value.get_ref(), DeValue::Table(_))),
+            );
             continue;
         };
         match texts(key, value.get_ref(), &value.span()) {
@@ -44,9 +49,10 @@ pub(super) fn read(path: &Path, content: &str, faults: &mut Vec<Fault>) -> Vec<F
                 values: texts.into_iter().map(|(_, text)| text).collect(),
                 place: place(value.span()),
             }),
-            Err(range) => {
-                wrong(range, format!("{}: write it as in `{}`", key.name, key.toml(&[key.example.into()])))
-            }
+            Err(range) => wrong(
+                range,
+                format!("{}: write it as in `{}`", key.name, key.toml(&[key.example.into()])),
+            ),
         }
     }
     read
@@ -54,7 +60,9 @@ pub(super) fn read(path: &Path, content: &str, faults: &mut Vec<Fault>) -> Vec<F
 
 fn unknown(name: &str, is_table: bool) -> String {
     if is_table {
-        return format!("there are no sections: write every key at the top level, without `[{name}]`");
+        return format!(
+            "there are no sections: write every key at the top level, without `[{name}]`"
+        );
     }
     match keys::nearest(name) {
         Some(meant) => format!("unknown key `{name}`: did you mean `{meant}`?"),

@@ -84,7 +84,9 @@ impl SettingKey {
     pub fn toml(&self, values: &[String]) -> String {
         let quoted = |text: &String| toml::Value::String(text.clone()).to_string();
         let value = match self.shape {
-            Shape::List => format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+            Shape::List => {
+                format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", "))
+            }
             Shape::Switch => values[0].clone(),
             Shape::Number if values[0].parse::<u64>().is_ok() => values[0].clone(),
             _ => quoted(&values[0]),

@@ -1,4 +1,5 @@
-//! The one table of settings: flags, environment variables, the file and `check-config` are all made from it.
+//! The one table of settings: flags, environment variables, the file and `check-config` are all
+//! made from it.
 //!
 //! To add a setting: a field in [`Config`] with its default, and an entry here.
 
@@ -32,7 +33,10 @@ fn put<T: FromStr<Err = Invalid>>(slot: &mut T, values: &[String]) -> Result<(),
     Ok(())
 }
 
-fn put_list<T: FromStr<Err = Invalid>>(slot: &mut Vec<T>, values: &[String]) -> Result<(), Refused> {
+fn put_list<T: FromStr<Err = Invalid>>(
+    slot: &mut Vec<T>,
+    values: &[String],
+) -> Result<(), Refused> {
     let parse = |(index, value): (usize, &String)| value.parse().map_err(refused(index));
     *slot = values.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
     Ok(())
@@ -50,7 +54,11 @@ fn put_switch(slot: &mut bool, values: &[String]) -> Result<(), Refused> {
     *slot = match values[0].as_str() {
         "true" => true,
         "false" => false,
-        other => return Err(refused(0)(Invalid::new(format!("`{other}` is not one of `true`, `false`")))),
+        other => {
+            return Err(refused(0)(Invalid::new(format!(
+                "`{other}` is not one of `true`, `false`"
+            ))));
+        }
     };
     Ok(())
 }
@@ -90,7 +98,10 @@ fn put_connections(slot: &mut NonZeroUsize, values: &[String]) -> Result<(), Ref
     *slot = match values[0].parse::<NonZeroUsize>() {
         Ok(n) if n.get() <= MAX_CONNECTIONS => n,
         _ => {
-            let why = format!("`{}` is not a number of connections: write 1 to {MAX_CONNECTIONS}", values[0]);
+            let why = format!(
+                "`{}` is not a number of connections: write 1 to {MAX_CONNECTIONS}",
+                values[0]
+            );
             return Err(refused(0)(Invalid::new(why)));
         }
     };
@@ -110,7 +121,9 @@ fn put_reactors(slot: &mut Option<NonZeroUsize>, values: &[String]) -> Result<()
         text => match text.parse::<NonZeroUsize>() {
             Ok(n) if n.get() <= MAX_REACTORS => Some(n),
             _ => {
-                let why = format!("`{text}` is not a number of threads: write `auto` or 1 to {MAX_REACTORS}");
+                let why = format!(
+                    "`{text}` is not a number of threads: write `auto` or 1 to {MAX_REACTORS}"
+                );
                 return Err(refused(0)(Invalid::new(why)));
             }
         },
@@ -272,7 +285,9 @@ pub static KEYS: &[SettingKey] = &[
                means never",
         live: false,
         set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
-        get: |c| one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string())),
+        get: |c| {
+            one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string()))
+        },
     },
     SettingKey {
         name: "memcache-item-size",

@@ -49,9 +49,11 @@ impl Loaded {
 /// Puts the inputs over each other and checks the result.
 ///
 /// # Errors
-/// All that is wrong at once, each with its place: a value that is wrong in the file is an error also where a flag overrides it.
+/// All that is wrong at once, each with its place: a value that is wrong in the file is an error
+/// also where a flag overrides it.
 pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
-    let mut state = LoadState { config: Config::default(), places: BTreeMap::new(), faults: Vec::new() };
+    let mut state =
+        LoadState { config: Config::default(), places: BTreeMap::new(), faults: Vec::new() };
     let mut notes = Vec::new();
     if let Some((path, content)) = &inputs.file {
         for value in file::read(path, content, &mut state.faults) {
@@ -77,7 +79,10 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
         let key = keys::find(name).expect("flags are made from the table of keys");
         state.set(key, values, &[], SettingPlace::Flag((*name).to_string()));
     }
-    if state.config.cql.is_none() && !state.config.has_memcache() && !state.places.contains_key("memcache") {
+    if state.config.cql.is_none()
+        && !state.config.has_memcache()
+        && !state.places.contains_key("memcache")
+    {
         state.config.memcache = Some(DEFAULT_MEMCACHE);
     }
     if state.faults.is_empty() {
@@ -97,7 +102,13 @@ struct LoadState {
 
 impl LoadState {
     /// `members` are the places of a list's members, where they are known.
-    fn set(&mut self, key: &SettingKey, values: &[String], members: &[SettingPlace], place: SettingPlace) {
+    fn set(
+        &mut self,
+        key: &SettingKey,
+        values: &[String],
+        members: &[SettingPlace],
+        place: SettingPlace,
+    ) {
         if let Err(refused) = (key.set)(&mut self.config, values) {
             let at = members.get(refused.index).unwrap_or(&place).clone();
             let message = match at {
@@ -110,10 +121,12 @@ impl LoadState {
     }
 }
 
-/// Container platforms set variables of their own with any prefix, so an unknown one is no error; a near miss deserves a word.
+/// Container platforms set variables of their own with any prefix, so an unknown one is no error; a
+/// near miss deserves a word.
 fn unknown_variable(variable: &str) -> Option<String> {
     let name = variable.strip_prefix("AFTERGLOW_")?;
     let meant = keys::find(keys::nearest(name)?)?.variable();
-    (meant != variable)
-        .then(|| format!("environment variable {variable} means nothing here: did you mean {meant}?"))
+    (meant != variable).then(|| {
+        format!("environment variable {variable} means nothing here: did you mean {meant}?")
+    })
 }

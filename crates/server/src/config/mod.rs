@@ -1,8 +1,9 @@
 //! What an operator may set, and how it is read.
 //!
-//! Every setting is one key with one spelling: `flash-size` in the TOML file, `--flash-size` on the command line,
-//! `AFTERGLOW_FLASH_SIZE` in the environment. A flag beats the environment, which beats the file, which beats the
-//! default. [`keys`] is the only table of them; the flags, the file and `check-config` are all made from it.
+//! Every setting is one key with one spelling: `flash-size` in the TOML file, `--flash-size` on the
+//! command line, `AFTERGLOW_FLASH_SIZE` in the environment. A flag beats the environment, which
+//! beats the file, which beats the default. [`keys`] is the only table of them; the flags, the file
+//! and `check-config` are all made from it.
 
 mod address;
 mod check;

@@ -17,10 +17,11 @@ use super::{Invalid, Span};
 /// What the operator says of a table's writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TablePolicy {
-    /// Every writer comes through Afterglow, also while Afterglow is down. Rows live until they are written or evicted.
+    /// Every writer comes through Afterglow, also while Afterglow is down. Rows live until they are
+    /// written or evicted.
     Exclusive,
-    /// Others may write past Afterglow; their writes are seen within the bound. Nothing lives longer than it.
-    /// At least one second: expiry is kept in whole seconds.
+    /// Others may write past Afterglow; their writes are seen within the bound. Nothing lives
+    /// longer than it. At least one second: expiry is kept in whole seconds.
     MaxStaleness(Duration),
     /// Never cached.
     Off,
@@ -91,7 +92,8 @@ impl fmt::Display for TablePolicy {
     }
 }
 
-/// `keyspace.table` with `*` (any run of characters) and `?` (one character). `*` alone is every table.
+/// `keyspace.table` with `*` (any run of characters) and `?` (one character). `*` alone is every
+/// table.
 ///
 /// Names are compared as the database stores them: an unquoted name is in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,20 +105,25 @@ pub struct TablePattern {
 impl TablePattern {
     /// Whether the pattern names this table.
     pub fn matches(&self, keyspace: &str, table: &str) -> bool {
-        glob(self.keyspace.as_bytes(), keyspace.as_bytes()) && glob(self.table.as_bytes(), table.as_bytes())
+        glob(self.keyspace.as_bytes(), keyspace.as_bytes())
+            && glob(self.table.as_bytes(), table.as_bytes())
     }
 
-    /// Whether this one certainly matches whatever the other does; may say no where the answer is yes.
+    /// Whether this one certainly matches whatever the other does; may say no where the answer is
+    /// yes.
     pub fn covers(&self, other: &TablePattern) -> bool {
-        // Matched as if its wildcards were letters, a `*` of the other must be met by a `*` of ours, not by a `?`.
+        // Matched as if its wildcards were letters, a `*` of the other must be met by a `*` of
+        // ours, not by a `?`.
         let covers = |ours: &str, theirs: &str| {
-            glob(ours.as_bytes(), theirs.as_bytes()) && (!theirs.contains('*') || !ours.contains('?'))
+            glob(ours.as_bytes(), theirs.as_bytes())
+                && (!theirs.contains('*') || !ours.contains('?'))
         };
         covers(&self.keyspace, &other.keyspace) && covers(&self.table, &other.table)
     }
 }
 
-/// Whether `pattern` covers all of `name`. Goes back only to the latest `*`, so it takes at most len * len steps.
+/// Whether `pattern` covers all of `name`. Goes back only to the latest `*`, so it takes at most
+/// len * len steps.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut latest_star = None;
@@ -149,7 +156,8 @@ impl FromStr for TablePattern {
             return Ok(TablePattern { keyspace: "*".into(), table: "*".into() });
         }
         let is_pattern = |s: &str| {
-            !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?'))
+            !s.is_empty()
+                && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?'))
         };
         match text.split_once('.') {
             Some((keyspace, table)) if is_pattern(keyspace) && is_pattern(table) => {
@@ -207,7 +215,8 @@ pub struct TablePolicies {
 }
 
 impl TablePolicies {
-    /// What holds for a table (names as the database stores them): the first matching rule's policy, else the default.
+    /// What holds for a table (names as the database stores them): the first matching rule's
+    /// policy, else the default.
     pub fn policy(&self, keyspace: &str, table: &str) -> TablePolicy {
         let rule = self.rules.iter().find(|rule| rule.pattern.matches(keyspace, table));
         rule.map_or_else(TablePolicy::default, |rule| rule.policy)
@@ -221,7 +230,8 @@ impl TablePolicies {
 
 /// The policies in force: read by the front ends, replaced when the configuration is reloaded.
 ///
-/// A front end keeps what it resolved for a table together with [`LivePolicies::generation`] and resolves again when that moved on.
+/// A front end keeps what it resolved for a table together with [`LivePolicies::generation`] and
+/// resolves again when that moved on.
 #[derive(Debug, Default)]
 pub struct LivePolicies {
     generation: AtomicU64,
@@ -239,7 +249,8 @@ impl LivePolicies {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What holds now, with a generation that is never newer than the policies: who keeps both looks again rather than too late.
+    /// What holds now, with a generation that is never newer than the policies: who keeps both
+    /// looks again rather than too late.
     pub fn current(&self) -> (u64, Arc<TablePolicies>) {
         let generation = self.generation();
         (generation, self.current.read().clone())
@@ -264,8 +275,12 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_matches_holds() {
-        let policies =
-            policies(&["shop.cart=off", "shop.*=exclusive", "log?.*=max-staleness=5s", "*=max-staleness=2m"]);
+        let policies = policies(&[
+            "shop.cart=off",
+            "shop.*=exclusive",
+            "log?.*=max-staleness=5s",
+            "*=max-staleness=2m",
+        ]);
         let seconds = |s| TablePolicy::MaxStaleness(Duration::from_secs(s));
         for (keyspace, table, policy) in [
             ("shop", "cart", TablePolicy::Off),
@@ -325,7 +340,8 @@ mod tests {
         match (pattern.first(), name.first()) {
             (None, None) => true,
             (Some(b'*'), _) => {
-                glob_plain(&pattern[1..], name) || (!name.is_empty() && glob_plain(pattern, &name[1..]))
+                glob_plain(&pattern[1..], name)
+                    || (!name.is_empty() && glob_plain(pattern, &name[1..]))
             }
             (Some(b'?'), Some(_)) => glob_plain(&pattern[1..], &name[1..]),
             (Some(p), Some(n)) => p == n && glob_plain(&pattern[1..], &name[1..]),
@@ -342,7 +358,8 @@ mod tests {
 
     #[test]
     fn a_pattern_covers_what_it_always_matches() {
-        let covers = |a: &str, b: &str| a.parse::<TablePattern>().unwrap().covers(&b.parse().unwrap());
+        let covers =
+            |a: &str, b: &str| a.parse::<TablePattern>().unwrap().covers(&b.parse().unwrap());
         assert!(
             covers("*", "shop.c*")
                 && covers("shop.*", "shop.cart")

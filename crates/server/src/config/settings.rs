@@ -10,15 +10,18 @@ use super::{
 /// The settings of a server, as they came out of flags, environment and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where the CQL front end listens; `None` when it is not open. Port 0 lets the system choose one.
+    /// Where the CQL front end listens; `None` when it is not open. Port 0 lets the system choose
+    /// one.
     pub cql: Option<SocketAddr>,
     /// Contact points of the database behind the CQL front end, in order of preference.
     pub backend: Vec<HostPort>,
-    /// The file with our own user and password at the database; see [`credentials`](super::credentials).
+    /// The file with our own user and password at the database; see
+    /// [`credentials`](super::credentials).
     pub backend_credentials: Option<PathBuf>,
     /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
     pub advertise: Option<Advertise>,
-    /// Where the memcached front end listens; `None` when it does not listen on TCP. Port 0 lets the system choose one.
+    /// Where the memcached front end listens; `None` when it does not listen on TCP. Port 0 lets
+    /// the system choose one.
     pub memcache: Option<SocketAddr>,
     /// Unix socket of the memcached front end.
     pub memcache_unix: Option<PathBuf>,
@@ -26,7 +29,8 @@ pub struct Config {
     pub memcache_tls_cert: Option<PathBuf>,
     /// Their key, in PEM.
     pub memcache_tls_key: Option<PathBuf>,
-    /// Who may use the memcached front end: a file of `name:password` lines. `None`: anybody who reaches it.
+    /// Who may use the memcached front end: a file of `name:password` lines. `None`: anybody who
+    /// reaches it.
     pub memcache_auth_file: Option<PathBuf>,
     /// The memcached front end refuses `flush_all`.
     pub memcache_no_flush: bool,
@@ -34,17 +38,21 @@ pub struct Config {
     pub memcache_no_dump: bool,
     /// Connections of the memcached front end at once.
     pub memcache_connections: NonZeroUsize,
-    /// A connection of the memcached front end on which nothing comes for so long is closed; `None`: never.
+    /// A connection of the memcached front end on which nothing comes for so long is closed;
+    /// `None`: never.
     pub memcache_idle_timeout: Option<Span>,
     /// Largest object of the memcached front end, with its key and 64 bytes.
     pub memcache_item_size: Size,
     /// When the memcached front end acknowledges a store.
     pub memcache_durability: DurabilityChoice,
-    /// Memory for requests and answers on their way through the memcached front end; see [`Config::buffers`].
+    /// Memory for requests and answers on their way through the memcached front end; see
+    /// [`Config::buffers`].
     pub memcache_buffers: Option<Size>,
-    /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other places.
+    /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other
+    /// places.
     pub data_dir: PathBuf,
-    /// Size of the flash file in the data directory; without meaning when [`Config::flash`] is not empty.
+    /// Size of the flash file in the data directory; without meaning when [`Config::flash`] is not
+    /// empty.
     pub flash_size: Size,
     /// Files or block devices to cache on; empty means one file in the data directory.
     pub flash: Vec<FlashSpec>,
@@ -102,7 +110,8 @@ impl Default for Config {
             io: IoChoice::Auto,
             table_policy: TablePolicies::default(),
             restart_grace: Span::new(Duration::from_secs(60)),
-            // Cassandra keeps hints for a missing replica this long, so until then a timed-out write may still land.
+            // Cassandra keeps hints for a missing replica this long, so until then a timed-out
+            // write may still land.
             unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
             reactors: None,
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
@@ -130,7 +139,8 @@ impl Config {
         if self.flash.is_empty() {
             return Some(self.flash_size);
         }
-        let sizes: Option<Vec<u64>> = self.flash.iter().map(|flash| flash.size.map(Size::get)).collect();
+        let sizes: Option<Vec<u64>> =
+            self.flash.iter().map(|flash| flash.size.map(Size::get)).collect();
         Some(Size::bytes(sizes?.into_iter().fold(0, u64::saturating_add)))
     }
 
@@ -139,8 +149,8 @@ impl Config {
         self.memcache.is_some() || self.memcache_unix.is_some()
     }
 
-    /// Memory for requests and answers on their way through the memcached front end: what was asked for, or an eighth of all memory and
-    /// at most 64 MiB. Part of [`Config::memory`].
+    /// Memory for requests and answers on their way through the memcached front end: what was asked
+    /// for, or an eighth of all memory and at most 64 MiB. Part of [`Config::memory`].
     pub fn buffers(&self) -> Size {
         let default = || Size::bytes((self.memory.get() / 8).min(Size::mib(64).get()));
         self.memcache_buffers.unwrap_or_else(default)

@@ -64,11 +64,17 @@ impl FromStr for Size {
             return Err(unknown_unit(text, digits, unit));
         };
         let too_large = || Invalid::new(format!("`{text}` is too large: at most 16777215TiB"));
-        digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).map(Size).ok_or_else(too_large)
+        digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(factor))
+            .map(Size)
+            .ok_or_else(too_large)
     }
 }
 
-/// People write `4G`, `4gb` and `4096`; each could mean two things, so the answer is both ways to say it.
+/// People write `4G`, `4gb` and `4096`; each could mean two things, so the answer is both ways to
+/// say it.
 fn unknown_unit(text: &str, digits: &str, unit: &str) -> Invalid {
     let prefix = unit.chars().next().map(|c| c.to_ascii_uppercase());
     Invalid::new(match (unit, prefix) {
@@ -88,7 +94,8 @@ fn unknown_unit(text: &str, digits: &str, unit: &str) -> Invalid {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let divides = |(_, factor): &&(&str, u64)| self.0 >= *factor && self.0.is_multiple_of(*factor);
+        let divides =
+            |(_, factor): &&(&str, u64)| self.0 >= *factor && self.0.is_multiple_of(*factor);
         let (name, factor) = UNITS.iter().find(divides).copied().unwrap_or(("B", 1));
         write!(f, "{}{name}", self.0 / factor)
     }

@@ -75,7 +75,8 @@ words! {
     }
 }
 
-/// Which log lines are written: a level (`info`) or a list of `target=level` directives (`info,afterglow::frontend=debug`).
+/// Which log lines are written: a level (`info`) or a list of `target=level` directives
+/// (`info,afterglow::frontend=debug`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter(String);
 

@@ -21,7 +21,9 @@ use afterglow_engine::{
 };
 use uuid::Uuid;
 
-use super::report::{Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report};
+use super::report::{
+    Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report,
+};
 use super::utc::utc;
 
 /// Slots in a line of the index.
@@ -65,7 +67,10 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
         open_in_process: holder(&data_dir.join("lock")),
         data_dir,
         state,
-        devices: looked.into_iter().map(|(path, found)| Device { path, state: device(found) }).collect(),
+        devices: looked
+            .into_iter()
+            .map(|(path, found)| Device { path, state: device(found) })
+            .collect(),
         checkpoint,
         journal,
         unusable,
@@ -82,7 +87,9 @@ fn read_state(path: &Path) -> (DirectoryState, Option<state::StateFile>) {
     match state::StateFile::decode(&bytes) {
         Err(StateError::OtherFormat(format)) => (DirectoryState::OtherFormat { format }, None),
         Err(StateError::Foreign) => (DirectoryState::Foreign, None),
-        Err(StateError::Damaged) => (DirectoryState::Damaged { why: "it is not whole".into() }, None),
+        Err(StateError::Damaged) => {
+            (DirectoryState::Damaged { why: "it is not whole".into() }, None)
+        }
         Ok(raw) => {
             let namespace = |n: &state::NamespaceRecord| Namespace {
                 name: n.name.clone(),
@@ -135,7 +142,8 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Checkpo
         let mut bytes = vec![0; BLOCK as usize];
         file.read_exact_at(&mut bytes, at).ok()?;
         let header = Header::decode(&bytes, &block.uuid, block.area)?;
-        // Its own checksum held, and still it may not make us reserve more memory than an area has bytes.
+        // Its own checksum held, and still it may not make us reserve more memory than an area has
+        // bytes.
         if header.tables_at().checked_add(header.tables_len)? > block.area {
             return None;
         }
@@ -146,7 +154,8 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Checkpo
         }
         Some((header, Tables::decode(&bytes, header.segments)?))
     };
-    let (header, tables) = [0, 1].into_iter().filter_map(whole).max_by_key(|(header, _)| header.sequence)?;
+    let (header, tables) =
+        [0, 1].into_iter().filter_map(whole).max_by_key(|(header, _)| header.sequence)?;
     let count = |state| tables.segments.iter().filter(|s| s.state == state).count() as u64;
     let sealed = || tables.segments.iter().filter(|s| s.state == 2);
     let shown = Checkpoint {
@@ -206,7 +215,8 @@ fn next_start(
     checkpoint: Option<&Header>,
     journal: Option<&(Journal, Marks)>,
 ) -> NextStart {
-    let refused = |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
+    let refused =
+        |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
     if matches!(state, DirectoryState::OtherFormat { .. } | DirectoryState::Foreign)
         || devices.iter().any(|(_, found)| refused(found))
     {
@@ -215,8 +225,7 @@ fn next_start(
     let (DirectoryState::Whole { this_boot, .. }, Some(raw)) = (state, raw) else {
         return NextStart::New;
     };
-    let others =
-        |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid != raw.uuid);
+    let others = |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid != raw.uuid);
     if devices.iter().any(|(_, found)| others(found)) {
         return NextStart::Refused;
     }
@@ -249,22 +258,29 @@ fn next_start(
 }
 
 /// The latest second that any of the files tells of.
-fn latest(state: &state::StateFile, checkpoint: Option<&Header>, journal: Option<&(Journal, Marks)>) -> u64 {
+fn latest(
+    state: &state::StateFile,
+    checkpoint: Option<&Header>,
+    journal: Option<&(Journal, Marks)>,
+) -> u64 {
     let of_this_journal = checkpoint.filter(|header| header.journal_epoch == state.journal_epoch);
-    let times = [journal.map_or(0, |(_, marks)| marks.time), of_this_journal.map_or(0, |header| header.time)];
+    let times = [
+        journal.map_or(0, |(_, marks)| marks.time),
+        of_this_journal.map_or(0, |header| header.time),
+    ];
     times.into_iter().fold(state.time, u64::max)
 }
 
-/// Whether the journal tells every removal since the checkpoint, as far as its header says; without a checkpoint only the cache's first
-/// journal does.
+/// Whether the journal tells every removal since the checkpoint, as far as its header says; without
+/// a checkpoint only the cache's first journal does.
 fn reaches_back(state: &state::StateFile, checkpoint: Option<&Header>, marks: &Marks) -> bool {
-    let (epoch, needed) =
-        checkpoint.map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
+    let (epoch, needed) = checkpoint
+        .map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
     epoch == state.journal_epoch && needed >= marks.sound_from
 }
 
-/// The process that holds the lock on a file, found without touching the lock: to try it could make a server that starts just
-/// now believe that the directory is in use.
+/// The process that holds the lock on a file, found without touching the lock: to try it could make
+/// a server that starts just now believe that the directory is in use.
 pub fn holder(lock: &Path) -> Option<u32> {
     let inode = format!(":{}", fs::metadata(lock).ok()?.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;

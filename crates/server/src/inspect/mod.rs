@@ -1,4 +1,5 @@
-//! What is in a data directory, told without changing it; also of one that a server has open, as a snapshot.
+//! What is in a data directory, told without changing it; also of one that a server has open, as a
+//! snapshot.
 
 mod look;
 mod report;
@@ -6,4 +7,6 @@ mod utc;
 
 pub use look::{holder, inspect};
 pub(crate) use report::size;
-pub use report::{Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report};
+pub use report::{
+    Checkpoint, Device, DeviceState, DirectoryState, Journal, Namespace, NextStart, Report,
+};

@@ -181,8 +181,12 @@ impl NextStart {
             NextStart::Cold => {
                 "cold: what can change is not served, since invalidations might have been lost"
             }
-            NextStart::Refused => "refused: these files are not, or not only, of this cache and this version",
-            NextStart::Unknown => "not known without --flash: the cache's flash is not in its data directory",
+            NextStart::Refused => {
+                "refused: these files are not, or not only, of this cache and this version"
+            }
+            NextStart::Unknown => {
+                "not known without --flash: the cache's flash is not in its data directory"
+            }
         }
     }
 }
@@ -217,7 +221,10 @@ impl fmt::Display for Report {
             None => writeln!(f, "checkpoint      none")?,
             Some(c) => {
                 let Checkpoint { sequence, time, time_utc, .. } = c;
-                writeln!(f, "checkpoint      number {sequence}, taken at {time_utc} (Unix time {time})")?;
+                writeln!(
+                    f,
+                    "checkpoint      number {sequence}, taken at {time_utc} (Unix time {time})"
+                )?;
                 writeln!(
                     f,
                     "                {} segments sealed, {} free, {} retired; {} records of {}; index of {} slots",
@@ -234,7 +241,11 @@ impl fmt::Display for Report {
             None => writeln!(f, "journal         none of this cache")?,
             Some(j) => {
                 let poisoned = if j.poisoned { ", poisoned: it has lost an entry" } else { "" };
-                writeln!(f, "journal         {} entries, room for {}{poisoned}", j.entries, j.capacity)?;
+                writeln!(
+                    f,
+                    "journal         {} entries, room for {}{poisoned}",
+                    j.entries, j.capacity
+                )?;
             }
         }
         match &self.unusable {
@@ -270,13 +281,15 @@ impl fmt::Display for DirectoryState {
 impl fmt::Display for DeviceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DeviceState::Ours { cache, position, devices, bytes, segments, segment_bytes } => write!(
-                f,
-                "{} of {devices} of cache {cache}, {} in {segments} segments of {}",
-                position + 1,
-                size(*bytes),
-                size((*segment_bytes).into())
-            ),
+            DeviceState::Ours { cache, position, devices, bytes, segments, segment_bytes } => {
+                write!(
+                    f,
+                    "{} of {devices} of cache {cache}, {} in {segments} segments of {}",
+                    position + 1,
+                    size(*bytes),
+                    size((*segment_bytes).into())
+                )
+            }
             DeviceState::Blank => f.write_str("blank"),
             DeviceState::Foreign => f.write_str("not Afterglow's, or damaged at its start"),
             DeviceState::OtherFormat { format } => {

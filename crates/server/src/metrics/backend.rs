@@ -31,9 +31,11 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
     if shards.is_empty() {
         return;
     }
-    let count = |of: &dyn Fn(&BackendMetrics) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
-    let level =
-        |of: &dyn Fn(&BackendMetrics) -> &Gauge| shards.iter().map(|shard| of(shard).get()).sum::<i64>();
+    let count =
+        |of: &dyn Fn(&BackendMetrics) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
+    let level = |of: &dyn Fn(&BackendMetrics) -> &Gauge| {
+        shards.iter().map(|shard| of(shard).get()).sum::<i64>()
+    };
 
     const CONNECTIONS: &str = "afterglow_backend_connections";
     out.header(CONNECTIONS, Kind::Gauge, "Current connections to the database, by state.");
@@ -41,7 +43,11 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
     out.sample(CONNECTIONS, &[("state", "ready")], level(&|b| &b.ready));
 
     const UP: &str = "afterglow_backend_up";
-    out.header(UP, Kind::Gauge, "1 while at least one connection to the database accepts requests.");
+    out.header(
+        UP,
+        Kind::Gauge,
+        "1 while at least one connection to the database accepts requests.",
+    );
     out.sample(UP, &[], u64::from(level(&|b| &b.ready) > 0));
 
     const IN_FLIGHT: &str = "afterglow_backend_requests_in_flight";
@@ -53,7 +59,11 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
     out.sample(CONNECTED, &[], count(&|b| b.connected.get()));
 
     const FAILURES: &str = "afterglow_backend_connection_failures_total";
-    out.header(FAILURES, Kind::Counter, "Connections to the database that failed or ended, by reason.");
+    out.header(
+        FAILURES,
+        Kind::Counter,
+        "Connections to the database that failed or ended, by reason.",
+    );
     for &reason in ConnectFailure::ALL {
         let failures = count(&|b| b.failures.of(reason).get());
         out.sample(FAILURES, &[(ConnectFailure::NAME, reason.word())], failures);
@@ -64,7 +74,11 @@ pub(super) fn expose(shards: &[Arc<BackendMetrics>], out: &mut Exposition) {
     out.sample(REQUESTS, &[], count(&|b| b.requests.get()));
 
     const UNANSWERED: &str = "afterglow_backend_unanswered_total";
-    out.header(UNANSWERED, Kind::Counter, "Requests to the database that were given up without an answer.");
+    out.header(
+        UNANSWERED,
+        Kind::Counter,
+        "Requests to the database that were given up without an answer.",
+    );
     out.sample(UNANSWERED, &[], count(&|b| b.unanswered.get()));
 }
 
@@ -79,7 +93,8 @@ pub struct LeaseMetrics {
     pub renewed: Counter,
     /// Times it was held and then not.
     pub lost: Counter,
-    /// Whether what is held counts at this moment. It runs out by the clock, while whoever sets the state may wait for the database.
+    /// Whether what is held counts at this moment. It runs out by the clock, while whoever sets the
+    /// state may wait for the database.
     counts: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
@@ -95,7 +110,8 @@ impl LeaseMetrics {
         self.state.store(state.index(), Ordering::Relaxed);
     }
 
-    /// From now on a lease that is held counts as [`LeaseState::Waiting`] unless `counts` says that it counts; once at most.
+    /// From now on a lease that is held counts as [`LeaseState::Waiting`] unless `counts` says that
+    /// it counts; once at most.
     pub fn held_while(&self, counts: impl Fn() -> bool + Send + Sync + 'static) {
         let _ = self.counts.set(Box::new(counts));
     }
@@ -103,7 +119,9 @@ impl LeaseMetrics {
     /// Where it stands.
     pub fn state(&self) -> LeaseState {
         match LeaseState::ALL[self.state.load(Ordering::Relaxed)] {
-            LeaseState::Held if self.counts.get().is_some_and(|counts| !counts()) => LeaseState::Waiting,
+            LeaseState::Held if self.counts.get().is_some_and(|counts| !counts()) => {
+                LeaseState::Waiting
+            }
             state => state,
         }
     }
@@ -116,7 +134,11 @@ impl LeaseMetrics {
             "1 for the current state of the lease of exclusive tables, 0 for other states.",
         );
         for &state in LeaseState::ALL {
-            out.sample(STATE, &[(LeaseState::NAME, state.word())], u64::from(state == self.state()));
+            out.sample(
+                STATE,
+                &[(LeaseState::NAME, state.word())],
+                u64::from(state == self.state()),
+            );
         }
         const CHANGES: &str = "afterglow_lease_events_total";
         out.header(CHANGES, Kind::Counter, "Claims, renewals and losses of the lease.");

@@ -1,6 +1,8 @@
 //! The engine's own counters.
 
-use afterglow_engine::{DropReason, EngineTotals, MissReason, NamespaceStats, RefuseReason, Stats, Tier};
+use afterglow_engine::{
+    DropReason, EngineTotals, MissReason, NamespaceStats, RefuseReason, Stats, Tier,
+};
 
 use super::{Exposition, Kind};
 
@@ -33,11 +35,18 @@ fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
     let tiers = Tier::ALL.iter().map(|tier| tier.label()).collect();
     by_reason(all, out, "hits", "Lookups that found their object.", ("tier", tiers), |n| &n.hits);
     let reasons = MissReason::ALL.iter().map(|reason| reason.label()).collect();
-    by_reason(all, out, "misses", "Lookups that did not find their object.", ("reason", reasons), |n| {
-        &n.misses
-    });
+    by_reason(
+        all,
+        out,
+        "misses",
+        "Lookups that did not find their object.",
+        ("reason", reasons),
+        |n| &n.misses,
+    );
     let reasons = RefuseReason::ALL.iter().map(|reason| reason.label()).collect();
-    by_reason(all, out, "refused_puts", "Puts that were not stored.", ("reason", reasons), |n| &n.refused);
+    by_reason(all, out, "refused_puts", "Puts that were not stored.", ("reason", reasons), |n| {
+        &n.refused
+    });
     let reasons = DropReason::ALL.iter().map(|reason| reason.label()).collect();
     by_reason(
         all,
@@ -88,8 +97,16 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         ("device_write_errors", "Writes and flushes of a device that failed.", totals.write_errors),
         ("checkpoints", "Checkpoints completed.", totals.checkpoints),
         ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
-        ("lost_index_blocks", "Blocks of the index found damaged while loading.", totals.lost_index_blocks),
-        ("retired_segments", "Segments retired because a write to them failed.", totals.segments_retired),
+        (
+            "lost_index_blocks",
+            "Blocks of the index found damaged while loading.",
+            totals.lost_index_blocks,
+        ),
+        (
+            "retired_segments",
+            "Segments retired because a write to them failed.",
+            totals.segments_retired,
+        ),
         (
             "retired_segments_tried_again",
             "Retired segments that were given back to be tried again.",
@@ -136,7 +153,11 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ("flash_segment_bytes", "Size of a segment.", stats.segment_size),
         ("flash_bytes", "Flash in use or free.", stats.segments * stats.segment_size),
         ("chunks_waiting", "Writes waiting for a device.", stats.chunks_waiting),
-        ("journal_entries_used", "Journal entries that no checkpoint covers yet.", stats.journal_used),
+        (
+            "journal_entries_used",
+            "Journal entries that no checkpoint covers yet.",
+            stats.journal_used,
+        ),
         ("journal_entries", "All entries of the journal.", stats.journal_capacity),
         (
             "journal_poisoned",
@@ -148,7 +169,11 @@ fn levels(stats: &Stats, out: &mut Exposition) {
             "Seconds that the wall clock is behind the highest time seen. Objects expire by the latter.",
             stats.clock_behind,
         ),
-        ("checkpoint_running", "1 while a checkpoint is being written.", stats.checkpointing.into()),
+        (
+            "checkpoint_running",
+            "1 while a checkpoint is being written.",
+            stats.checkpointing.into(),
+        ),
         ("loading", "1 while the index is still loading after the start.", stats.loading.into()),
         ("load_parts", "Segments and index blocks to load after the start.", stats.load_parts),
         (

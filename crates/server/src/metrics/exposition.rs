@@ -85,7 +85,8 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
-    /// Adds a histogram from `(upper bound in microseconds, count)` in rising order and the sum in nanoseconds.
+    /// Adds a histogram from `(upper bound in microseconds, count)` in rising order and the sum in
+    /// nanoseconds.
     pub(super) fn histogram(
         &mut self,
         name: &str,

@@ -8,7 +8,8 @@ use super::{
     histogram::{BUCKETS, octaves},
 };
 
-/// One reactor's counters of one front end. Every read is counted once in `hits`, `misses` or `passes`.
+/// One reactor's counters of one front end. Every read is counted once in `hits`, `misses` or
+/// `passes`.
 #[derive(Debug, Default)]
 pub struct FrontEndMetrics {
     /// Requests by what they are.
@@ -50,9 +51,13 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     family(shards, out, "requests", "Requests of clients.", |d| &d.requests);
     family(shards, out, "hits", "Reads answered from the cache.", |d| &d.hits);
     family(shards, out, "misses", "Cacheable reads that the cache did not answer.", |d| &d.misses);
-    family(shards, out, "passes", "Reads passed to the database without a cache lookup.", |d| &d.passes);
+    family(shards, out, "passes", "Reads passed to the database without a cache lookup.", |d| {
+        &d.passes
+    });
     family(shards, out, "writes", "Writes, by their write scope.", |d| &d.writes);
-    family(shards, out, "invalidations", "Invalidations by writes or schema changes.", |d| &d.invalidations);
+    family(shards, out, "invalidations", "Invalidations by writes or schema changes.", |d| {
+        &d.invalidations
+    });
     family(shards, out, "fills", "Reads of the database to fill the cache.", |d| &d.fills);
     family(
         shards,
@@ -65,7 +70,9 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     let help = "Error messages from Afterglow itself, not from the database.";
     single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
     let help = "Accepted connections of clients.";
-    single(shards, out, "afterglow_client_connections_total", Count, help, |d| d.connections_opened.get());
+    single(shards, out, "afterglow_client_connections_total", Count, help, |d| {
+        d.connections_opened.get()
+    });
     let help = "Open connections of clients.";
     single(shards, out, "afterglow_client_connections_open", Gauge, help, |d| {
         d.connections_opened.get().saturating_sub(d.connections_closed.get())
@@ -75,7 +82,9 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
         d.connections_refused.get()
     });
     let help = "Bytes received from clients.";
-    single(shards, out, "afterglow_client_received_bytes_total", Count, help, |d| d.bytes_received.get());
+    single(shards, out, "afterglow_client_received_bytes_total", Count, help, |d| {
+        d.bytes_received.get()
+    });
     let help = "Bytes sent to clients.";
     single(shards, out, "afterglow_client_sent_bytes_total", Count, help, |d| d.bytes_sent.get());
     latency(shards, out);
@@ -89,7 +98,11 @@ fn front_ends(shards: &Shards) -> Vec<&'static str> {
 }
 
 /// A sum over the shards of each front end.
-fn sum<T: std::iter::Sum>(shards: &Shards, front_end: &str, of: impl Fn(&FrontEndMetrics) -> T) -> T {
+fn sum<T: std::iter::Sum>(
+    shards: &Shards,
+    front_end: &str,
+    of: impl Fn(&FrontEndMetrics) -> T,
+) -> T {
     shards.iter().filter(|(name, _)| *name == front_end).map(|(_, shard)| of(shard)).sum()
 }
 
@@ -131,7 +144,11 @@ fn family<L: Label>(
 
 fn latency(shards: &Shards, out: &mut Exposition) {
     const NAME: &str = "afterglow_request_duration_seconds";
-    out.header(NAME, Kind::Histogram, "Time from the complete request to the answer handed to the socket.");
+    out.header(
+        NAME,
+        Kind::Histogram,
+        "Time from the complete request to the answer handed to the socket.",
+    );
     for front_end in front_ends(shards) {
         for &path in Path::ALL.iter().filter(|path| path.is_of(front_end)) {
             let mut counts = [0; BUCKETS];
@@ -139,7 +156,8 @@ fn latency(shards: &Shards, out: &mut Exposition) {
             for (_, shard) in shards.iter().filter(|(name, _)| *name == front_end) {
                 ns += shard.latency.of(path).add_to(&mut counts);
             }
-            // A way that no request took has no series: there are few front ends that have them all.
+            // A way that no request took has no series: there are few front ends that have them
+            // all.
             if counts.iter().any(|count| *count > 0) {
                 let labels = [("frontend", front_end), (Path::NAME, path.word())];
                 out.histogram(NAME, &labels, octaves(&counts), ns);
@@ -176,7 +194,9 @@ mod tests {
             assert!(both.contains(name), "no {name} in\n{both}");
         }
         assert!(!memcache.contains(cql_alone[7]));
-        assert!(memcache.contains("afterglow_requests_total{frontend=\"memcache\",request=\"get\"} 0"));
+        assert!(
+            memcache.contains("afterglow_requests_total{frontend=\"memcache\",request=\"get\"} 0")
+        );
         assert!(!both.contains("afterglow_requests_total{frontend=\"cql\",request=\"get\"}"));
         assert!(!both.contains("afterglow_fills_total{frontend=\"memcache\""));
     }

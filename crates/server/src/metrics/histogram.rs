@@ -54,9 +54,11 @@ impl Histogram {
     }
 }
 
-/// The bucket whose bounds hold that many nanoseconds; upper bounds are inclusive, as Prometheus has them.
+/// The bucket whose bounds hold that many nanoseconds; upper bounds are inclusive, as Prometheus
+/// has them.
 fn bucket(ns: u64) -> usize {
-    // Bounds are whole microseconds, so (lo, hi] in nanoseconds is [lo, hi) in microseconds rounded down from ns - 1.
+    // Bounds are whole microseconds, so (lo, hi] in nanoseconds is [lo, hi) in microseconds rounded
+    // down from ns - 1.
     let us = ns.saturating_sub(1) / 1_000;
     if us < PER_OCTAVE {
         return us as usize;
@@ -69,8 +71,9 @@ fn bucket(ns: u64) -> usize {
     ((octave - 2) * PER_OCTAVE + step) as usize
 }
 
-/// What Prometheus is shown: one bucket a doubling from 16 microseconds to 16.8 s, and one without a bound. Finer ones
-/// would be most of all series; what is above and below is added to the outermost.
+/// What Prometheus is shown: one bucket a doubling from 16 microseconds to 16.8 s, and one without
+/// a bound. Finer ones would be most of all series; what is above and below is added to the
+/// outermost.
 pub(super) fn octaves(counts: &[u64; BUCKETS]) -> impl Iterator<Item = (Option<u64>, u64)> {
     let mut buckets = Vec::with_capacity(LAST_OCTAVE as usize);
     let mut inside = 0;
@@ -125,8 +128,10 @@ mod tests {
         assert_eq!(shown.len(), 22);
         assert_eq!(shown.iter().map(|(_, count)| count).sum::<u64>(), counts.iter().sum::<u64>());
         assert_eq!(shown.last().unwrap().0, None);
-        let below: u64 =
-            (0..BUCKETS).filter(|b| upper_bound_us(*b).is_some_and(|us| us <= 16)).map(|b| counts[b]).sum();
+        let below: u64 = (0..BUCKETS)
+            .filter(|b| upper_bound_us(*b).is_some_and(|us| us <= 16))
+            .map(|b| counts[b])
+            .sum();
         assert_eq!(shown[0], (Some(16), below));
     }
 

@@ -1,4 +1,5 @@
-//! The label values: one enumeration a label, one word a value. To count a new reason, add a line here.
+//! The label values: one enumeration a label, one word a value. To count a new reason, add a line
+//! here.
 
 /// The values of a label, all known when the program is compiled.
 pub trait Label: Copy + 'static {
@@ -53,7 +54,8 @@ label! {
 }
 
 label! {
-    /// Why a cacheable read was not answered from the cache: the engine's reasons, then the front end's own.
+    /// Why a cacheable read was not answered from the cache: the engine's reasons, then the front
+    /// end's own.
     MissReason = "reason" {
         /// Nothing is known of the key.
         Absent => "absent",
@@ -85,7 +87,8 @@ label! {
         TooLarge => "too_large" of "cql",
         /// Joined the read of the database that another request had started.
         Coalesced => "coalesced" of "cql",
-        /// The copy could not answer this request (rows of another schema or of an earlier claim, say).
+        /// The copy could not answer this request (rows of another schema or of an earlier claim,
+        /// say).
         Unusable => "unusable" of "cql",
     }
 }
@@ -215,7 +218,8 @@ label! {
         Dram => "dram",
         /// From the device.
         Flash => "flash",
-        /// Read from the database to fill the cache; in the place of memcached, answered that there is nothing.
+        /// Read from the database to fill the cache; in the place of memcached, answered that there
+        /// is nothing.
         Miss => "miss",
         /// A read the cache had no part in.
         Pass => "pass" of "cql",

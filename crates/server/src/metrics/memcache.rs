@@ -1,5 +1,5 @@
-//! What the memcached front end counts: memcached's own counters, under the names that its exporter gives them to Prometheus, so
-//! that dashboards made for memcached show Afterglow.
+//! What the memcached front end counts: memcached's own counters, under the names that its exporter
+//! gives them to Prometheus, so that dashboards made for memcached show Afterglow.
 
 use std::sync::Arc;
 
@@ -89,7 +89,8 @@ counters! {
     flash_reads_done,
     /// Bytes that reads of flash brought.
     flash_bytes,
-    /// Connections cut because nobody read their answers, or sent the rest of a request, while others waited for memory.
+    /// Connections cut because nobody read their answers, or sent the rest of a request, while
+    /// others waited for memory.
     stalled_connections,
     /// Connections cut because nothing came on them for too long.
     idle_connections,
@@ -146,7 +147,8 @@ impl MemcacheMetrics {
     /// Commands by name and status, as the exporter of memcached has them.
     fn commands(&self) -> [(&'static str, &'static str, u64); 17] {
         let plain_sets = self.cmd_set.get()
-            - (self.cas_hits.get() + self.cas_misses.get() + self.cas_badval.get()).min(self.cmd_set.get());
+            - (self.cas_hits.get() + self.cas_misses.get() + self.cas_badval.get())
+                .min(self.cmd_set.get());
         [
             ("get", "hit", self.get_hits.get()),
             ("get", "miss", self.get_misses.get()),
@@ -163,7 +165,11 @@ impl MemcacheMetrics {
             ("touch", "hit", self.touch_hits.get()),
             ("touch", "miss", self.touch_misses.get()),
             ("flush", "hit", self.cmd_flush.get()),
-            ("auth", "hit", self.auth_cmds.get() - self.auth_errors.get().min(self.auth_cmds.get())),
+            (
+                "auth",
+                "hit",
+                self.auth_cmds.get() - self.auth_errors.get().min(self.auth_cmds.get()),
+            ),
             ("auth", "miss", self.auth_errors.get()),
         ]
     }
@@ -192,7 +198,11 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
             &sum.get_flushed,
         ),
         ("memcached_item_too_large_total", "Values that were too large.", &sum.store_too_large),
-        ("memcached_item_no_memory_total", "Values that could not be stored.", &sum.store_no_memory),
+        (
+            "memcached_item_no_memory_total",
+            "Values that could not be stored.",
+            &sum.store_no_memory,
+        ),
         (
             "memcached_stalled_connections_total",
             "Connections closed because they read nothing while others waited for memory.",

@@ -1,8 +1,9 @@
 //! Everything Afterglow counts, and how Prometheus reads it.
 //!
-//! A reactor takes its own shard of counters with [`Metrics::front_end`] and [`Metrics::backend`] and bumps it with relaxed
-//! atomics that no other core writes; shards are summed when somebody asks. Every label value is known when the program is
-//! compiled, so memory is bounded whatever clients send.
+//! A reactor takes its own shard of counters with [`Metrics::front_end`] and [`Metrics::backend`]
+//! and bumps it with relaxed atomics that no other core writes; shards are summed when somebody
+//! asks. Every label value is known when the program is compiled, so memory is bounded whatever
+//! clients send.
 
 mod backend;
 mod counter;

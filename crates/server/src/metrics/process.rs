@@ -12,7 +12,8 @@ pub(super) fn expose(started: SystemTime, out: &mut Exposition) {
     out.header(BUILD, Kind::Gauge, "Always 1; the labels name the version.");
     out.sample(BUILD, &[("version", version::VERSION), ("commit", version::COMMIT)], 1);
 
-    let since_epoch = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let since_epoch =
+        started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     out.single(
         "process_start_time_seconds",
         Kind::Gauge,
@@ -22,7 +23,12 @@ pub(super) fn expose(started: SystemTime, out: &mut Exposition) {
 
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-    out.single("process_cpu_seconds_total", Kind::Counter, "Processor time used, user and system.", seconds);
+    out.single(
+        "process_cpu_seconds_total",
+        Kind::Counter,
+        "Processor time used, user and system.",
+        seconds,
+    );
 
     // Without /proc these are left out rather than wrong.
     if let Some(bytes) = resident() {

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::SystemTime};
 use parking_lot::Mutex;
 
 use super::{
-    BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics, TextFormat,
-    backend, frontend, memcache, process,
+    BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
+    TextFormat, backend, frontend, memcache, process,
 };
 
 /// Adds what it knows at the moment it is asked.
@@ -36,7 +36,8 @@ pub struct Metrics {
     sources: Mutex<Vec<Source>>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
-    /// 1 while the database requires authentication and we have no credentials, so that nothing is cached.
+    /// 1 while the database requires authentication and we have no credentials, so that nothing is
+    /// cached.
     pub authentication: Gauge,
 }
 
@@ -55,15 +56,16 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A new shard of a front end's counters, for one reactor. Front ends are few words such as `cql`.
+    /// A new shard of a front end's counters, for one reactor. Front ends are few words such as
+    /// `cql`.
     pub fn front_end(&self, name: &'static str) -> Arc<FrontEndMetrics> {
         let shard = Arc::<FrontEndMetrics>::default();
         self.front_ends.lock().push((name, shard.clone()));
         shard
     }
 
-    /// Shows a front end's counters at zero from its start: reactors bring their shards with their first connection.
-    /// With `cql`, those of the database too.
+    /// Shows a front end's counters at zero from its start: reactors bring their shards with their
+    /// first connection. With `cql`, those of the database too.
     pub fn announce(&self, name: &'static str) {
         let _ = self.front_end(name);
         if name == "cql" {
@@ -90,7 +92,8 @@ impl Metrics {
         MemcacheMetrics::sum(&self.memcache.lock())
     }
 
-    /// Connections of a front end's clients, over all reactors: open now, ever taken, turned away; bytes received and sent.
+    /// Connections of a front end's clients, over all reactors: open now, ever taken, turned away;
+    /// bytes received and sent.
     pub fn front_end_traffic(&self, front_end: &str) -> FrontEndTraffic {
         let mut sum = FrontEndTraffic::default();
         for (_, shard) in self.front_ends.lock().iter().filter(|(name, _)| *name == front_end) {
@@ -103,7 +106,8 @@ impl Metrics {
         sum
     }
 
-    /// Has `source` asked whenever the metrics are read, for what is kept elsewhere (the engine's statistics, say).
+    /// Has `source` asked whenever the metrics are read, for what is kept elsewhere (the engine's
+    /// statistics, say).
     pub fn add_source(&self, source: impl Fn(&mut Exposition) + Send + Sync + 'static) {
         self.sources.lock().push(Box::new(source));
     }
@@ -122,7 +126,12 @@ impl Metrics {
         self.lease.expose(&mut out);
         if !self.backends.lock().is_empty() {
             let help = "1 while the database requires authentication and Afterglow has no credentials of its own: clients pass through, nothing is cached.";
-            out.single("afterglow_backend_authentication", Kind::Gauge, help, self.authentication.get());
+            out.single(
+                "afterglow_backend_authentication",
+                Kind::Gauge,
+                help,
+                self.authentication.get(),
+            );
         }
         process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {

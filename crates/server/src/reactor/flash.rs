@@ -1,6 +1,7 @@
 //! One aligned read of a flash device on the reactor's own ring.
 //!
-//! A device without a descriptor, which no ring can read, is read by a helper thread: it is simulated, or a test's that takes its time.
+//! A device without a descriptor, which no ring can read, is read by a helper thread: it is
+//! simulated, or a test's that takes its time.
 
 #![allow(unsafe_code)]
 
@@ -36,27 +37,32 @@ impl AsFd for OnRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let FlashFile { set, device } = &self.0;
         let fd = set.raw_fd(*device).expect("checked when this was made, and sets do not change");
-        // SAFETY: the descriptor is valid as long as the set lives (contract of `raw_fd`), and `self` holds the set.
+        // SAFETY: the descriptor is valid as long as the set lives (contract of `raw_fd`), and
+        // `self` holds the set.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
-/// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment, into a fresh buffer.
+/// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment, into a fresh
+/// buffer.
 ///
-/// Device and buffer belong to the runtime until the kernel is done with them: dropping the future loses the result, it never
-/// frees memory under a read in flight.
+/// Device and buffer belong to the runtime until the kernel is done with them: dropping the future
+/// loses the result, it never frees memory under a read in flight.
 ///
 /// # Errors
 /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
 pub async fn read_flash(device: &FlashFile, offset: u64, len: u32) -> io::Result<AlignedBuf> {
     let device = device.clone();
     if device.set.raw_fd(device.device).is_none() {
-        return compio::runtime::spawn_blocking(move || device.set.read_at(device.device, offset, len))
-            .await?;
+        return compio::runtime::spawn_blocking(move || {
+            device.set.read_at(device.device, offset, len)
+        })
+        .await?;
     }
     let len = len as usize;
     let target = Target { buf: AlignedBuf::for_read(len), filled: 0 };
-    let BufResult(result, op) = compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
+    let BufResult(result, op) =
+        compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
     if result? < len {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -84,7 +90,8 @@ impl SetLen for Target {
 impl IoBufMut for Target {
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let bytes: &mut [u8] = &mut self.buf;
-        // SAFETY: same layout; the runtime only ever writes initialised bytes through it, so the buffer stays initialised.
+        // SAFETY: same layout; the runtime only ever writes initialised bytes through it, so the
+        // buffer stays initialised.
         unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
     }
 }

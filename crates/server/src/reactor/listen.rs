@@ -1,8 +1,9 @@
 //! Listening sockets: one accepts, connections go to the reactor that has the fewest.
 //!
-//! Not SO_REUSEPORT: the kernel spreads by a hash of the addresses, and drivers open one or two long connections a node, so
-//! that with a handful of clients one core would often get them all. Accepting is rare here; balance by count is worth
-//! the one hand-over. Besides, with SO_REUSEPORT a second process could silently share the port.
+//! Not SO_REUSEPORT: the kernel spreads by a hash of the addresses, and drivers open one or two
+//! long connections a node, so that with a handful of clients one core would often get them all.
+//! Accepting is rare here; balance by count is worth the one hand-over. Besides, with SO_REUSEPORT
+//! a second process could silently share the port.
 
 use std::future::Future;
 use std::io;
@@ -22,8 +23,9 @@ use super::reactors::{ConnectionGuard, Reactors};
 /// How long to wait after an accept failed (mostly: no descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that may wait to be accepted, as memcached has it: many clients come back at once after a restart. The standard library's
-/// sockets have 128; to listen again changes that. The system may allow fewer (`net.core.somaxconn`).
+/// Connections that may wait to be accepted, as memcached has it: many clients come back at once
+/// after a restart. The standard library's sockets have 128; to listen again changes that. The
+/// system may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 1024;
 
 /// For how long an address that is in use may be that of a process that is gone.
@@ -71,7 +73,8 @@ impl Bound {
     }
 }
 
-/// A Unix socket that is ours before anybody is served there; its file is removed when this is dropped.
+/// A Unix socket that is ours before anybody is served there; its file is removed when this is
+/// dropped.
 pub struct BoundUnix {
     socket: StdUnixListener,
     file: SocketFile,
@@ -104,11 +107,16 @@ impl Drop for SocketFile {
 struct Stop(futures_channel::oneshot::Sender<()>);
 
 impl Listener {
-    /// Listens on `address`; `serve` runs on the reactor of each connection, which counts as there until the guard is dropped.
+    /// Listens on `address`; `serve` runs on the reactor of each connection, which counts as there
+    /// until the guard is dropped.
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn start<S, F>(reactors: &Reactors, address: SocketAddr, serve: S) -> Result<Self, ListenError>
+    pub fn start<S, F>(
+        reactors: &Reactors,
+        address: SocketAddr,
+        serve: S,
+    ) -> Result<Self, ListenError>
     where
         S: Fn(TcpStream, SocketAddr, ConnectionGuard) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + 'static,
@@ -128,7 +136,9 @@ impl Listener {
         reactors.spawn_on(0, move || async move {
             match TcpListener::from_std(socket) {
                 Ok(listener) => accept(&listener, stopped, &spread, serve).await,
-                Err(error) => tracing::error!(%address, %error, "the listening socket cannot be used"),
+                Err(error) => {
+                    tracing::error!(%address, %error, "the listening socket cannot be used")
+                }
             }
         });
         let stop = Arc::new(Mutex::new(Some(Stop(stop))));
@@ -217,12 +227,14 @@ where
                 }
             }
         }),
-        Err(error) => tracing::warn!(%peer, %error, "a connection could not be handed to its reactor"),
+        Err(error) => {
+            tracing::warn!(%peer, %error, "a connection could not be handed to its reactor")
+        }
     }
 }
 
-/// Binds, again and again while the address is in use. The kernel closes a listening socket that was used through io_uring a moment
-/// after its process is gone: a successor waits that long.
+/// Binds, again and again while the address is in use. The kernel closes a listening socket that
+/// was used through io_uring a moment after its process is gone: a successor waits that long.
 fn once_let_go<T>(limit: Duration, bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + limit;
     loop {
@@ -237,7 +249,8 @@ fn once_let_go<T>(limit: Duration, bind: impl Fn() -> io::Result<T>) -> io::Resu
 
 fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
     let is_left_behind = || {
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        let is_socket =
+            std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         is_socket && StdUnixStream::connect(path).is_err_and(refused)
     };
@@ -280,7 +293,9 @@ async fn accept_unix<S, F>(
             reactors.spawn_on(index, move || async move {
                 match UnixStream::from_std(StdUnixStream::from(fd)) {
                     Ok(stream) => serve(stream, guard).await,
-                    Err(error) => tracing::warn!(%error, "a connection was lost on its way to its reactor"),
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was lost on its way to its reactor")
+                    }
                 }
             });
         }
@@ -307,11 +322,15 @@ mod tests {
             .collect();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let waiting: io::Result<Vec<_>> = (0..clients).map(|_| StdUnixStream::connect(&path)).collect();
+            let waiting: io::Result<Vec<_>> =
+                (0..clients).map(|_| StdUnixStream::connect(&path)).collect();
             // The test may be over already.
             let _ = tell.send(waiting);
         });
-        let local = told.recv_timeout(Duration::from_secs(60)).expect("room to wait in").expect("connected");
+        let local = told
+            .recv_timeout(Duration::from_secs(60))
+            .expect("room to wait in")
+            .expect("connected");
         assert_eq!((waiting.len(), local.len()), (clients, clients));
         drop(unix);
     }
@@ -323,10 +342,14 @@ mod tests {
         let taken = once_let_go(Duration::ZERO, || StdListener::bind(address)).expect_err("in use");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| once_let_go(Duration::from_secs(60), || StdListener::bind(address)));
+            let waits =
+                scope.spawn(|| once_let_go(Duration::from_secs(60), || StdListener::bind(address)));
             std::thread::sleep(Duration::from_millis(20));
             drop(first);
-            assert_eq!(waits.join().expect("no panic").expect("bound").local_addr().expect("bound"), address);
+            assert_eq!(
+                waits.join().expect("no panic").expect("bound").local_addr().expect("bound"),
+                address
+            );
         });
     }
 }

@@ -24,7 +24,8 @@ pub struct ReactorsConfig {
     pub driver: Driver,
 }
 
-/// Handle to the running reactors; clones share them. They end when [`Reactors::shutdown`] is called, not before.
+/// Handle to the running reactors; clones share them. They end when [`Reactors::shutdown`] is
+/// called, not before.
 #[derive(Clone)]
 pub struct Reactors {
     inner: Arc<Inner>,
@@ -63,7 +64,9 @@ impl Reactors {
             let thread = std::thread::Builder::new()
                 .name(format!("reactor-{index}"))
                 .spawn(move || run(index, driver, inbox, &ready))?;
-            started.recv().map_err(|_| io::Error::other("a reactor thread ended while it started"))??;
+            started
+                .recv()
+                .map_err(|_| io::Error::other("a reactor thread ended while it started"))??;
             reactors.push(Reactor { jobs, connections: AtomicUsize::new(0) });
             threads.push(thread);
         }
@@ -75,7 +78,8 @@ impl Reactors {
         self.inner.reactors.len()
     }
 
-    /// Runs the task that `make` makes on reactor `index`. After [`Reactors::shutdown`] it is dropped unseen.
+    /// Runs the task that `make` makes on reactor `index`. After [`Reactors::shutdown`] it is
+    /// dropped unseen.
     ///
     /// # Panics
     /// When there is no reactor `index`.
@@ -83,14 +87,21 @@ impl Reactors {
     where
         F: Future<Output = ()> + 'static,
     {
-        // `make` runs within the task as well: a task that panics ends alone, what panics outside of it ends the reactor.
-        let job: Job = Box::new(move || compio::runtime::spawn(async move { make().await }).detach());
-        // A closed inbox means that the process is going down; whoever waits for the task sees its channel closed.
+        // `make` runs within the task as well: a task that panics ends alone, what panics outside
+        // of it ends the reactor.
+        let job: Job =
+            Box::new(move || compio::runtime::spawn(async move { make().await }).detach());
+        // A closed inbox means that the process is going down; whoever waits for the task sees its
+        // channel closed.
         let _ = self.inner.reactors[index].jobs.unbounded_send(job);
     }
 
     /// Runs a task on reactor `index` and gives its result; `None` when the reactor ended before.
-    pub async fn run_on<F, T>(&self, index: usize, make: impl FnOnce() -> F + Send + 'static) -> Option<T>
+    pub async fn run_on<F, T>(
+        &self,
+        index: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Option<T>
     where
         F: Future<Output = T> + 'static,
         T: Send + 'static,
@@ -103,7 +114,11 @@ impl Reactors {
     }
 
     /// As [`Reactors::run_on`], for a thread that is no reactor: blocks until the result is there.
-    pub fn block_on<F, T>(&self, index: usize, make: impl FnOnce() -> F + Send + 'static) -> Option<T>
+    pub fn block_on<F, T>(
+        &self,
+        index: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Option<T>
     where
         F: Future<Output = T> + 'static,
         T: Send + 'static,
@@ -115,7 +130,8 @@ impl Reactors {
         result.recv().ok()
     }
 
-    /// Ends the reactors and waits for their threads. Tasks that still run are dropped where they wait: drain front ends first.
+    /// Ends the reactors and waits for their threads. Tasks that still run are dropped where they
+    /// wait: drain front ends first.
     pub fn shutdown(&self) {
         for reactor in &self.inner.reactors {
             reactor.jobs.close_channel();
@@ -125,8 +141,8 @@ impl Reactors {
         }
     }
 
-    /// Whether reactor `index` takes tasks. One that has ended by a panic never does again, nor does any after
-    /// [`Reactors::shutdown`].
+    /// Whether reactor `index` takes tasks. One that has ended by a panic never does again, nor
+    /// does any after [`Reactors::shutdown`].
     pub(super) fn runs(&self, index: usize) -> bool {
         // Its thread holds the inbox.
         !self.inner.reactors[index].jobs.is_closed()
@@ -147,10 +163,12 @@ impl Reactors {
         }
     }
 
-    /// The reactor that runs and has the fewest connections of clients, and that one more is there now until the guard is dropped.
+    /// The reactor that runs and has the fewest connections of clients, and that one more is there
+    /// now until the guard is dropped.
     pub(super) fn place_connection(&self) -> (usize, ConnectionGuard) {
         let load = |index: &usize| self.inner.reactors[*index].connections.load(Ordering::Relaxed);
-        let index = (0..self.count()).filter(|index| self.runs(*index)).min_by_key(load).unwrap_or(0);
+        let index =
+            (0..self.count()).filter(|index| self.runs(*index)).min_by_key(load).unwrap_or(0);
         self.inner.reactors[index].connections.fetch_add(1, Ordering::Relaxed);
         (index, ConnectionGuard { reactors: self.clone(), index })
     }

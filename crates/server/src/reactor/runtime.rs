@@ -16,7 +16,8 @@ pub enum Driver {
     Readiness,
 }
 
-/// Builds the runtime of the calling thread. With `announce`, says once in the log when it is not what one would want.
+/// Builds the runtime of the calling thread. With `announce`, says once in the log when it is not
+/// what one would want.
 ///
 /// # Errors
 /// When not even the readiness driver can be made.
@@ -24,9 +25,13 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
     if driver == Driver::Readiness {
         return with(&readiness());
     }
-    // Completions are handled when this thread asks for them, with no interrupt in between: Linux 6.1 and later.
+    // Completions are handled when this thread asks for them, with no interrupt in between: Linux
+    // 6.1 and later.
     let mut best = ProactorBuilder::new();
-    best.driver_type(DriverType::IoUring).single_issuer(true).defer_taskrun(true).taskrun_flag(true);
+    best.driver_type(DriverType::IoUring)
+        .single_issuer(true)
+        .defer_taskrun(true)
+        .taskrun_flag(true);
     let refused = match with(&best) {
         Ok(runtime) => return Ok(runtime),
         Err(refused) => refused,
@@ -43,7 +48,8 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
         Err(refused) => refused,
     };
     if announce {
-        // The first may have been refused for another cause, such as a kernel that is too old for it.
+        // The first may have been refused for another cause, such as a kernel that is too old for
+        // it.
         let hint = memlock_hint(&plain).or_else(|| memlock_hint(&refused)).unwrap_or_default();
         tracing::warn!(reason = %plain, "io_uring is refused here: reactors use readiness (epoll) instead{hint}");
     }

@@ -14,7 +14,8 @@ fn reactors(threads: usize, driver: Driver) -> Reactors {
     Reactors::start(&ReactorsConfig { threads: Some(threads), driver }).unwrap()
 }
 
-/// Answers every connection with the name of the thread that serves it, once for each byte received.
+/// Answers every connection with the name of the thread that serves it, once for each byte
+/// received.
 fn name_server(reactors: &Reactors) -> Listener {
     Listener::start(reactors, "127.0.0.1:0".parse().unwrap(), |mut stream, _, guard| async move {
         let _guard = guard;
@@ -39,7 +40,8 @@ fn few_connections_are_spread_evenly_and_places_are_given_back() {
     for driver in [Driver::Auto, Driver::Readiness] {
         let reactors = reactors(2, driver);
         let listener = name_server(&reactors);
-        let mut clients: Vec<_> = (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+        let mut clients: Vec<_> =
+            (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
         let mut names: Vec<_> = clients.iter_mut().map(ask_name).collect();
         names.sort();
         assert_eq!(names, ["reactor-0", "reactor-0", "reactor-1", "reactor-1"]);
@@ -61,7 +63,8 @@ fn no_connection_goes_to_a_reactor_that_has_ended() {
     let reactors = reactors(2, Driver::Auto);
     let listener = name_server(&reactors);
     reactors.end_by_a_bug(1);
-    let mut clients: Vec<_> = (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+    let mut clients: Vec<_> =
+        (0..4).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
     assert!(clients.iter_mut().all(|client| ask_name(client) == "reactor-0"));
     reactors.shutdown();
 }
@@ -71,7 +74,8 @@ fn where_the_reactor_that_accepts_has_ended_connections_are_refused_and_others_g
     for driver in [Driver::Auto, Driver::Readiness] {
         let reactors = reactors(2, driver);
         let listener = name_server(&reactors);
-        let mut clients: Vec<_> = (0..2).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
+        let mut clients: Vec<_> =
+            (0..2).map(|_| StdStream::connect(listener.address()).unwrap()).collect();
         let names: Vec<_> = clients.iter_mut().map(ask_name).collect();
         reactors.end_by_a_bug(0);
         assert!(!reactors.are_running());
@@ -139,11 +143,17 @@ fn flash_is_read_on_the_ring_whole_or_with_an_error() {
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join("flash");
     let opened =
-        device::open(&[DeviceConfig { path: path.clone(), size: 1 << 20 }], IoEngine::Pread).unwrap();
+        device::open(&[DeviceConfig { path: path.clone(), size: 1 << 20 }], IoEngine::Pread)
+            .unwrap();
     let page: Vec<u8> = (0..4096u32).map(|i| (i % 251) as u8).collect();
     {
         use std::os::unix::fs::FileExt;
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&page, 8192).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .write_all_at(&page, 8192)
+            .unwrap();
     }
     for driver in [Driver::Auto, Driver::Readiness] {
         let reactors = reactors(1, driver);
@@ -173,7 +183,8 @@ fn results_come_back_from_another_reactor() {
     let other = reactors.clone();
     let (tx, rx) = mpsc::channel();
     reactors.spawn_on(0, move || async move {
-        let name = other.run_on(1, || async { std::thread::current().name().map(str::to_owned) }).await;
+        let name =
+            other.run_on(1, || async { std::thread::current().name().map(str::to_owned) }).await;
         tx.send(name.flatten()).unwrap();
     });
     assert_eq!(rx.recv().unwrap().as_deref(), Some("reactor-1"));

@@ -17,7 +17,8 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Where one task waits until a condition on shared state holds; others call [`Wake::wake`] after changing the state.
+/// Where one task waits until a condition on shared state holds; others call [`Wake::wake`] after
+/// changing the state.
 ///
 /// One waiter at a time: a later one takes the place of the earlier.
 #[derive(Debug, Default)]
@@ -29,9 +30,12 @@ impl Wake {
     /// Has the waiter look again.
     pub fn wake(&self) {
         match self.waker.take() {
-            // The runtime ends the process when a panicking thread wakes a task. Destructors of a task that panics come here,
-            // and one faulty request must not take everybody else's connections with it.
-            Some(waker) if std::thread::panicking() => drop(std::thread::spawn(move || waker.wake())),
+            // The runtime ends the process when a panicking thread wakes a task. Destructors of a
+            // task that panics come here, and one faulty request must not take everybody else's
+            // connections with it.
+            Some(waker) if std::thread::panicking() => {
+                drop(std::thread::spawn(move || waker.wake()))
+            }
             Some(waker) => waker.wake(),
             None => {}
         }

@@ -29,7 +29,11 @@ const RELEASE_RETRY: Duration = Duration::from_millis(20);
 const STEP: u64 = 4096;
 
 /// Opens the cache in `data_dir`, says what it found, and adds its figures to the metrics.
-pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Result<Arc<Cache>, OpenError> {
+pub(super) fn open(
+    config: &Config,
+    data_dir: PathBuf,
+    metrics: &Metrics,
+) -> Result<Arc<Cache>, OpenError> {
     let started = std::time::Instant::now();
     let cache = Arc::new(open_when_released(engine_config(config, data_dir))?);
     let (stats, found) = (cache.stats(), cache.opening());
@@ -62,8 +66,9 @@ pub(super) fn open(config: &Config, data_dir: PathBuf, metrics: &Metrics) -> Res
     Ok(cache)
 }
 
-/// Opens the cache; where a device is still in use although the data directory is not, tries again for a moment: after
-/// `kill -9` the kernel holds a device until the reads that were in flight on it are done.
+/// Opens the cache; where a device is still in use although the data directory is not, tries again
+/// for a moment: after `kill -9` the kernel holds a device until the reads that were in flight on
+/// it are done.
 fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenError> {
     let deadline = Instant::now() + RELEASE_TIMEOUT;
     loop {
@@ -80,7 +85,8 @@ fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenErr
 fn is_device_in_use(error: &OpenError) -> bool {
     matches!(
         error,
-        OpenError::Device(device::DeviceError::InUse { .. }) | OpenError::Journal(MediaError::InUse { .. })
+        OpenError::Device(device::DeviceError::InUse { .. })
+            | OpenError::Journal(MediaError::InUse { .. })
     )
 }
 
@@ -93,25 +99,29 @@ fn engine_config(config: &Config, data_dir: PathBuf) -> afterglow_engine::Config
     engine_config_with(config, data_dir, whole_device)
 }
 
-/// Bytes of a block device; 0, which the engine refuses by itself, of what is none or cannot be measured.
+/// Bytes of a block device; 0, which the engine refuses by itself, of what is none or cannot be
+/// measured.
 fn whole_device(path: &Path) -> u64 {
-    let measured =
-        File::open(path).and_then(|mut file| match file.metadata()?.file_type().is_block_device() {
+    let measured = File::open(path).and_then(|mut file| {
+        match file.metadata()?.file_type().is_block_device() {
             true => file.seek(SeekFrom::End(0)),
             false => Ok(0),
-        });
+        }
+    });
     measured.unwrap_or(0)
 }
 
-/// With all of a block device named in bytes, as `whole_device` measures it: the engine then refuses one that has another size than the
-/// cache was made for, as it refuses a file. Of "all, however much that is" it would make an empty cache.
+/// With all of a block device named in bytes, as `whole_device` measures it: the engine then
+/// refuses one that has another size than the cache was made for, as it refuses a file. Of "all,
+/// however much that is" it would make an empty cache.
 fn engine_config_with(
     config: &Config,
     data_dir: PathBuf,
     whole_device: impl Fn(&Path) -> u64,
 ) -> afterglow_engine::Config {
-    let default =
-        || vec![DeviceConfig { path: data_dir.join(FLASH_FILE), size: whole_steps(config.flash_size) }];
+    let default = || {
+        vec![DeviceConfig { path: data_dir.join(FLASH_FILE), size: whole_steps(config.flash_size) }]
+    };
     let named = config.flash.iter().map(|flash| DeviceConfig {
         path: flash.path.clone(),
         size: flash.size.map_or_else(|| whole_device(&flash.path) / STEP * STEP, whole_steps),
@@ -147,8 +157,10 @@ mod tests {
     fn a_block_device_that_changed_its_size_is_refused_as_a_file_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device");
-        let mut config =
-            Config { flash: vec![FlashSpec { path: path.clone(), size: None }], ..Config::default() };
+        let mut config = Config {
+            flash: vec![FlashSpec { path: path.clone(), size: None }],
+            ..Config::default()
+        };
         // A file in the place of the device, which only root can make.
         let engine = |config: &Config, mebibytes: u64| {
             engine_config_with(config, dir.path().to_owned(), move |_| (mebibytes << 20) + 512)
@@ -160,7 +172,10 @@ mod tests {
         for now in [32, 128] {
             let refused = afterglow_engine::look(&engine(&config, now)).expect_err("another size");
             let size = 64 << 20;
-            assert!(matches!(refused, OpenError::Mismatch { size: was, .. } if was == size), "{refused}");
+            assert!(
+                matches!(refused, OpenError::Mismatch { size: was, .. } if was == size),
+                "{refused}"
+            );
             config.discard_cache = true;
             afterglow_engine::look(&engine(&config, now)).expect("it is to be discarded");
             config.discard_cache = false;

@@ -1,6 +1,7 @@
 //! The last words of a clean stop: what has been dropped and refused since the start, by reason.
 //!
-//! `/metrics` ends with the server. What a clean stop itself could not write is accounted for here (G7).
+//! `/metrics` ends with the server. What a clean stop itself could not write is accounted for here
+//! (G7).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use afterglow_engine::{DropReason, RefuseReason, Stats};
 
 /// Says it.
 pub(super) fn say(stats: &Stats) {
-    let dropped = stats.namespaces.iter().map(|namespace| namespace.dropped).chain([stats.totals.dropped]);
+    let dropped =
+        stats.namespaces.iter().map(|namespace| namespace.dropped).chain([stats.totals.dropped]);
     let refused = stats.namespaces.iter().map(|namespace| namespace.refused);
     let dropped = by_reason(DropReason::ALL.iter().map(|reason| reason.label()), dropped);
     let refused = by_reason(RefuseReason::ALL.iter().map(|reason| reason.label()), refused);

@@ -20,7 +20,8 @@ use crate::{
 /// The file of prepared statements in the data directory.
 const PLANS_FILE: &str = "plans";
 
-/// What the front ends need of this machine, had before the cache is opened: a start that fails for the want of it costs no warmth.
+/// What the front ends need of this machine, had before the cache is opened: a start that fails for
+/// the want of it costs no warmth.
 pub(super) struct Entrances {
     cql: Option<Bound>,
     sockets: Sockets,
@@ -93,21 +94,27 @@ impl FrontEnds {
         all
     }
 
-    /// SIGHUP: reads the users of the memcached front end again. They stay as they are when the file is wrong.
+    /// SIGHUP: reads the users of the memcached front end again. They stay as they are when the
+    /// file is wrong.
     pub(super) fn reload_users(&self, config: &Config) {
-        let (Some(front_end), Some(path)) = (&self.memcache, &config.memcache_auth_file) else { return };
+        let (Some(front_end), Some(path)) = (&self.memcache, &config.memcache_auth_file) else {
+            return;
+        };
         match read_users(path) {
             Ok(users) => {
                 front_end.set_users(users);
                 tracing::info!("SIGHUP: the users of the memcached front end were read again");
             }
             Err(error) => {
-                tracing::error!("SIGHUP: the users of the memcached front end are unchanged: {error}")
+                tracing::error!(
+                    "SIGHUP: the users of the memcached front end are unchanged: {error}"
+                )
             }
         }
     }
 
-    /// Lets requests under way be answered, for at most `timeout`, and closes; false when some were cut off.
+    /// Lets requests under way be answered, for at most `timeout`, and closes; false when some were
+    /// cut off.
     pub(super) fn close(self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -152,7 +159,8 @@ fn open_cql(
     Ok((front_end, keeping))
 }
 
-/// Who may use the memcached front end. As the file holds passwords, nobody but its owner may read it.
+/// Who may use the memcached front end. As the file holds passwords, nobody but its owner may read
+/// it.
 fn read_users(path: &Path) -> Result<Users, ServeError> {
     let unusable = |why: String| ServeError::Users { path: path.to_owned(), why };
     let text = private::read(path).map_err(|error| unusable(error.to_string()))?;

@@ -12,7 +12,8 @@ pub(super) fn check(config: &Config) -> Result<(), ServeError> {
     Err(ServeError::Memory { wanted: config.memory, there: Size::bytes(there) })
 }
 
-/// Memory of the machine, or less where the process is in a group that may have less; `None` where the system does not tell.
+/// Memory of the machine, or less where the process is in a group that may have less; `None` where
+/// the system does not tell.
 fn available() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -20,7 +21,9 @@ fn available() -> Option<u64> {
         let folder = std::path::Path::new("/sys/fs/cgroup").join(group);
         let limits = folder.ancestors().filter(|path| path.starts_with("/sys/fs/cgroup"));
         limits
-            .filter_map(|path| std::fs::read_to_string(path.join("memory.max")).ok()?.trim().parse().ok())
+            .filter_map(|path| {
+                std::fs::read_to_string(path.join("memory.max")).ok()?.trim().parse().ok()
+            })
             .min()
     });
     machine.into_iter().chain(limit).min()
@@ -44,7 +47,10 @@ mod tests {
     #[test]
     fn what_the_system_tells_is_understood() {
         assert_eq!(total("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16 << 20));
-        assert_eq!(group("1:name=x:/y\n0::/system.slice/a.service\n"), Some("system.slice/a.service"));
+        assert_eq!(
+            group("1:name=x:/y\n0::/system.slice/a.service\n"),
+            Some("system.slice/a.service")
+        );
         assert!(available().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -8,8 +8,14 @@ use crate::{
 /// Reads the configuration again, for SIGHUP; the error says what is wrong with it.
 pub type Reload<'a> = dyn Fn() -> Result<Config, String> + 'a;
 
-/// Reads the configuration again and puts in force what can be. Nothing changes when anything in it is wrong.
-pub(super) fn apply(config: &mut Config, reload: &Reload<'_>, policies: &LivePolicies, logging: &Logging) {
+/// Reads the configuration again and puts in force what can be. Nothing changes when anything in it
+/// is wrong.
+pub(super) fn apply(
+    config: &mut Config,
+    reload: &Reload<'_>,
+    policies: &LivePolicies,
+    logging: &Logging,
+) {
     let new = match reload() {
         Ok(new) => new,
         Err(faults) => return tracing::error!("SIGHUP: the configuration is unchanged:\n{faults}"),
@@ -20,7 +26,9 @@ pub(super) fn apply(config: &mut Config, reload: &Reload<'_>, policies: &LivePol
     }
     for change in &changes {
         match change.live {
-            true => tracing::info!("SIGHUP: {} is now {} (was {})", change.name, change.new, change.old),
+            true => {
+                tracing::info!("SIGHUP: {} is now {} (was {})", change.name, change.new, change.old)
+            }
             false => tracing::warn!(
                 "SIGHUP: {} stays {} until a restart (now {} in the file)",
                 change.name,

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use crate::node::{Client, House, Setup, database, wait_until};
 
-/// Connections that a user may have, however many clients it has: one for each version, keyspace and reactor of theirs.
+/// Connections that a user may have, however many clients it has: one for each version, keyspace
+/// and reactor of theirs.
 const MOST_CONNECTIONS: u64 = 3 * 2 * 2;
 /// Connections that there may be to a node for one user, in however many keyspaces its clients are.
 const PLACES: usize = 64;
@@ -55,7 +56,8 @@ fn a_user_who_may_read_is_answered_from_the_cache_and_nobody_else_is() {
         let mut bob = house.node.log_in(version, "bob", "bob").unwrap();
         for _ in 0..3 {
             let hits = house.node.hits();
-            let refused = bob.try_run(&format!("SELECT v FROM ks.t WHERE k = '{key}'")).unwrap_err();
+            let refused =
+                bob.try_run(&format!("SELECT v FROM ks.t WHERE k = '{key}'")).unwrap_err();
             assert!(refused.to_string().contains("no SELECT permission"), "{refused}");
             assert_eq!(house.node.hits(), hits);
         }
@@ -91,7 +93,10 @@ fn a_wrong_password_is_refused_in_the_databases_words_also_right_after_a_good_on
         let mut alice = log_in(&house, "alice", "secret");
         alice.put("a", "1");
         let refused = house.node.log_in(Version::V5, "alice", "guess").err().unwrap().to_string();
-        assert!(refused.contains("Provided username alice and/or password are incorrect"), "{refused}");
+        assert!(
+            refused.contains("Provided username alice and/or password are incorrect"),
+            "{refused}"
+        );
     }
 }
 
@@ -125,8 +130,9 @@ fn who_guesses_a_password_ends_no_connection_of_its_owner() {
             "CREATE KEYSPACE k{number} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         ));
     }
-    // Clients go to one reactor and the other in turn. The owner's login has made a connection on the one, and each other client makes
-    // one in a keyspace of its own, until every place is taken.
+    // Clients go to one reactor and the other in turn. The owner's login has made a connection on
+    // the one, and each other client makes one in a keyspace of its own, until every place is
+    // taken.
     let mut clients = vec![owner];
     for number in 1..PLACES {
         let version = Version::ALL[number / 2 % Version::ALL.len()];
@@ -196,7 +202,8 @@ fn clients_of_no_name_are_not_answered_from_the_cache_once_the_database_asks_for
         let newcomer = Connection::open(&house.node.address.to_string(), &options);
         matches!(newcomer, Err(CqlError::Authentication(_)))
     });
-    // Who may read is answered from the cache as ever: what was cached is still there, and the schema is known again.
+    // Who may read is answered from the cache as ever: what was cached is still there, and the
+    // schema is known again.
     wait_until("a hit of one who says a name", || {
         let hits = house.node.hits();
         let Ok(mut alice) = house.node.log_in(Version::V5, "alice", "secret") else { return false };

@@ -21,8 +21,11 @@ fn a_bounded_row_is_read_again_once_the_bound_is_over() {
         client.value("a");
         house.node.hits() > hits
     });
-    past.query("INSERT INTO ks.t (k, v) VALUES ('a', '2')", afterglow_cql::message::Consistency::One)
-        .unwrap();
+    past.query(
+        "INSERT INTO ks.t (k, v) VALUES ('a', '2')",
+        afterglow_cql::message::Consistency::One,
+    )
+    .unwrap();
     wait_until("a write past Afterglow is seen", || client.value("a").as_deref() == Some("2"));
     client.put("a", "3");
     assert_eq!(client.value("a").as_deref(), Some("3"), "writes through it are seen at once");
@@ -32,11 +35,13 @@ fn a_bounded_row_is_read_again_once_the_bound_is_over() {
 fn a_second_instance_passes_exclusive_tables_through_and_takes_over_when_the_first_gives_up() {
     let house = House::new("ks.*=exclusive");
     let elsewhere = TempDir::new().unwrap();
-    let second = Setup::new(elsewhere.path(), &house.database, "ks.*=exclusive").start_without_lease();
+    let second =
+        Setup::new(elsewhere.path(), &house.database, "ks.*=exclusive").start_without_lease();
     second.wait_for_lease("held_by_other");
     let mut client = second.client(Version::V4);
     client.put("a", "1");
-    let (reads, _) = house.reads(|| (0..3).for_each(|_| assert_eq!(client.value("a").as_deref(), Some("1"))));
+    let (reads, _) =
+        house.reads(|| (0..3).for_each(|_| assert_eq!(client.value("a").as_deref(), Some("1"))));
     assert_eq!(reads, 3);
 
     // The first has the row cached, stops, and the second writes.
@@ -136,7 +141,8 @@ fn after_a_crash_writes_that_were_on_their_way_keep_their_partitions_out() {
     let mut writer = node.client(Version::V4);
     let held = database.hold(StatementKind::Write);
     std::thread::scope(|scope| {
-        let write = scope.spawn(move || writer.try_run("INSERT INTO ks.t (k, v) VALUES ('a', 'new')"));
+        let write =
+            scope.spawn(move || writer.try_run("INSERT INTO ks.t (k, v) VALUES ('a', 'new')"));
         held.wait_for(1);
         drop(reader);
         node.crash();
@@ -218,7 +224,8 @@ fn a_change_of_the_schema_that_was_told_empties_nothing_when_the_connection_is_l
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);
     client.run("CREATE TABLE ks.more (k text PRIMARY KEY, v text)");
-    // A change that is told too early is caught by this: the schema is then still being read once more.
+    // A change that is told too early is caught by this: the schema is then still being read once
+    // more.
     let system_delay = Duration::from_millis(20);
     house.database.set_faults(Faults { system_delay, late_events: true, ..Faults::default() });
     for round in 0..3 {
@@ -231,7 +238,10 @@ fn a_change_of_the_schema_that_was_told_empties_nothing_when_the_connection_is_l
         house.database.hang_up();
         held.wait_for(1);
         house.database.set_faults(Faults { system_delay, late_events: false, ..Faults::default() });
-        direct(&house.database, &format!("CREATE TABLE ks.new{round} (k text PRIMARY KEY, v text)"));
+        direct(
+            &house.database,
+            &format!("CREATE TABLE ks.new{round} (k text PRIMARY KEY, v text)"),
+        );
         drop(held);
         // Who knows a table that is made meanwhile has read the schema, and is told of changes.
         let read = format!("SELECT v FROM ks.new{round} WHERE k = 'a'");

@@ -1,5 +1,5 @@
-//! Many clients at once, faults, nodes that stand still, crashes, other holders of the lease: no read is ever older than what was
-//! acknowledged, and none waits for a node that stands still.
+//! Many clients at once, faults, nodes that stand still, crashes, other holders of the lease: no
+//! read is ever older than what was acknowledged, and none waits for a node that stands still.
 //!
 //! Holders that change while writes are missing on copies of a row: see `holders.rs`.
 
@@ -20,8 +20,8 @@ use crate::node::{Setup, database, direct, wait_until};
 /// How long clients wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a run left. Reads of flash that are cut off keep their file, and its lock, as long as the process lives; a run that is killed takes
-/// its process with it.
+/// What a run left. Reads of flash that are cut off keep their file, and its lock, as long as the
+/// process lives; a run that is killed takes its process with it.
 fn copy_of(directory: &TempDir) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in std::fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
@@ -30,8 +30,8 @@ fn copy_of(directory: &TempDir) -> TempDir {
     copy
 }
 
-/// Reads rows that nobody has read before, each until it is answered. A connection that owes answers is given up after 30 s: a read
-/// that waits for that is found.
+/// Reads rows that nobody has read before, each until it is answered. A connection that owes
+/// answers is given up after 30 s: a read that waits for that is found.
 struct Cold {
     address: SocketAddr,
     name: String,
@@ -52,8 +52,10 @@ impl Cold {
             let options = ConnectOptions { timeout: TIMEOUT, ..ConnectOptions::default() };
             self.client = Connection::open(&self.address.to_string(), &options).ok();
         }
-        let read =
-            self.client.as_mut().is_some_and(|link| link.query(text, Consistency::LocalQuorum).is_ok());
+        let read = self
+            .client
+            .as_mut()
+            .is_some_and(|link| link.query(text, Consistency::LocalQuorum).is_ok());
         if !read {
             self.client = None;
         }
@@ -111,8 +113,7 @@ fn no_read_is_stale_across_faults_and_crashes() {
         ..HistoryOptions::default()
     };
     // Each node has each row, so that there is another one to ask.
-    let keyspace =
-        "CREATE KEYSPACE history WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}";
+    let keyspace = "CREATE KEYSPACE history WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}";
     direct(&database, keyspace);
     options.create_table().unwrap();
     database.set_faults(Faults {

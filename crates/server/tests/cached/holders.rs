@@ -1,4 +1,5 @@
-//! The lease changes hands while writes stand that a fill may miss: three copies of every row, of which some are away now and then.
+//! The lease changes hands while writes stand that a fill may miss: three copies of every row, of
+//! which some are away now and then.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -76,8 +77,15 @@ impl World {
         database.replicate();
         let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
         let (running, node, client) = (0, None, None);
-        let mut world =
-            World { database, directories, running, node, client, next: 0, acknowledged: HashMap::new() };
+        let mut world = World {
+            database,
+            directories,
+            running,
+            node,
+            client,
+            next: 0,
+            acknowledged: HashMap::new(),
+        };
         world.start();
         world
     }
@@ -129,11 +137,13 @@ impl World {
     /// What a quorum read finds; `None` if too few copies answer.
     fn read(&mut self, key: &str) -> Option<u32> {
         let text = format!("SELECT v FROM three.t WHERE k = '{key}'");
-        let rows = self.client.as_mut().unwrap().raw().query(&text, Consistency::LocalQuorum).ok()?;
+        let rows =
+            self.client.as_mut().unwrap().raw().query(&text, Consistency::LocalQuorum).ok()?;
         Some(one_text(rows).map_or(0, |value| value.parse().unwrap()))
     }
 
-    /// Everything is whole again: in the end each row is what was acknowledged last, through the cache too.
+    /// Everything is whole again: in the end each row is what was acknowledged last, through the
+    /// cache too.
     fn settle(&mut self, context: &str) {
         self.database.set_copies([true; COPIES]);
         self.database.deliver_hints();
@@ -203,7 +213,8 @@ fn no_row_is_stale_for_good_whoever_holds_the_lease_and_however_it_came_by_it() 
     seeds.into_iter().for_each(|seed| seed.join().unwrap());
 }
 
-/// Rounds of: clients at work while copies come and go, another holder, clients at work, all copies back.
+/// Rounds of: clients at work while copies come and go, another holder, clients at work, all copies
+/// back.
 fn campaign(seed: u64) {
     let (mut world, mut rng) = (World::new(), Rng::new(seed));
     let mut answered = 0;
@@ -228,7 +239,10 @@ fn campaign(seed: u64) {
             world.settle(&format!("{context}, {end:?}"));
         }
     }
-    assert!(answered > 50, "seed {seed}: only {answered} reads were answered: nothing was put to the test");
+    assert!(
+        answered > 50,
+        "seed {seed}: only {answered} reads were answered: nothing was put to the test"
+    );
     world.settle(&format!("seed {seed}"));
 }
 

@@ -34,8 +34,8 @@ pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Opens what an earlier run had open. The kernel ends rings in the background: what was under way on one keeps files, their locks
-/// and ports for a moment after the run has ended.
+/// Opens what an earlier run had open. The kernel ends rings in the background: what was under way
+/// on one keeps files, their locks and ports for a moment after the run has ended.
 fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
     let deadline = Instant::now() + GIVE_UP;
     loop {
@@ -47,8 +47,8 @@ fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
     }
 }
 
-/// A database with tables `ks.t (k text, v text)` and `ks.wide (k text, c int, v text)`, and the lease's, so that no change of the schema
-/// comes in between unless a test makes it.
+/// A database with tables `ks.t (k text, v text)` and `ks.wide (k text, c int, v text)`, and the
+/// lease's, so that no change of the schema comes in between unless a test makes it.
 pub fn database() -> FakeBackend {
     let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let lease = create_keyspace("datacenter1", 1);
@@ -67,7 +67,8 @@ pub fn database() -> FakeBackend {
 
 /// Runs a statement past Afterglow.
 pub fn direct(database: &FakeBackend, text: &str) {
-    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
+    let mut direct =
+        Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
     direct.query(text, Consistency::One).unwrap();
 }
 
@@ -134,7 +135,8 @@ impl Setup {
         });
         let rules = vec![self.policy.parse().unwrap()];
         let policies = Arc::new(LivePolicies::new(TablePolicies { rules }));
-        let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver: Driver::Auto }).unwrap();
+        let reactors =
+            Reactors::start(&ReactorsConfig { threads: Some(2), driver: Driver::Auto }).unwrap();
         let cached = Cached::open(&CachedConfig {
             engine: &cache,
             data_dir: &self.directory,
@@ -146,7 +148,10 @@ impl Setup {
         .unwrap();
         let config = CqlFrontEndConfig {
             listen: self.listen,
-            backends: vec![HostPort { host: self.database.ip().to_string(), port: self.database.port() }],
+            backends: vec![HostPort {
+                host: self.database.ip().to_string(),
+                port: self.database.port(),
+            }],
             credentials: self.credentials.clone(),
             advertise: None,
             host_id: Some(cached.host_id()),
@@ -177,8 +182,9 @@ impl Node {
     /// The sum of the samples whose line has all these parts.
     pub fn count(&self, parts: &[&str]) -> u64 {
         let text = self.metrics.render(Default::default());
-        let matching =
-            text.lines().filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
+        let matching = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
         matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
@@ -188,7 +194,9 @@ impl Node {
 
     pub fn wait_for_lease(&self, state: &str) {
         let state = format!("state=\"{state}\"");
-        wait_until(&format!("the lease has {state}"), || self.count(&["afterglow_lease_state", &state]) == 1);
+        wait_until(&format!("the lease has {state}"), || {
+            self.count(&["afterglow_lease_state", &state]) == 1
+        });
     }
 
     /// The clean stop.
@@ -200,7 +208,8 @@ impl Node {
         cache.close();
     }
 
-    /// Ends as a process that is killed: nothing is drained, given back, written out or marked clean.
+    /// Ends as a process that is killed: nothing is drained, given back, written out or marked
+    /// clean.
     pub fn crash(mut self) {
         self.end();
     }
@@ -217,7 +226,8 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The runtime ends the process when a panicking thread wakes a task, and the message would be lost.
+            // The runtime ends the process when a panicking thread wakes a task, and the message
+            // would be lost.
             std::mem::forget(self.parts.take());
         } else {
             self.end();
@@ -250,12 +260,17 @@ impl Client {
         self.try_execute(prepared, values).unwrap()
     }
 
-    pub fn try_execute(&mut self, prepared: &Prepared, values: &[&str]) -> Result<Vec<OwnedRow>, CqlError> {
+    pub fn try_execute(
+        &mut self,
+        prepared: &Prepared,
+        values: &[&str],
+    ) -> Result<Vec<OwnedRow>, CqlError> {
         let mut bound = ValuesBuilder::positional();
         for value in values {
             bound.push(Value::Bytes(value.as_bytes()));
         }
-        let params = QueryParams { values: bound.view(), ..QueryParams::new(Consistency::LocalQuorum) };
+        let params =
+            QueryParams { values: bound.view(), ..QueryParams::new(Consistency::LocalQuorum) };
         self.0.execute(prepared, &params)
     }
 

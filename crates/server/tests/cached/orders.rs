@@ -25,7 +25,9 @@ fn many_misses_at_once_make_one_read_of_the_database() {
                 });
             }
             held.wait_for(1);
-            wait_until("all have joined", || house.node.count(&["misses_total", "coalesced"]) == 15);
+            wait_until("all have joined", || {
+                house.node.count(&["misses_total", "coalesced"]) == 15
+            });
             drop(held);
         });
     });
@@ -77,7 +79,8 @@ fn a_read_that_joins_a_fill_planned_for_an_older_shape_of_the_table_gets_its_own
     late.put("a", "1");
     let schema = house.database.hold(StatementKind::Schema);
     house.past().query("ALTER TABLE ks.t ADD before_v text", Consistency::One).unwrap();
-    // The cache has heard of it and the new schema is being read: plans are still made for the old one.
+    // The cache has heard of it and the new schema is being read: plans are still made for the old
+    // one.
     schema.wait_for(1);
     let reads = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
@@ -105,8 +108,8 @@ fn while_a_write_is_on_its_way_nothing_is_filled_and_nobody_waits() {
     thread::scope(|scope| {
         let write = scope.spawn(|| writer.put("a", "new"));
         held.wait_for(1);
-        let (reads, _) =
-            house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+        let (reads, _) = house
+            .reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
         assert_eq!(reads, 3, "each asks the database itself");
         drop(held);
         write.join().unwrap();
@@ -128,8 +131,8 @@ fn while_text_that_is_not_understood_is_on_its_way_nothing_is_served_from_before
         let text = "BEGIN LOGGED BATCH UPDATE ks.t SET v = 'new' WHERE k = 'a'; APPLY BATCH";
         let write = scope.spawn(|| writer.run(text));
         held.wait_for(1);
-        let (reads, _) =
-            house.reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
+        let (reads, _) = house
+            .reads(|| (0..3).for_each(|_| assert_eq!(reader.value("a").as_deref(), Some("new"))));
         assert_eq!(reads, 3, "each asks the database itself");
         drop(held);
         write.join().unwrap();
@@ -150,11 +153,14 @@ fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
         client.put(key, "old");
         assert_eq!(client.value(key).as_deref(), Some("old"));
         house.database.set_faults(faults);
-        assert!(client.try_run(&format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 'new')")).is_err());
+        assert!(
+            client.try_run(&format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 'new')")).is_err()
+        );
         house.database.set_faults(Faults::default());
         let (reads, _) = house.reads(|| {
-            (0..3)
-                .for_each(|_| assert!(matches!(client.value(key).as_deref(), Some("old" | "new")), "{key}"));
+            (0..3).for_each(|_| {
+                assert!(matches!(client.value(key).as_deref(), Some("old" | "new")), "{key}")
+            });
         });
         assert_eq!(reads, 3, "{key}");
     }
@@ -166,14 +172,19 @@ fn a_write_of_unknown_outcome_keeps_its_partition_out_of_the_cache() {
 fn errors_that_only_some_servers_know_reach_the_client_and_count_as_unknown_outcomes() {
     for (code, number, text) in [
         (ErrorCode::CdcWriteFailure, 0x1600, "INSERT INTO ks.t (k, v) VALUES ('a', 'new')"),
-        (ErrorCode::CasWriteUnknown, 0x1700, "UPDATE ks.t SET v = 'new' WHERE k = 'a' IF v = 'old'"),
+        (
+            ErrorCode::CasWriteUnknown,
+            0x1700,
+            "UPDATE ks.t SET v = 'new' WHERE k = 'a' IF v = 'old'",
+        ),
     ] {
         for &version in Version::ALL {
             let house = House::new("ks.*=exclusive");
             let mut client = house.node.client(version);
             client.put("a", "old");
             client.value("a");
-            let error = Faults { write_timeouts: 1.0, write_error: Some(code), ..Faults::default() };
+            let error =
+                Faults { write_timeouts: 1.0, write_error: Some(code), ..Faults::default() };
             house.database.set_faults(error);
             match client.try_run(text) {
                 Err(CqlError::Server(error)) => assert_eq!(error.code, number, "{error}"),
@@ -212,7 +223,8 @@ fn a_lightweight_transaction_of_unknown_outcome_is_settled_by_a_serial_read() {
 
 #[test]
 fn a_hold_ends() {
-    let house = House::with("ks.*=exclusive", |setup| setup.hold = std::time::Duration::from_millis(50));
+    let house =
+        House::with("ks.*=exclusive", |setup| setup.hold = std::time::Duration::from_millis(50));
     let mut client = house.node.client(Version::V5);
     house.database.set_faults(Faults { write_timeouts: 1.0, ..Faults::default() });
     assert!(client.try_run("INSERT INTO ks.t (k, v) VALUES ('a', '1')").is_err());
@@ -230,8 +242,11 @@ fn a_fill_that_is_late_is_given_up_and_joined_by_nobody() {
         setup.times.fill = std::time::Duration::from_millis(50);
     });
     let late = || house.node.count(&["fills_total", "\"late\""]);
-    let (mut writer, mut first, mut second) =
-        (house.node.client(Version::V4), house.node.client(Version::V5), house.node.client(Version::V5));
+    let (mut writer, mut first, mut second) = (
+        house.node.client(Version::V4),
+        house.node.client(Version::V5),
+        house.node.client(Version::V5),
+    );
     writer.put("a", "old");
     let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
@@ -249,7 +264,11 @@ fn a_fill_that_is_late_is_given_up_and_joined_by_nobody() {
         }
     });
     assert_eq!(house.node.count(&["misses_total", "coalesced"]), 0);
-    assert_eq!(house.node.count(&["fills_total", "\"installed\""]), 0, "what came too late is not kept");
+    assert_eq!(
+        house.node.count(&["fills_total", "\"installed\""]),
+        0,
+        "what came too late is not kept"
+    );
     assert_eq!(first.value("a").as_deref(), Some("new"));
 }
 
@@ -258,8 +277,9 @@ fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);
     client.put("a", "1");
-    // Every second connection-ending fault would hit the client's own read too, so the database goes away for fills only: its
-    // connection is lost while the fill is on its way, and the client's request is sent on a new one.
+    // Every second connection-ending fault would hit the client's own read too, so the database
+    // goes away for fills only: its connection is lost while the fill is on its way, and the
+    // client's request is sent on a new one.
     let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {
         let read = scope.spawn(|| client.value("a"));
@@ -281,7 +301,8 @@ struct Pipelined {
 impl Pipelined {
     fn open(house: &House) -> Self {
         let stream = TcpStream::connect(house.node.address).unwrap();
-        let mut client = Self { stream, encoder: Encoder::new(), decoder: Decoder::for_responses() };
+        let mut client =
+            Self { stream, encoder: Encoder::new(), decoder: Decoder::for_responses() };
         client.send(0, Opcode::Startup, |body| Startup::encode(&[("CQL_VERSION", "3.0.0")], body));
         assert_eq!(client.receive().header.opcode, Opcode::Ready);
         client
@@ -367,6 +388,10 @@ fn making_sure_of_the_schema_drops_nothing() {
         "CREATE TABLE IF NOT EXISTS ks.t (k text PRIMARY KEY, v text)",
     ] {
         client.run(text);
-        assert_eq!(house.reads(|| assert_eq!(client.value("a").as_deref(), Some("1"))).0, 0, "{text}");
+        assert_eq!(
+            house.reads(|| assert_eq!(client.value("a").as_deref(), Some("1"))).0,
+            0,
+            "{text}"
+        );
     }
 }

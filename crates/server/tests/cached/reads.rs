@@ -40,13 +40,18 @@ fn a_hit_is_byte_for_byte_what_the_database_answers() {
                 continue; // the fake knows no aliases
             }
             for skip_metadata in [false, true] {
-                let params = QueryParams { skip_metadata, ..QueryParams::new(Consistency::LocalQuorum) };
+                let params =
+                    QueryParams { skip_metadata, ..QueryParams::new(Consistency::LocalQuorum) };
                 let mut ask = |params| client.query_with(Flags::NONE, text, params, &[]).body;
                 // ALL is never served from the cache.
                 let database = ask(QueryParams { consistency: Consistency::All, ..params });
                 let _fill = ask(params);
                 let (reads, cached) = house.reads(|| ask(params));
-                assert_eq!((reads, &cached), (0, &database), "{text}, {version:?}, skip: {skip_metadata}");
+                assert_eq!(
+                    (reads, &cached),
+                    (0, &database),
+                    "{text}, {version:?}, skip: {skip_metadata}"
+                );
             }
         }
     }
@@ -70,8 +75,12 @@ fn a_cached_row_answers_each_level_that_it_was_read_for() {
         (LocalSerial, false),
     ] {
         let params = QueryParams::new(level);
-        let ask =
-            || client.query_with(Flags::NONE, "SELECT v FROM ks.t WHERE k = 'a'", params, &[]).header.opcode;
+        let ask = || {
+            client
+                .query_with(Flags::NONE, "SELECT v FROM ks.t WHERE k = 'a'", params, &[])
+                .header
+                .opcode
+        };
         let (reads, opcode) = house.reads(ask);
         assert_eq!((reads, opcode), (u64::from(!cached), Opcode::Result), "{level:?}");
     }
@@ -141,8 +150,9 @@ fn a_row_too_large_to_keep_is_read_whole_once_and_then_only_as_asked() {
         // A value of that length is more than the format of the cache can hold.
         client.execute(&insert, &["a", &"x".repeat(17 << 20)]);
         let (fills_before, read) = (fills(), "SELECT k FROM ks.t WHERE k = 'a'");
-        let (reads, ()) =
-            house.reads(|| (0..5).for_each(|_| assert_eq!(one_text(client.run(read)).as_deref(), Some("a"))));
+        let (reads, ()) = house.reads(|| {
+            (0..5).for_each(|_| assert_eq!(one_text(client.run(read)).as_deref(), Some("a")))
+        });
         assert_eq!((fills() - fills_before, passed(), reads), (1, 4, 5), "{policy}");
         assert_eq!(house.node.count(&["afterglow_fills_total", "too_large"]), 1, "{policy}");
         // Small again: cached again.

@@ -12,7 +12,8 @@ use crate::node::{Client, Setup, database, one_text, wait_until};
 
 const CLIENTS: usize = 8;
 
-/// Each client reads rows that nobody has read before; one that is not answered panics long before the connection would be given up.
+/// Each client reads rows that nobody has read before; one that is not answered panics long before
+/// the connection would be given up.
 fn read_cold(clients: &mut [Client], part: &str) {
     thread::scope(|threads| {
         for (number, client) in clients.iter_mut().enumerate() {
@@ -40,7 +41,8 @@ fn put(database: &FakeBackend, part: &str) {
 fn reads_are_answered_and_cached_while_a_node_stands_still() {
     let (database, directory) = (database(), TempDir::new().unwrap());
     let other = database.join().unwrap();
-    let mut direct = Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
+    let mut direct =
+        Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
     for text in [
         "CREATE KEYSPACE two WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
         "CREATE TABLE two.t (k text PRIMARY KEY, v text)",
@@ -53,7 +55,8 @@ fn reads_are_answered_and_cached_while_a_node_stands_still() {
     read_cold(&mut clients, "calm");
     assert!(database.reads() > 0 && other.reads() > 0, "both nodes are asked");
     for (part, still) in [("first", &other), ("second", &database)] {
-        let (asked, fills) = (still.reads(), node.count(&["afterglow_fills_total", "\"installed\""]));
+        let (asked, fills) =
+            (still.reads(), node.count(&["afterglow_fills_total", "\"installed\""]));
         let frozen = still.freeze();
         read_cold(&mut clients, part);
         let rows = 8 * CLIENTS as u64;

@@ -3,7 +3,8 @@
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, ValuesBuilder, encode_batch,
+    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, ValuesBuilder,
+    encode_batch,
 };
 
 use crate::node::{Client, House, wait_until};
@@ -11,7 +12,8 @@ use crate::node::{Client, House, wait_until};
 /// Rows that are cached before each write: key and clustering of `ks.wide`.
 const ROWS: [(&str, i32); 3] = [("a", 1), ("a", 2), ("b", 1)];
 
-/// How many of [`ROWS`] have to be read from the database again after `write`. All are cached afterwards.
+/// How many of [`ROWS`] have to be read from the database again after `write`. All are cached
+/// afterwards.
 fn dropped(house: &House, client: &mut Client, write: impl FnOnce(&mut Client)) -> u64 {
     ROWS.iter().for_each(|(k, c)| drop(client.wide(k, *c)));
     let (cached, ()) = house.reads(|| ROWS.iter().for_each(|(k, c)| drop(client.wide(k, *c))));
@@ -47,7 +49,11 @@ fn a_write_drops_what_it_touches_and_no_more() {
         ("INSERT INTO ks.other (k, v) VALUES ('a', '1')", 0),
     ] {
         full(&mut client);
-        assert_eq!(dropped(&house, &mut client, |client| drop(client.run(text))), expected, "{text}");
+        assert_eq!(
+            dropped(&house, &mut client, |client| drop(client.run(text))),
+            expected,
+            "{text}"
+        );
     }
     full(&mut client);
     client.run("TRUNCATE ks.wide");
@@ -59,13 +65,17 @@ fn text_that_is_not_understood_drops_everything_unless_the_database_refuses_it()
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);
     full(&mut client);
-    let refused = |text: &'static str| move |client: &mut Client| assert!(client.try_run(text).is_err());
+    let refused =
+        |text: &'static str| move |client: &mut Client| assert!(client.try_run(text).is_err());
     assert_eq!(dropped(&house, &mut client, refused("FROBNICATE ks.wide")), 0);
     // Not in Cassandra's grammar, so not in ours; this database takes it.
     let text = "BEGIN LOGGED BATCH DELETE FROM ks.other WHERE k = 'a'; APPLY BATCH";
     let accepted = |client: &mut Client| drop(client.run(text));
     assert_eq!(dropped(&house, &mut client, accepted), 3);
-    assert_eq!(dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE k = 'a' AND c > 1")), 2);
+    assert_eq!(
+        dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE k = 'a' AND c > 1")),
+        2
+    );
     assert_eq!(dropped(&house, &mut client, refused("INSERT INTO ks.wide JSON '{}'")), 3);
     assert_eq!(dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE v = 'old'")), 3);
 }
@@ -86,10 +96,14 @@ fn batches_of_every_kind_drop_what_their_statements_touch() {
                     statement: StatementRef::Text("DELETE FROM ks.wide WHERE k = 'a' AND c = 1"),
                     values: Values::NONE,
                 },
-                BatchStatement { statement: StatementRef::Prepared(&update.id), values: values.view() },
+                BatchStatement {
+                    statement: StatementRef::Prepared(&update.id),
+                    values: values.view(),
+                },
             ];
             let params = QueryParams::new(Consistency::LocalQuorum);
-            let encode = |out: &mut Vec<u8>| encode_batch(Version::V5, kind, &statements, &params, out);
+            let encode =
+                |out: &mut Vec<u8>| encode_batch(Version::V5, kind, &statements, &params, out);
             let answer = client.raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
             assert_eq!(answer.header.opcode, Opcode::Result);
         });
@@ -181,7 +195,10 @@ fn a_client_that_does_not_take_on_new_columns_prepares_again_once_and_has_hits()
             client.execute(&read, &["a"]);
             house.node.hits() > hits
         });
-        assert_eq!(house.node.count(&["afterglow_errors_total"]), if column == "early" { 1 } else { 2 });
+        assert_eq!(
+            house.node.count(&["afterglow_errors_total"]),
+            if column == "early" { 1 } else { 2 }
+        );
     }
 }
 

@@ -78,7 +78,8 @@ struct Full {
 }
 
 impl Full {
-    /// With a crowd of clients that have asked all that they may, until a connection has no stream left.
+    /// With a crowd of clients that have asked all that they may, until a connection has no stream
+    /// left.
     fn of_crowd() -> (Self, Proxy, Vec<Client>) {
         let held = Arc::new(Mutex::new(Vec::<Arc<Ask>>::new()));
         let holding = Arc::new(AtomicBool::new(true));
@@ -158,7 +159,8 @@ fn metric(proxy: &Proxy, name: &str) -> usize {
 
 const HELD: &str = r#"afterglow_client_held_bytes{frontend="cql"}"#;
 const REFUSED: &str = r#"afterglow_client_large_requests_refused_total{frontend="cql"}"#;
-const UNREAD: &str = r#"afterglow_client_connections_cut_total{frontend="cql",reason="unread_answers"}"#;
+const UNREAD: &str =
+    r#"afterglow_client_connections_cut_total{frontend="cql",reason="unread_answers"}"#;
 
 /// Memory of this process, in bytes.
 fn resident() -> usize {
@@ -283,7 +285,10 @@ fn what_comes_between_the_parts_of_a_large_request_gives_it_no_more_time() {
     while slow.stream.write_all(&rest).is_ok() && slow.try_receive().is_some() {
         answered += 1;
         assert!(metric(&proxy, HELD) > 400_000, "its room is kept for it");
-        assert!(began.elapsed() < Duration::from_secs(60), "after {answered} others it may still arrive");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "after {answered} others it may still arrive"
+        );
         // Else both ends would be busy for ten seconds.
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -338,7 +343,8 @@ fn what_is_admitted_in_two_steps_is_counted_once() {
 fn answers_that_nobody_takes_keep_large_requests_out_for_a_while_only() {
     let fake = with_big_answers();
     let proxy = Proxy::before(fake.address());
-    // None of them leaves so much unread that it is cut off for that, nor all together: sockets hold some of it.
+    // None of them leaves so much unread that it is cut off for that, nor all together: sockets
+    // hold some of it.
     let mut idle: Vec<_> = (0..5).map(|_| proxy.client(Version::V4)).collect();
     for client in &mut idle {
         let body = client.query_body("SELECT v FROM ks.big");

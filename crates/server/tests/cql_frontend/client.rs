@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Compression, Decoder, Encoder, Envelope, Flags, Header, Opcode, Version};
+use afterglow_cql::frame::{
+    Compression, Decoder, Encoder, Envelope, Flags, Header, Opcode, Version,
+};
 use afterglow_cql::message::{self, Consistency, Prepare, Query, QueryParams, Startup};
 use afterglow_cql::response::{self, Response, ResultBody};
 
@@ -28,7 +30,13 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(GIVE_UP)).unwrap();
-        Self { stream, version, received: 0, decoder: Decoder::for_responses(), encoder: Encoder::new() }
+        Self {
+            stream,
+            version,
+            received: 0,
+            decoder: Decoder::for_responses(),
+            encoder: Encoder::new(),
+        }
     }
 
     /// Connects and makes the handshake.
@@ -115,7 +123,8 @@ impl Client {
     pub fn execute(&mut self, stream: i16, id: &[u8]) {
         let mut body = Vec::new();
         let params = QueryParams::new(Consistency::One);
-        message::Execute { id, result_metadata_id: Some(b"rm"), params }.encode(self.version, &mut body);
+        message::Execute { id, result_metadata_id: Some(b"rm"), params }
+            .encode(self.version, &mut body);
         self.send(stream, Opcode::Execute, &body);
     }
 

@@ -6,7 +6,10 @@ use afterglow_cql::frame::{Opcode, Version};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 
 /// One that speaks up to `highest`, is shown to `script` and answers what that does not.
-pub fn scripted(highest: Version, script: impl Fn(&Arc<Ask>) -> bool + Send + Sync + 'static) -> FakeBackend {
+pub fn scripted(
+    highest: Version,
+    script: impl Fn(&Arc<Ask>) -> bool + Send + Sync + 'static,
+) -> FakeBackend {
     FakeBackend::scripted(highest, script).unwrap()
 }
 

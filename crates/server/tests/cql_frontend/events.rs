@@ -34,7 +34,8 @@ fn a_schema_change_is_told_although_the_control_connection_is_lost_over_it() {
     client.send(1, Opcode::Register, &body);
     assert_eq!(client.receive().header.opcode, Opcode::Ready);
     let mut event = Vec::new();
-    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    let change =
+        SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
     Event::Schema(change).encode(&mut event);
     cut.store(true, Ordering::SeqCst);
     control.lock().unwrap().take().unwrap().event(&event);
@@ -65,7 +66,8 @@ fn the_control_connection_outlives_an_attempt_that_failed() {
         Register::encode(&["SCHEMA_CHANGE"], &mut body);
         client.send(1, Opcode::Register, &body);
         assert_eq!(client.receive().header.opcode, Opcode::Ready);
-        let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+        let change =
+            SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
         let mut event = Vec::new();
         Event::Schema(change).encode(&mut event);
         // Told on the first connection that was listened on, and on no other.
@@ -96,8 +98,10 @@ fn schema_events_reach_those_who_registered_and_node_events_nobody() {
     }
     let control = control.lock().unwrap().take().unwrap();
     let (mut status, mut schema) = (Vec::new(), Vec::new());
-    Event::Status { change: "DOWN", address: "10.0.0.1".parse().unwrap(), port: 9042 }.encode(&mut status);
-    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    Event::Status { change: "DOWN", address: "10.0.0.1".parse().unwrap(), port: 9042 }
+        .encode(&mut status);
+    let change =
+        SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
     Event::Schema(change).encode(&mut schema);
     control.event(&status);
     control.event(&schema);
@@ -116,6 +120,9 @@ fn schema_events_reach_those_who_registered_and_node_events_nobody() {
         assert_eq!(old.receive().body, expected[..], "v3 knows no functions");
     }
     let event = listening.receive();
-    assert_eq!((event.header.stream, event.header.opcode, &event.body[..]), (-1, Opcode::Event, &schema[..]));
+    assert_eq!(
+        (event.header.stream, event.header.opcode, &event.body[..]),
+        (-1, Opcode::Event, &schema[..])
+    );
     assert_eq!(deaf.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
 }

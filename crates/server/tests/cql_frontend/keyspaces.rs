@@ -12,7 +12,10 @@ use crate::proxy::Proxy;
 const ROUNDS: usize = 60;
 
 /// Answers with the keyspace that the connection is in, a moment later, as a database does.
-fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<u64, String>>) -> bool {
+fn keyspace_of(
+    ask: &Arc<Ask>,
+    of: &std::sync::Mutex<std::collections::HashMap<u64, String>>,
+) -> bool {
     if let Some(keyspace) = ask.text.strip_prefix("USE ") {
         of.lock().unwrap().insert(ask.connection, keyspace.trim_matches('"').to_owned());
         return false;
@@ -25,7 +28,8 @@ fn keyspace_of(ask: &Arc<Ask>, of: &std::sync::Mutex<std::collections::HashMap<u
     asks
 }
 
-/// So many sessions in so many keyspaces ask one thing after the other, each in its own; how many connections the database saw.
+/// So many sessions in so many keyspaces ask one thing after the other, each in its own; how many
+/// connections the database saw.
 fn sessions_in_keyspaces(sessions: usize, keyspaces: usize) -> u64 {
     let of = std::sync::Mutex::default();
     let fake = scripted(Version::V5, move |ask| keyspace_of(ask, &of));
@@ -59,7 +63,8 @@ fn ask(client: &mut Client) -> Result<String, String> {
 #[test]
 fn sessions_in_several_keyspaces_get_no_errors_and_make_few_connections() {
     let made = sessions_in_keyspaces(36, 6);
-    // On each of two reactors one for each keyspace, and one for none, in two versions; and the control connection.
+    // On each of two reactors one for each keyspace, and one for none, in two versions; and the
+    // control connection.
     assert!(made <= 2 * 2 * 7 + 1, "{made} connections");
 }
 

@@ -127,7 +127,8 @@ fn with_passwords(asks: &Arc<AtomicBool>) -> FakeBackend {
     })
 }
 
-/// Counts what it is asked about, and waits, when it is told that the control connection is there, until the test goes on.
+/// Counts what it is asked about, and waits, when it is told that the control connection is there,
+/// until the test goes on.
 struct Opening {
     asked: AtomicUsize,
     opens: Mutex<mpsc::Sender<()>>,
@@ -170,15 +171,21 @@ fn no_request_goes_past_the_cache_from_the_moment_in_which_it_opens() {
             client
         })
         .collect();
-    assert_eq!(router.asked.load(Ordering::SeqCst), 0, "nothing is cached while nobody tells of schemas");
+    assert_eq!(
+        router.asked.load(Ordering::SeqCst),
+        0,
+        "nothing is cached while nobody tells of schemas"
+    );
     asks.store(false, Ordering::SeqCst);
     opening.recv().unwrap();
     clients.iter_mut().for_each(|client| client.query(1, "INSERT INTO ks.t (k) VALUES (1)"));
     let is_answered = |client: &Client| client.stream.peek(&mut [0]).is_ok();
     clients.iter().for_each(|client| client.stream.set_nonblocking(true).unwrap());
     wait_until("one of them is answered", || clients.iter().any(is_answered));
-    let (asked, answered) =
-        (router.asked.load(Ordering::SeqCst), clients.iter().filter(|client| is_answered(client)).count());
+    let (asked, answered) = (
+        router.asked.load(Ordering::SeqCst),
+        clients.iter().filter(|client| is_answered(client)).count(),
+    );
     clients.iter().for_each(|client| client.stream.set_nonblocking(false).unwrap());
     drop(go_on);
     clients.iter_mut().for_each(|client| drop(client.receive()));
@@ -198,7 +205,8 @@ fn logins_do_not_go_to_a_node_that_was_not_reached_a_moment_ago() {
         let (answer, _client) = log_in(&proxy, &format!("user{n}"), "secret", Version::V4);
         assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
     }
-    // Each of two reactors finds out every ten seconds, and the control connection every five: less than one in a second.
+    // Each of two reactors finds out every ten seconds, and the control connection every five: less
+    // than one in a second.
     let at_most = 4 + began.elapsed().as_secs();
     let refused = nodes[0].refused();
     assert!(

@@ -1,4 +1,5 @@
-//! The CQL front end between a client that sees every byte and a database that does what a test says.
+//! The CQL front end between a client that sees every byte and a database that does what a test
+//! says.
 
 mod bounds;
 mod bugs;

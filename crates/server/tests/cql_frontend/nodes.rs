@@ -1,4 +1,5 @@
-//! A database of several nodes: which of them a request is sent to, and what becomes of it when they come and go.
+//! A database of several nodes: which of them a request is sent to, and what becomes of it when
+//! they come and go.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +7,8 @@ use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router
 use afterglow::reactor::Driver;
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, Execute, QueryParams, StatementRef, ValuesBuilder, encode_batch,
+    BatchKind, BatchStatement, Consistency, Execute, QueryParams, StatementRef, ValuesBuilder,
+    encode_batch,
 };
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
@@ -36,8 +38,10 @@ impl Cluster {
     fn start(count: usize) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let first = seen.clone();
-        let mut cluster =
-            Self { seen, nodes: vec![scripted(Version::V5, move |ask| names_itself(ask, &first, 0))] };
+        let mut cluster = Self {
+            seen,
+            nodes: vec![scripted(Version::V5, move |ask| names_itself(ask, &first, 0))],
+        };
         cluster.nodes[0].run(&a_keyspace("ks"));
         cluster.nodes[0].run("CREATE TABLE ks.t (k text PRIMARY KEY, v text)");
         (1..count).for_each(|_| cluster.add());
@@ -51,7 +55,8 @@ impl Cluster {
     /// Starts another node and lists it, with a token that owns next to nothing.
     fn add(&mut self) {
         let (seen, number) = (self.seen.clone(), self.nodes.len());
-        let node = self.nodes[0].join_scripted(move |ask| names_itself(ask, &seen, number)).unwrap();
+        let node =
+            self.nodes[0].join_scripted(move |ask| names_itself(ask, &seen, number)).unwrap();
         node.set_token(i64::MIN + 1);
         self.nodes.push(node);
     }
@@ -122,7 +127,8 @@ fn send_execute(client: &mut Client, key: &str) {
 fn batch(client: &mut Client, key: &str) -> String {
     let text = format!("UPDATE ks.t SET v = 'x' WHERE k = '{key}'");
     let empty = ValuesBuilder::positional();
-    let statements = [BatchStatement { statement: StatementRef::Text(&text), values: empty.view() }];
+    let statements =
+        [BatchStatement { statement: StatementRef::Text(&text), values: empty.view() }];
     let mut body = Vec::new();
     let params = QueryParams::new(Consistency::One);
     encode_batch(client.version, BatchKind::Unlogged, &statements, &params, &mut body);
@@ -260,7 +266,8 @@ fn a_schema_change_waits_for_no_node_that_was_down_before_we_came() {
         let before = cluster.looks();
         client.query(1, &format!("ALTER TABLE ks.t ADD {column} text"));
         assert_eq!(client.receive().header.opcode, Opcode::Result);
-        // There are 200 until it is given up, on a fast machine; the second change does not even ask.
+        // There are 200 until it is given up, on a fast machine; the second change does not even
+        // ask.
         let most = if column == "w" { 100 } else { 4 };
         let looks = cluster.looks() - before;
         assert!((1..most).contains(&looks), "{looks} looks");
@@ -320,13 +327,19 @@ fn a_schemas_version_is_noted_although_news_of_nodes_came_before_it_was_shown() 
     let router = Arc::new(Noting::default());
     let _proxy = Proxy::routed(fake.address(), Driver::Auto, router.clone());
     let notes = |is: fn(&ControlState) -> bool| router.0.lock().unwrap().iter().any(is);
-    wait_until("it is connected", || notes(|state| matches!(state, ControlState::Connected { .. })));
+    wait_until("it is connected", || {
+        notes(|state| matches!(state, ControlState::Connected { .. }))
+    });
     let (mut status, mut schema) = (Vec::new(), Vec::new());
-    Event::Status { change: "UP", address: "127.0.0.1".parse().unwrap(), port: 9042 }.encode(&mut status);
+    Event::Status { change: "UP", address: "127.0.0.1".parse().unwrap(), port: 9042 }
+        .encode(&mut status);
     *late.lock().unwrap() = Some(status);
-    let change = SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+    let change =
+        SchemaChange { change: "UPDATED", keyspace: "ks", target: SchemaTarget::Table("t") };
     Event::Schema(change).encode(&mut schema);
     listener.lock().unwrap().as_ref().unwrap().event(&schema);
-    wait_until("the version is noted", || notes(|state| matches!(state, ControlState::Current { .. })));
+    wait_until("the version is noted", || {
+        notes(|state| matches!(state, ControlState::Current { .. }))
+    });
     assert!(late.lock().unwrap().is_none(), "the news of the node came in time");
 }

@@ -1,4 +1,5 @@
-//! Prepared statements: what a database forgets, a restart and an ALTER leave behind is nobody's trouble but ours.
+//! Prepared statements: what a database forgets, a restart and an ALTER leave behind is nobody's
+//! trouble but ours.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -69,8 +70,9 @@ fn a_database_that_forgets_at_once_what_it_has_just_prepared_is_told_again_but_n
     assert!(executions.load(Ordering::SeqCst) < 20);
 }
 
-/// A database in which `SELECT * FROM ks.t WHERE k = 1` has a column more from each `ALTER` on, and is forgotten by it. It leaves the
-/// columns out of its rows where it is asked to, as Cassandra does before v5.
+/// A database in which `SELECT * FROM ks.t WHERE k = 1` has a column more from each `ALTER` on, and
+/// is forgotten by it. It leaves the columns out of its rows where it is asked to, as Cassandra
+/// does before v5.
 fn altering() -> FakeBackend {
     let (columns, known) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicBool::new(false)));
     scripted(Version::V5, move |ask| {
@@ -98,11 +100,13 @@ fn altering() -> FakeBackend {
                 let cells: Vec<&[u8]> = vec![b"cell"; now];
                 let columns = ALL.map(|name| (name, TEXT));
                 let mut whole = rows_body(ask.version(), &columns[..now], &[&cells]);
-                let (_, message) = message::parse(&ask.envelope.header, &ask.envelope.body).unwrap();
+                let (_, message) =
+                    message::parse(&ask.envelope.header, &ask.envelope.body).unwrap();
                 let message::Request::Execute(execute) = message else { unreachable!() };
                 if execute.params.skip_metadata {
                     whole =
-                        [&[0, 0, 0, 2, 0, 0, 0, 5][..], &(now as u32).to_be_bytes(), &[0, 0, 0, 1]].concat();
+                        [&[0, 0, 0, 2, 0, 0, 0, 5][..], &(now as u32).to_be_bytes(), &[0, 0, 0, 1]]
+                            .concat();
                     cells.iter().for_each(|cell| whole.extend([&[0, 0, 0, 4], *cell].concat()));
                 }
                 ask.reply(Opcode::Result, &whole);
@@ -123,11 +127,13 @@ fn no_client_hears_unprepared_of_altered_tables_and_none_reads_new_rows_with_old
     let execute = |client: &mut Client| {
         let mut body = Vec::new();
         let params = QueryParams { skip_metadata: true, ..QueryParams::new(Consistency::One) };
-        message::Execute { id: b"id", result_metadata_id: None, params }.encode(Version::V4, &mut body);
+        message::Execute { id: b"id", result_metadata_id: None, params }
+            .encode(Version::V4, &mut body);
         client.send(4, Opcode::Execute, &body);
         let answer = client.receive();
         let (_, message) = response::split(&answer.header, &answer.body).unwrap();
-        let Ok(Response::Result(ResultBody::Rows(rows))) = Response::parse(&answer.header, message) else {
+        let Ok(Response::Result(ResultBody::Rows(rows))) = Response::parse(&answer.header, message)
+        else {
             panic!("no rows: {answer:?}");
         };
         let told = match rows.metadata.flags.contains(MetadataFlags::NO_METADATA) {
@@ -138,7 +144,11 @@ fn no_client_hears_unprepared_of_altered_tables_and_none_reads_new_rows_with_old
         told
     };
     client.prepare("SELECT * FROM ks.t WHERE k = 1");
-    assert_eq!((execute(&mut client), execute(&mut other)), (1, 1), "both take their columns from PREPARE");
+    assert_eq!(
+        (execute(&mut client), execute(&mut other)),
+        (1, 1),
+        "both take their columns from PREPARE"
+    );
     for columns in 2..=4 {
         other.query(1, "ALTER TABLE ks.t ADD another text");
         assert_eq!(other.receive().header.opcode, Opcode::Result);
@@ -173,7 +183,11 @@ fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
     let proxy = Proxy::keeping(fake.address(), plans);
     let mut client = proxy.client(Version::V5);
     client.execute(9, b"id");
-    assert_eq!(error_of(&client.receive()).0, ErrorCode::Unprepared, "and the driver prepares again");
+    assert_eq!(
+        error_of(&client.receive()).0,
+        ErrorCode::Unprepared,
+        "and the driver prepares again"
+    );
     client.prepare("SELECT * FROM ks.t WHERE k = 1");
     client.execute(9, b"id");
     assert_eq!(text_of(&client.receive()), "cell");

@@ -57,7 +57,8 @@ impl Proxy {
         router: Arc<dyn Router>,
         plans: Option<PathBuf>,
     ) -> Self {
-        let reactors = Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
+        let reactors =
+            Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
         let config = CqlFrontEndConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             backends: backends
@@ -84,7 +85,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The runtime ends the process when a panicking thread wakes a task, and the message would be lost.
+            // The runtime ends the process when a panicking thread wakes a task, and the message
+            // would be lost.
             return;
         }
         self.front_end.drain(Duration::from_secs(1));

@@ -120,7 +120,10 @@ fn answers_find_their_clients_in_any_order_over_one_connection() {
         answers.sort_by_key(|answer| answer.header.stream);
         assert_eq!(
             answers.each_ref().map(text_of),
-            [format!("SELECT v FROM ks.client{number}a"), format!("SELECT v FROM ks.client{number}b")]
+            [
+                format!("SELECT v FROM ks.client{number}a"),
+                format!("SELECT v FROM ks.client{number}b")
+            ]
         );
     }
     // Four clients on two reactors: one connection each, beside the control connection.
@@ -219,7 +222,10 @@ fn a_client_that_does_not_read_is_bounded_and_in_nobodys_way() {
         let mut other = proxy.client(Version::V4);
         assert_eq!(other.ask("SELECT v FROM ks.other"), "SELECT v FROM ks.other");
     }
-    assert!(asked.load(Ordering::SeqCst) < REQUESTS, "reading went on although nobody took the answers");
+    assert!(
+        asked.load(Ordering::SeqCst) < REQUESTS,
+        "reading went on although nobody took the answers"
+    );
     for _ in 0..REQUESTS {
         assert_eq!(text_of(&slow.receive()).len(), ANSWER);
     }
@@ -269,12 +275,16 @@ fn use_moves_the_session_and_no_shared_connection() {
     assert_eq!(client.receive().header.opcode, Opcode::Result);
     assert_eq!(client.ask("SELECT v FROM t"), "row");
     client.query(1, "USE missing");
-    assert_eq!(error_of(&client.receive()), (ErrorCode::Invalid, "Keyspace 'missing' does not exist".into()));
+    assert_eq!(
+        error_of(&client.receive()),
+        (ErrorCode::Invalid, "Keyspace 'missing' does not exist".into())
+    );
     assert_eq!(client.ask("SELECT v FROM t"), "row");
     let seen = seen.lock().unwrap();
     let connections: Vec<_> =
         seen.iter().filter(|(_, text)| text.contains("FROM")).map(|(c, _)| *c).collect();
-    let moved: Vec<_> = seen.iter().filter(|(_, text)| text.starts_with("USE")).map(|(c, _)| *c).collect();
+    let moved: Vec<_> =
+        seen.iter().filter(|(_, text)| text.starts_with("USE")).map(|(c, _)| *c).collect();
     assert_ne!(connections[0], connections[1], "another keyspace, another connection");
     assert_eq!(connections[1], connections[2], "a refused USE changes nothing");
     assert!(!moved.contains(&connections[0]), "the connection without keyspace stays so: {seen:?}");
@@ -297,7 +307,8 @@ fn draining_finishes_what_is_under_way() {
     client.query(3, "SELECT v FROM ks.held");
     wait.recv().unwrap();
     let address = proxy.front_end.address();
-    let draining = std::thread::spawn(move || (proxy.front_end.drain(Duration::from_secs(20)), proxy));
+    let draining =
+        std::thread::spawn(move || (proxy.front_end.drain(Duration::from_secs(20)), proxy));
     while std::net::TcpStream::connect(address).is_ok() {
         std::thread::yield_now();
     }

@@ -19,7 +19,8 @@ fn drivers_are_shown_this_proxy_and_no_other_node() {
     client.query(1, "SELECT rpc_address, rpc_port, host_id FROM system.local WHERE key='local'");
     let answer = client.receive();
     let port = u32::from(proxy.front_end.address().port()).to_be_bytes();
-    let cells = [&[0, 0, 0, 4, 127, 0, 0, 1, 0, 0, 0, 4][..], &port, &[0, 0, 0, 16], &42u128.to_be_bytes()];
+    let cells =
+        [&[0, 0, 0, 4, 127, 0, 0, 1, 0, 0, 0, 4][..], &port, &[0, 0, 0, 16], &42u128.to_be_bytes()];
     assert!(answer.body.ends_with(&cells.concat()), "{:?}", answer.body);
     for table in ["peers", "peers_v2"] {
         client.query(1, &format!("SELECT peer FROM system.{table}"));
@@ -53,7 +54,9 @@ fn a_traced_query_of_a_system_table_has_a_trace_and_the_rows_that_drivers_are_sh
             let body = client.query_body(text);
             client.send_flagged(1, Flags::TRACING, Opcode::Query, &body);
             let answer = client.receive();
-            assert!(answer.header.flags.contains(Flags::TRACING) && answer.body.starts_with(&TRACE));
+            assert!(
+                answer.header.flags.contains(Flags::TRACING) && answer.body.starts_with(&TRACE)
+            );
             answer
         };
         assert_eq!(text_of(&ask("SELECT cluster_name FROM system.local")), "Fake Cluster");
@@ -105,7 +108,9 @@ fn node_local_is_refused_in_the_databases_words_also_where_we_would_answer() {
             let answer = client.receive();
             match &refusal {
                 None => assert_eq!(answer.header.opcode, Opcode::Result, "{text}"),
-                Some((code, words)) => assert_eq!(error_of(&answer), (*code, (*words).into()), "{text}"),
+                Some((code, words)) => {
+                    assert_eq!(error_of(&answer), (*code, (*words).into()), "{text}")
+                }
             }
         }
     }
@@ -127,6 +132,9 @@ fn misuse_is_answered_and_the_connection_lives() {
     let params = QueryParams { page_size: Some(0), ..QueryParams::new(Consistency::One) };
     Query { text: "SELECT key FROM system.local", params }.encode(Version::V4, &mut body);
     client.send(6, Opcode::Query, &body);
-    assert_eq!(error_of(&client.receive()), (ErrorCode::Protocol, "The page size cannot be 0".into()));
+    assert_eq!(
+        error_of(&client.receive()),
+        (ErrorCode::Protocol, "The page size cannot be 0".into())
+    );
     assert_eq!(client.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
 }

@@ -1,5 +1,5 @@
-//! The memcached front end against peers that mean it no good: nobody hangs a reactor, loses another's requests, or takes the memory that
-//! others need.
+//! The memcached front end against peers that mean it no good: nobody hangs a reactor, loses
+//! another's requests, or takes the memory that others need.
 
 mod tls;
 mod tls_peers;
@@ -22,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A front end on one reactor, so that whoever hangs it hangs everybody.
 struct Opened {
-    /// A reactor that hangs would hang the end of a test that has failed as well: then it is left to the system.
+    /// A reactor that hangs would hang the end of a test that has failed as well: then it is left
+    /// to the system.
     front_end: ManuallyDrop<MemcacheFrontEnd>,
     cache: ManuallyDrop<Arc<Cache>>,
     reactors: ManuallyDrop<Reactors>,
@@ -46,7 +47,8 @@ impl Opened {
         let mut config = Config::new(dir.path(), vec![device]);
         (config.memory, config.journal_size) = (32 << 20, 1 << 20);
         let cache = Arc::new(Cache::open(config).unwrap());
-        let reactors = Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
+        let reactors =
+            Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
         let mut config = MemcacheFrontEndConfig {
             listen: Some("127.0.0.1:0".parse().unwrap()),
             unix: Some(dir.path().join("socket")),
@@ -87,7 +89,8 @@ impl Opened {
 
     /// A client of the Unix socket, which never speaks TLS.
     fn other(&self) -> Other {
-        let stream = std::os::unix::net::UnixStream::connect(self.dir.path().join("socket")).unwrap();
+        let stream =
+            std::os::unix::net::UnixStream::connect(self.dir.path().join("socket")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Other(BufReader::new(stream))
     }
@@ -126,7 +129,9 @@ impl Other {
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
-        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("not closed: {error}"),
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
+            panic!("not closed: {error}")
+        }
         _ => said,
     }
 }

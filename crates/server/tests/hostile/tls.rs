@@ -54,7 +54,9 @@ impl ServerCertVerifier for Anyone {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+        rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -65,7 +67,8 @@ impl Tls {
     /// A connection that has said nothing yet.
     pub fn new() -> Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.unwrap().dangerous().with_custom_certificate_verifier(Arc::new(Anyone));
         let name = ServerName::try_from("localhost").unwrap();
         Tls(ClientConnection::new(Arc::new(config.with_no_client_auth()), name).unwrap())
@@ -100,7 +103,8 @@ impl Tls {
         out
     }
 
-    /// What the server says until it ends the connection; the error when it does not do so in the time `stream` has.
+    /// What the server says until it ends the connection; the error when it does not do so in the
+    /// time `stream` has.
     pub fn read_to_end(&mut self, stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
         let mut said = Vec::new();
         loop {

@@ -34,7 +34,8 @@ fn requests_that_come_with_the_end_of_tls_are_carried_out_and_answered() {
         other.set("here", "1");
         let mut stream = opened.connect();
         let mut tls = Tls::over(&mut stream);
-        let requests = [tls.seal(b"delete stale noreply\r\nget he"), tls.seal(b"re\r\nmn\r\n")].concat();
+        let requests =
+            [tls.seal(b"delete stale noreply\r\nget he"), tls.seal(b"re\r\nmn\r\n")].concat();
         stream.write_all(&[requests, tls.close_notify(), rest.to_vec()].concat()).unwrap();
         if rest.is_empty() {
             let said = tls.read_to_end(&mut stream).unwrap();

@@ -1,4 +1,5 @@
-//! Random TLS sessions: requests cut into records, and records into writes, anywhere; and an end of any kind anywhere.
+//! Random TLS sessions: requests cut into records, and records into writes, anywhere; and an end of
+//! any kind anywhere.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -31,7 +32,8 @@ impl Dice {
     }
 }
 
-/// How a session ends. What comes with the end reaches the server in the same writes as what is before it.
+/// How a session ends. What comes with the end reaches the server in the same writes as what is
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// As TLS has it.
@@ -61,7 +63,10 @@ fn session(dice: &mut Dice, seed: u64, other: &mut Other) -> Session {
         let (request, answer) = match dice.below(4) {
             0 => (format!("delete {key} noreply\r\n"), String::new()),
             1 => (format!("delete {key}\r\n"), "DELETED\r\n".into()),
-            2 => (format!("get {key}\r\n"), format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len())),
+            2 => (
+                format!("get {key}\r\n"),
+                format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len()),
+            ),
             _ => (format!("append {key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".into()),
         };
         if request.starts_with("delete") {

@@ -1,4 +1,5 @@
-//! The running server as an operator meets it: start, signals, and what it says when it cannot start.
+//! The running server as an operator meets it: start, signals, and what it says when it cannot
+//! start.
 
 mod refusals;
 
@@ -23,12 +24,21 @@ struct Server {
 
 fn command(data_dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AFTERGLOW_"))
     {
         command.env_remove(name);
     }
     // Port 9 of this machine: nobody is there, so the database is down for these tests.
-    command.args(["serve", "--cql", "127.0.0.1:0", "--backend", "127.0.0.1:9", "--admin", "127.0.0.1:0"]);
+    command.args([
+        "serve",
+        "--cql",
+        "127.0.0.1:0",
+        "--backend",
+        "127.0.0.1:9",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
     command.args(["--memory", "64MiB", "--flash-size", "64MiB", "--reactors", "1"]);
     command.arg("--data-dir").arg(data_dir).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -41,7 +51,8 @@ impl Server {
         let mut ports = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ports).unwrap();
         let port = |name: &str| {
-            let word = ports.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
+            let word =
+                ports.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
             word.and_then(|address| address.parse().ok())
         };
         let (Some(cql), Some(admin)) = (port("cql"), port("admin")) else {
@@ -127,8 +138,10 @@ fn refused_by_both(command: Command) -> String {
     };
     let (status, said) = refused(command);
     assert!(matches!(status, Some(1 | 2)), "it did not refuse: {status:?} {said}");
-    let error =
-        said.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error in {said}"));
+    let error = said
+        .lines()
+        .find(|line| line.starts_with("error: "))
+        .unwrap_or_else(|| panic!("no error in {said}"));
     assert_eq!(
         (checked.0, checked.1.trim_end()),
         (Some(2), error),
@@ -194,7 +207,10 @@ fn only_who_had_the_lease_before_is_told_of_another_instance() {
     for instance in [0, 1] {
         let log = lease(instance);
         assert!(log.contains(first_time) && !log.contains(other), "{log}");
-        assert!(!log.contains("did not say that its writes were settled"), "it had none, or said so: {log}");
+        assert!(
+            !log.contains("did not say that its writes were settled"),
+            "it had none, or said so: {log}"
+        );
     }
     let log = lease(0);
     assert!(log.contains(other) && !log.contains(first_time), "{log}");
@@ -253,7 +269,10 @@ fn a_foreign_state_file_is_refused_and_left_alone_and_errors_are_json_too() {
     let state = dir.path().join("state");
     std::fs::write(&state, "somebody's state").unwrap();
     let error = refused_by_both(command(dir.path()));
-    assert!(error.contains("state is not Afterglow's") && error.contains("data directory"), "{error}");
+    assert!(
+        error.contains("state is not Afterglow's") && error.contains("data directory"),
+        "{error}"
+    );
     let mut json = command(dir.path());
     json.args(["--log-format", "json"]);
     let (status, said) = refused(json);
@@ -313,9 +332,11 @@ fn a_second_process_on_the_same_directory_is_told_who_has_it() {
     assert_eq!(server.get("/healthz").0, 200, "the first one lives on");
 }
 
-/// A client with requests that are in flight for minutes: each STARTUP waits seconds for the database, which is down.
+/// A client with requests that are in flight for minutes: each STARTUP waits seconds for the
+/// database, which is down.
 fn stuck_client(server: &Server) -> TcpStream {
-    const STARTUP: &[u8] = b"\x04\x00\x00\x00\x01\x00\x00\x00\x16\x00\x01\x00\x0bCQL_VERSION\x00\x053.4.7";
+    const STARTUP: &[u8] =
+        b"\x04\x00\x00\x00\x01\x00\x00\x00\x16\x00\x01\x00\x0bCQL_VERSION\x00\x053.4.7";
     let mut stream = TcpStream::connect(server.cql).unwrap();
     stream.write_all(&STARTUP.repeat(200)).unwrap();
     let begun = |metrics: String| {

@@ -49,7 +49,10 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
     let table: &[(&[&str], &str)] = &[
         (&["--memcache-auth-file", &missing], "name:password"),
         (&["--memcache-auth-file", &users], "name:password"),
-        (&["--memcache-tls-cert", &missing, "--memcache-tls-key", &missing], "cannot read certificates"),
+        (
+            &["--memcache-tls-cert", &missing, "--memcache-tls-key", &missing],
+            "cannot read certificates",
+        ),
         (&["--memcache-tls-cert", &cert, "--memcache-tls-key", &cert], "cert"),
         (&["--memcache-tls-cert", &cert], "memcache-tls-key"),
         (&["--memcache", &taken], "choose a free address"),
@@ -130,7 +133,14 @@ fn a_start_that_fails_costs_no_warmth() {
     for bad in [
         &["--memcache", &taken][..],
         &["--memcache", "127.0.0.1:0", "--memcache-auth-file", &missing],
-        &["--memcache", "127.0.0.1:0", "--memcache-tls-cert", &missing, "--memcache-tls-key", &missing],
+        &[
+            "--memcache",
+            "127.0.0.1:0",
+            "--memcache-tls-cert",
+            &missing,
+            "--memcache-tls-key",
+            &missing,
+        ],
     ] {
         let mut command = command(&data);
         command.args(bad);
@@ -179,10 +189,17 @@ fn files_of_the_front_ends_that_cannot_be_used_cost_no_warmth() {
     std::fs::write(&intents, "nonsense").unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_afterglow"));
     let (_file, path) = tempfile::NamedTempFile::new().unwrap().into_parts();
-    let output =
-        check.arg("check-config").arg(&path).args(command(&data).get_args().skip(1)).output().unwrap();
+    let output = check
+        .arg("check-config")
+        .arg(&path)
+        .args(command(&data).get_args().skip(1))
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && said.contains("the table of intents cannot be used"), "{said}");
+    assert!(
+        output.status.success() && said.contains("the table of intents cannot be used"),
+        "{said}"
+    );
     let log = run_once(&data);
     assert!(log.contains("warm: it was closed properly"), "{log}");
 }
@@ -215,6 +232,9 @@ fn a_file_that_is_not_afterglows_is_left_alone() {
     let mut command = command(&dir.path().join("data"));
     command.arg("--flash").arg(format!("{}:64MiB", flash.display()));
     let (status, said) = refused(command);
-    assert!(status == Some(1) && said.contains("letters.txt") && said.contains("not Afterglow's"), "{said}");
+    assert!(
+        status == Some(1) && said.contains("letters.txt") && said.contains("not Afterglow's"),
+        "{said}"
+    );
     assert!(std::fs::read(&flash).unwrap() == letters, "it was changed");
 }

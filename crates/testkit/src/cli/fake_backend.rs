@@ -20,7 +20,8 @@ pub struct FaultOptions {
     /// Fraction of writes answered with a timeout; half of them have happened.
     #[arg(long, default_value_t = 0.0)]
     write_timeouts: f64,
-    /// Fraction of statements that end their connection; half of the writes among them have happened.
+    /// Fraction of statements that end their connection; half of the writes among them have
+    /// happened.
     #[arg(long, default_value_t = 0.0)]
     drops: f64,
     /// Fraction of reads that lie: to see that a check finds it.

@@ -88,17 +88,25 @@ pub fn run(options: &HistoryArgs) -> Outcome {
     let mut settings = options.clients.history(options.target.hosts.clone());
     settings.consistency = options.target.consistency;
     let timeout = settings.connect.timeout;
-    settings.connect = afterglow_loadgen::cql::ConnectOptions { timeout, ..options.target.connect() };
+    settings.connect =
+        afterglow_loadgen::cql::ConnectOptions { timeout, ..options.target.connect() };
     settings.create_table()?;
     let history = History::start(settings);
     let started = Instant::now();
     while started.elapsed() < options.duration {
-        thread::sleep(Duration::from_secs(1).min(options.duration.saturating_sub(started.elapsed())));
-        eprintln!("{:>4} s  {:>9} operations answered", started.elapsed().as_secs(), history.answered());
+        thread::sleep(
+            Duration::from_secs(1).min(options.duration.saturating_sub(started.elapsed())),
+        );
+        eprintln!(
+            "{:>4} s  {:>9} operations answered",
+            started.elapsed().as_secs(),
+            history.answered()
+        );
     }
     let events = history.finish()?;
     if let Some(path) = &options.dump {
-        let file = File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        let file =
+            File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
         history::write_events(&events, BufWriter::new(file))?;
     }
     judge(&events)
@@ -140,6 +148,11 @@ pub fn describe(verdict: &Verdict) {
     }
     say!("{} READS ARE WRONG", verdict.violations.len());
     for violation in verdict.violations.iter().take(10) {
-        say!("  {:?}: {:?}\n    should have seen {:?}", violation.fault, violation.read, violation.missed);
+        say!(
+            "  {:?}: {:?}\n    should have seen {:?}",
+            violation.fault,
+            violation.read,
+            violation.missed
+        );
     }
 }

@@ -24,8 +24,8 @@ pub struct KilltestArgs {
     /// The binary to kill.
     #[arg(long, value_name = "BINARY", default_value = "target/debug/afterglow")]
     afterglow: PathBuf,
-    /// CQL address of a real database instead of the in-memory one; it must not be written to by others meanwhile. What a restart
-    /// kept is then not judged.
+    /// CQL address of a real database instead of the in-memory one; it must not be written to by
+    /// others meanwhile. What a restart kept is then not judged.
     #[arg(long, value_name = "HOST:PORT")]
     backend: Option<String>,
     #[command(flatten)]
@@ -42,7 +42,8 @@ pub struct KilltestArgs {
     /// Longest life of the server.
     #[arg(long, default_value = "3s", value_parser = duration)]
     life_max: Duration,
-    /// Directory for caches and logs; a new one under the system's temporary directory if not given. It is removed when all is well.
+    /// Directory for caches and logs; a new one under the system's temporary directory if not
+    /// given. It is removed when all is well.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Keys, of about 11 KiB each; sizes of flash and memory follow.
@@ -79,9 +80,9 @@ pub struct KilltestArgs {
 
 pub fn run(options: KilltestArgs) -> Outcome {
     let own = options.dir.is_none();
-    let directory = options
-        .dir
-        .unwrap_or_else(|| std::env::temp_dir().join(format!("afterglow-killtest-{}", std::process::id())));
+    let directory = options.dir.unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("afterglow-killtest-{}", std::process::id()))
+    });
     let settings = KillOptions {
         binary: options.afterglow,
         backend: options.backend,

@@ -1,4 +1,5 @@
-//! The subcommands: options and printing; the work is done in the library. Exit codes: 0 fine, 1 a check failed, 2 could not run.
+//! The subcommands: options and printing; the work is done in the library. Exit codes: 0 fine, 1 a
+//! check failed, 2 could not run.
 
 pub mod fake_backend;
 pub mod history;

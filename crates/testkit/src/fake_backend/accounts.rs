@@ -43,7 +43,8 @@ impl Accounts {
     /// Checks a SASL PLAIN token; the user counts as connected until [`Accounts::leave`].
     pub fn log_in(&mut self, token: &[u8]) -> Result<String, Refusal> {
         let mut parts = token.splitn(3, |byte| *byte == 0).skip(1);
-        let text = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
+        let text =
+            |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
         let (user, password) = (text(parts.next()), text(parts.next()));
         match self.0.get_mut(&user).filter(|account| account.password == password) {
             Some(account) => {
@@ -76,8 +77,9 @@ impl Accounts {
         if self.0.get(user).is_some_and(|account| account.readable.contains(table)) {
             return Ok(());
         }
-        let message =
-            format!("User {user} has no SELECT permission on <table {table}> or any of its parents");
+        let message = format!(
+            "User {user} has no SELECT permission on <table {table}> or any of its parents"
+        );
         Err(Refusal { code: ErrorCode::Unauthorized, message })
     }
 }

@@ -25,7 +25,9 @@ pub fn parse(text: &str) -> Result<Statement, Refusal> {
     let statement = parser.statement()?;
     parser.symbol(';');
     if parser.position < parser.tokens.len() {
-        return Err(Refusal::syntax(format!("the fake backend does not understand the end of: {text}")));
+        return Err(Refusal::syntax(format!(
+            "the fake backend does not understand the end of: {text}"
+        )));
     }
     Ok(statement)
 }
@@ -41,23 +43,30 @@ fn lex(text: &str) -> Result<Vec<Token>, Refusal> {
             tokens.push(Token::Uuid(uuid));
             rest = &rest[36..];
         } else if c == '\'' || c == '"' {
-            let (value, after) = quoted(&rest[1..], c).ok_or_else(|| Refusal::syntax("unclosed quote"))?;
+            let (value, after) =
+                quoted(&rest[1..], c).ok_or_else(|| Refusal::syntax("unclosed quote"))?;
             tokens.push(if c == '"' { Token::Quoted(value) } else { Token::Text(value) });
             rest = after;
         } else if c.is_ascii_alphabetic() || c == '_' {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let end =
+                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
             let (word, after) = take(end);
             tokens.push(Token::Word(word.to_ascii_lowercase()));
             rest = after;
         } else if rest.starts_with("0x") {
-            let end = rest[2..].find(|c: char| !c.is_ascii_hexdigit()).map_or(rest.len(), |e| e + 2);
+            let end =
+                rest[2..].find(|c: char| !c.is_ascii_hexdigit()).map_or(rest.len(), |e| e + 2);
             let (digits, after) = take(end);
             tokens.push(Token::Blob(
                 hex(&digits[2..]).ok_or_else(|| Refusal::syntax("odd number of hex digits"))?,
             ));
             rest = after;
-        } else if c.is_ascii_digit() || (c == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
-            let end = rest[1..].find(|c: char| !c.is_ascii_digit() && c != '.').map_or(rest.len(), |e| e + 1);
+        } else if c.is_ascii_digit()
+            || (c == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit()))
+        {
+            let end = rest[1..]
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .map_or(rest.len(), |e| e + 1);
             let (number, after) = take(end);
             tokens.push(Token::Number(number.to_owned()));
             rest = after;
@@ -95,7 +104,8 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
 }
 
 fn uuid(text: &str) -> Option<[u8; 16]> {
-    let dashes = text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 8 | 13 | 18 | 23));
+    let dashes =
+        text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 8 | 13 | 18 | 23));
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     if dashes && digits.len() == 32 { hex(&digits)?.try_into().ok() } else { None }
 }
@@ -130,7 +140,11 @@ impl Parser {
             Some(c) if !c.is_ascii_alphabetic() => self.symbol(c),
             _ => self.word(what),
         };
-        if found { Ok(()) } else { Err(Refusal::syntax(format!("expected {what}, found {:?}", self.peek()))) }
+        if found {
+            Ok(())
+        } else {
+            Err(Refusal::syntax(format!("expected {what}, found {:?}", self.peek())))
+        }
     }
 
     fn name(&mut self) -> Parsed<String> {
@@ -172,7 +186,11 @@ impl Parser {
             Some(Token::Uuid(u)) => Term::Uuid(u),
             Some(Token::Word(w)) if w == "null" => Term::Null,
             Some(Token::Word(w)) if w == "true" || w == "false" => Term::Boolean(w == "true"),
-            other => return Err(Refusal::syntax(format!("the fake backend knows no value like {other:?}"))),
+            other => {
+                return Err(Refusal::syntax(format!(
+                    "the fake backend knows no value like {other:?}"
+                )));
+            }
         };
         self.position += 1;
         Ok(term)
@@ -408,8 +426,11 @@ impl Parser {
         self.expect("where")?;
         modify.key = self.equations()?;
         if self.word("if") {
-            modify.condition =
-                if self.word("exists") { Condition::Exists } else { Condition::Equal(self.equations()?) };
+            modify.condition = if self.word("exists") {
+                Condition::Exists
+            } else {
+                Condition::Equal(self.equations()?)
+            };
         }
         Ok(modify)
     }
@@ -421,9 +442,9 @@ mod tests {
 
     #[test]
     fn names_values_and_markers_are_told_apart() {
-        let Ok(Statement::Modify(m)) =
-            parse("UPDATE \"Ks\".t USING TTL 9 SET A = ?, b = 'it''s', c = 0xCAFE WHERE k = ? IF a = null;")
-        else {
+        let Ok(Statement::Modify(m)) = parse(
+            "UPDATE \"Ks\".t USING TTL 9 SET A = ?, b = 'it''s', c = 0xCAFE WHERE k = ? IF a = null;",
+        ) else {
             panic!()
         };
         assert_eq!(m.table, Name { keyspace: Some("Ks".into()), table: "t".into() });

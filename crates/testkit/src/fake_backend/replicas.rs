@@ -1,6 +1,8 @@
-//! Three copies of every row of users' tables, of which some may be away and miss writes: what consistency levels are about.
+//! Three copies of every row of users' tables, of which some may be away and miss writes: what
+//! consistency levels are about.
 //!
-//! The store itself has everything that was acknowledged by anybody. A copy is the store, but for the rows that it is behind with.
+//! The store itself has everything that was acknowledged by anybody. A copy is the store, but for
+//! the rows that it is behind with.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -63,7 +65,8 @@ impl Replicas {
         }
     }
 
-    /// Makes a change to the row of the store and to all copies that answer; the others stay as they are.
+    /// Makes a change to the row of the store and to all copies that answer; the others stay as
+    /// they are.
     pub fn write(
         &mut self,
         (keyspace, table, key): (&str, &str, &[Vec<u8>]),
@@ -109,7 +112,8 @@ mod tests {
         let mut replicas = Replicas::default();
         let (key, mut row) = (vec![b"k".to_vec()], Row::default());
         let name = ("ks", "t", key.as_slice());
-        let value = |row: &Row| row.cell(0, 0).and_then(|cell| cell.value.clone()).unwrap_or_default();
+        let value =
+            |row: &Row| row.cell(0, 0).and_then(|cell| cell.value.clone()).unwrap_or_default();
         let mut set = |replicas: &mut Replicas, text: &str, timestamp| {
             let cell = Value { value: Some(text.as_bytes().to_vec()), timestamp, expires: None };
             replicas.write(name, &mut row, &|row| row.write([(0, cell.clone())]));
@@ -117,7 +121,10 @@ mod tests {
         };
         set(&mut replicas, "old", 1);
         replicas.set_up([true, false, false]);
-        assert!(replicas.ask(Consistency::One).is_ok() && replicas.ask(Consistency::LocalQuorum).is_err());
+        assert!(
+            replicas.ask(Consistency::One).is_ok()
+                && replicas.ask(Consistency::LocalQuorum).is_err()
+        );
         let row = set(&mut replicas, "new", 2);
         replicas.set_up([false, true, true]);
         for _ in 0..4 {
@@ -126,7 +133,11 @@ mod tests {
         replicas.set_up([true; COPIES]);
         let seen: Vec<_> =
             (0..6).map(|_| value(&replicas.read(name, Some(&row), 1).unwrap()) == b"new").collect();
-        assert_eq!(seen.iter().filter(|new| **new).count(), 2, "one copy of three has it: {seen:?}");
+        assert_eq!(
+            seen.iter().filter(|new| **new).count(),
+            2,
+            "one copy of three has it: {seen:?}"
+        );
         assert_eq!(value(&replicas.read(name, Some(&row), COPIES).unwrap()), b"new");
         replicas.deliver();
         assert_eq!(value(&replicas.read(name, Some(&row), 1).unwrap()), b"new");

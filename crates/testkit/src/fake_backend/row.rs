@@ -49,9 +49,9 @@ impl Row {
 
     /// Whether a SELECT finds the row.
     pub fn exists(&self, now: u64) -> bool {
-        let marked = self
-            .marker
-            .is_some_and(|(t, expires)| Some(t) > self.deleted_at && expires.is_none_or(|e| e > now));
+        let marked = self.marker.is_some_and(|(t, expires)| {
+            Some(t) > self.deleted_at && expires.is_none_or(|e| e > now)
+        });
         marked || self.cells.values().any(|c| c.live(now).is_some())
     }
 

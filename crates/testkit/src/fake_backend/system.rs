@@ -58,8 +58,11 @@ const PEERS_V2: Columns = &[
     ("schema_version", "uuid"),
     ("tokens", "set<text>"),
 ];
-const KEYSPACES: Columns =
-    &[("*keyspace_name", "text"), ("durable_writes", "boolean"), ("replication", "frozen<map<text, text>>")];
+const KEYSPACES: Columns = &[
+    ("*keyspace_name", "text"),
+    ("durable_writes", "boolean"),
+    ("replication", "frozen<map<text, text>>"),
+];
 const TABLES: Columns = &[
     ("*keyspace_name", "text"),
     ("*table_name", "text"),
@@ -83,7 +86,12 @@ const COLUMNS: Columns = &[
 const EMPTY: &[(&str, Columns)] = &[
     (
         "views",
-        &[("*keyspace_name", "text"), ("*view_name", "text"), ("base_table_name", "text"), ("id", "uuid")],
+        &[
+            ("*keyspace_name", "text"),
+            ("*view_name", "text"),
+            ("base_table_name", "text"),
+            ("id", "uuid"),
+        ],
     ),
     (
         "indexes",
@@ -106,11 +114,19 @@ const EMPTY: &[(&str, Columns)] = &[
     ),
     (
         "functions",
-        &[("*keyspace_name", "text"), ("*function_name", "text"), ("argument_types", "frozen<list<text>>")],
+        &[
+            ("*keyspace_name", "text"),
+            ("*function_name", "text"),
+            ("argument_types", "frozen<list<text>>"),
+        ],
     ),
     (
         "aggregates",
-        &[("*keyspace_name", "text"), ("*aggregate_name", "text"), ("argument_types", "frozen<list<text>>")],
+        &[
+            ("*keyspace_name", "text"),
+            ("*aggregate_name", "text"),
+            ("argument_types", "frozen<list<text>>"),
+        ],
     ),
     (
         "triggers",
@@ -121,7 +137,10 @@ const EMPTY: &[(&str, Columns)] = &[
             ("options", "frozen<map<text, text>>"),
         ],
     ),
-    ("column_masks", &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")]),
+    (
+        "column_masks",
+        &[("*keyspace_name", "text"), ("*table_name", "text"), ("*column_name", "text")],
+    ),
     (
         "dropped_columns",
         &[
@@ -216,7 +235,8 @@ fn peer_v2(store: &Store, id: &Identity) -> Values {
     ]
 }
 
-/// Where other nodes reach it, so they say: all are on this machine, and each needs an address of its own.
+/// Where other nodes reach it, so they say: all are on this machine, and each needs an address of
+/// its own.
 fn peer_address(id: &Identity) -> IpAddr {
     IpAddr::from([127, 0, 0, id.host_id[15]])
 }
@@ -281,7 +301,10 @@ fn columns(store: &Store) -> Vec<Values> {
 }
 
 fn all_tables(store: &Store) -> impl Iterator<Item = (&String, &String, &Table)> {
-    store.keyspaces.iter().flat_map(|(keyspace, k)| k.tables.iter().map(move |(name, t)| (keyspace, name, t)))
+    store
+        .keyspaces
+        .iter()
+        .flat_map(|(keyspace, k)| k.tables.iter().map(move |(name, t)| (keyspace, name, t)))
 }
 
 fn text(value: &str) -> Option<Vec<u8>> {
@@ -331,12 +354,9 @@ fn filled(columns: Columns, rows: Vec<Values>) -> Table {
     for values in rows {
         let mut row = Row::default();
         row.mark(0, None);
-        row.write(
-            values[key_len..]
-                .iter()
-                .enumerate()
-                .map(|(i, value)| (key_len + i, Cell { value: value.clone(), timestamp: 0, expires: None })),
-        );
+        row.write(values[key_len..].iter().enumerate().map(|(i, value)| {
+            (key_len + i, Cell { value: value.clone(), timestamp: 0, expires: None })
+        }));
         map.insert(values[..key_len].iter().map(|v| v.clone().unwrap_or_default()).collect(), row);
     }
     Table { id: [0; 16], columns, key_len, rows: map }

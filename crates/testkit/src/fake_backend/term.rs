@@ -46,7 +46,9 @@ impl Term {
                     .ok_or_else(|| Refusal::invalid("Invalid amount of bind variables"));
             }
             (Term::Null, _) => return Ok(Bound::Null),
-            (Term::Text(s), CqlType::Ascii | CqlType::Text | CqlType::Varchar) => s.clone().into_bytes(),
+            (Term::Text(s), CqlType::Ascii | CqlType::Text | CqlType::Varchar) => {
+                s.clone().into_bytes()
+            }
             (Term::Blob(b), CqlType::Blob) => b.clone(),
             (Term::Uuid(u), CqlType::Uuid | CqlType::Timeuuid) => u.to_vec(),
             (Term::Boolean(b), CqlType::Boolean) => vec![u8::from(*b)],
@@ -80,7 +82,10 @@ pub fn type_named(name: &str) -> Option<CqlType> {
             "set" => Some(CqlType::Set(Box::new(type_named(inner)?))),
             "map" => {
                 let (key, value) = inner.split_once(',')?;
-                Some(CqlType::Map(Box::new(type_named(key.trim())?), Box::new(type_named(value.trim())?)))
+                Some(CqlType::Map(
+                    Box::new(type_named(key.trim())?),
+                    Box::new(type_named(value.trim())?),
+                ))
             }
             _ => None,
         };

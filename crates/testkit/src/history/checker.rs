@@ -1,6 +1,8 @@
-//! Judges a history of one-key reads and writes: no read may be older than what was known to be written when it began.
+//! Judges a history of one-key reads and writes: no read may be older than what was known to be
+//! written when it began.
 //!
-//! Sound, that is, it never accuses an honest register, even with unknown outcomes; see [`check`] for what it proves.
+//! Sound, that is, it never accuses an honest register, even with unknown outcomes; see [`check`]
+//! for what it proves.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,7 +19,8 @@ pub enum OperationKind {
     Read,
 }
 
-/// One operation as a client saw it. Times are nanoseconds on one clock for all clients of a history.
+/// One operation as a client saw it. Times are nanoseconds on one clock for all clients of a
+/// history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Read or write.
@@ -28,9 +31,11 @@ pub struct Event {
     pub value: Option<u64>,
     /// Before the request was sent.
     pub start: u64,
-    /// After the answer was received. `None`: a write whose outcome is unknown (error, connection lost). Reads without an answer are not events.
+    /// After the answer was received. `None`: a write whose outcome is unknown (error, connection
+    /// lost). Reads without an answer are not events.
     pub end: Option<u64>,
-    /// The write's timestamp in the database if the client chose it: then writes have a total order.
+    /// The write's timestamp in the database if the client chose it: then writes have a total
+    /// order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<u64>,
 }
@@ -99,10 +104,11 @@ pub struct Verdict {
 
 /// Judges all reads.
 ///
-/// A write is *known* from the moment its acknowledgement arrived or, earlier, a read that returned it ended. A read that began after
-/// write B was known must not return write A if A is before B: with `order` by that order, without it if A was known
-/// before B began (overlapping writes may have taken effect either way). A write of unknown outcome may be seen or not, until a
-/// later one is known.
+/// A write is *known* from the moment its acknowledgement arrived or, earlier, a read that returned
+/// it ended. A read that began after write B was known must not return write A if A is before B:
+/// with `order` by that order, without it if A was known before B began (overlapping writes may
+/// have taken effect either way). A write of unknown outcome may be seen or not, until a later one
+/// is known.
 pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
     let mut verdict = Verdict::default();
     for (key, (writes, mut reads)) in by_key(events)? {
@@ -116,9 +122,10 @@ pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
     Ok(verdict)
 }
 
-/// The writes that reads which start after `at` may still return: a history can be judged in parts, each beginning with what this
-/// returns of the part before it. A write of unknown outcome that a read has returned comes back as known. Events that end after
-/// `at` are yet to come, like the end of a value's time to live.
+/// The writes that reads which start after `at` may still return: a history can be judged in parts,
+/// each beginning with what this returns of the part before it. A write of unknown outcome that a
+/// read has returned comes back as known. Events that end after `at` are yet to come, like the end
+/// of a value's time to live.
 pub fn residue(events: &[Event], at: u64) -> Result<Vec<Event>, HistoryError> {
     let mut rest = Vec::new();
     for (key, (writes, reads)) in by_key(events)? {
@@ -157,7 +164,8 @@ struct KnownWrite<'a> {
     acknowledged: u64,
     /// When it was known at the latest: acknowledged, or seen by a read that ended.
     known: u64,
-    /// A later write "begins" above what an earlier one "finished" at: start and known, or both the order.
+    /// A later write "begins" above what an earlier one "finished" at: start and known, or both the
+    /// order.
     begin: u64,
     finish: u64,
 }
@@ -173,8 +181,15 @@ impl<'a> KeyHistory<'a> {
         if ordered != 0 && ordered != events.len() {
             return Err(HistoryError::MixedOrder(key));
         }
-        let absence =
-            KnownWrite { event: None, value: None, start: 0, acknowledged: 0, known: 0, begin: 0, finish: 0 };
+        let absence = KnownWrite {
+            event: None,
+            value: None,
+            start: 0,
+            acknowledged: 0,
+            known: 0,
+            begin: 0,
+            finish: 0,
+        };
         let mut writes = vec![absence];
         writes.extend(events.iter().map(|&e| {
             let acknowledged = e.end.unwrap_or(NEVER);
@@ -199,7 +214,9 @@ impl<'a> KeyHistory<'a> {
         }
         for read in reads {
             // Absence may stem from several deletes: which one a read saw is not known.
-            if let (Some(_), Some(&[i])) = (read.value, by_value.get(&read.value).map(Vec::as_slice)) {
+            if let (Some(_), Some(&[i])) =
+                (read.value, by_value.get(&read.value).map(Vec::as_slice))
+            {
                 writes[i].known = writes[i].known.min(read.end.unwrap_or(NEVER));
             }
         }
@@ -232,15 +249,22 @@ impl<'a> KeyHistory<'a> {
         }
     }
 
-    fn fault(&self, read: &Event, acknowledged: usize, known: usize) -> Option<(Fault, Option<usize>)> {
+    fn fault(
+        &self,
+        read: &Event,
+        acknowledged: usize,
+        known: usize,
+    ) -> Option<(Fault, Option<usize>)> {
         let Some(candidates) = self.by_value.get(&read.value) else {
             return Some((Fault::NeverWritten, None));
         };
-        let begun = || candidates.iter().filter(|&&i| self.writes[i].start <= read.end.unwrap_or(NEVER));
+        let begun =
+            || candidates.iter().filter(|&&i| self.writes[i].start <= read.end.unwrap_or(NEVER));
         if begun().next().is_none() {
             return Some((Fault::FromTheFuture, None));
         }
-        let newer = |frontier: usize| begun().all(|&i| self.writes[i].finish < self.writes[frontier].begin);
+        let newer =
+            |frontier: usize| begun().all(|&i| self.writes[i].finish < self.writes[frontier].begin);
         if newer(acknowledged) {
             Some((Fault::Stale, Some(acknowledged)))
         } else if newer(known) {
@@ -251,7 +275,8 @@ impl<'a> KeyHistory<'a> {
     }
 }
 
-/// The newest write (by `begin`) among those settled before a moment, for moments asked for in ascending order.
+/// The newest write (by `begin`) among those settled before a moment, for moments asked for in
+/// ascending order.
 struct Frontier<'a, 'b> {
     writes: &'b [KnownWrite<'a>],
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
@@ -260,7 +285,8 @@ struct Frontier<'a, 'b> {
 
 impl<'a, 'b> Frontier<'a, 'b> {
     fn new(writes: &'b [KnownWrite<'a>], settled: impl Fn(&KnownWrite) -> u64) -> Self {
-        let waiting = writes.iter().enumerate().skip(1).map(|(i, w)| Reverse((settled(w), i))).collect();
+        let waiting =
+            writes.iter().enumerate().skip(1).map(|(i, w)| Reverse((settled(w), i))).collect();
         Self { writes, waiting, newest: 0 }
     }
 
@@ -282,7 +308,14 @@ mod tests {
     use super::*;
 
     fn write(value: impl Into<Option<u64>>, start: u64, end: impl Into<Option<u64>>) -> Event {
-        Event { op: OperationKind::Write, key: 1, value: value.into(), start, end: end.into(), order: None }
+        Event {
+            op: OperationKind::Write,
+            key: 1,
+            value: value.into(),
+            start,
+            end: end.into(),
+            order: None,
+        }
     }
 
     fn stamped(value: u64, start: u64, end: impl Into<Option<u64>>, order: u64) -> Event {
@@ -290,7 +323,14 @@ mod tests {
     }
 
     fn read(value: impl Into<Option<u64>>, start: u64, end: u64) -> Event {
-        Event { op: OperationKind::Read, key: 1, value: value.into(), start, end: Some(end), order: None }
+        Event {
+            op: OperationKind::Read,
+            key: 1,
+            value: value.into(),
+            start,
+            end: Some(end),
+            order: None,
+        }
     }
 
     fn faults(events: &[Event]) -> Vec<Fault> {
@@ -312,7 +352,11 @@ mod tests {
     fn a_read_that_began_before_the_acknowledgement_may_return_either() {
         assert_eq!(faults(&[write(1, 0, 10), write(2, 20, 30), read(1, 25, 50)]), []);
         assert_eq!(faults(&[write(1, 0, 10), write(2, 20, 30), read(2, 25, 50)]), []);
-        assert_eq!(faults(&[write(1, 0, 10), write(2, 20, 30), read(1, 30, 50)]), [], "at the very moment");
+        assert_eq!(
+            faults(&[write(1, 0, 10), write(2, 20, 30), read(1, 30, 50)]),
+            [],
+            "at the very moment"
+        );
         assert_eq!(faults(&[write(1, 0, 10), write(2, 20, 30), read(1, 31, 50)]), [Fault::Stale]);
     }
 
@@ -338,7 +382,11 @@ mod tests {
         assert_eq!(with(&[read(1, 1000, 1010)]), []);
         assert_eq!(with(&[read(2, 1000, 1010)]), []);
         assert_eq!(with(&[read(1, 30, 40), read(2, 1000, 1010)]), [], "it may arrive late");
-        assert_eq!(with(&[read(2, 30, 40), read(1, 50, 60)]), [Fault::WentBack], "once new, never old again");
+        assert_eq!(
+            with(&[read(2, 30, 40), read(1, 50, 60)]),
+            [Fault::WentBack],
+            "once new, never old again"
+        );
         assert_eq!(with(&[write(3, 50, 60), read(1, 70, 80)]), [Fault::Stale]);
     }
 
@@ -359,8 +407,13 @@ mod tests {
             [Fault::Stale],
             "risen from the dead"
         );
-        let again =
-            [write(1, 0, 5), write(None, 10, 20), write(2, 30, 40), write(None, 50, 60), read(None, 70, 80)];
+        let again = [
+            write(1, 0, 5),
+            write(None, 10, 20),
+            write(2, 30, 40),
+            write(None, 50, 60),
+            read(None, 70, 80),
+        ];
         assert_eq!(faults(&again), []);
     }
 
@@ -408,8 +461,13 @@ mod tests {
 
     #[test]
     fn a_history_judged_in_parts_is_judged_alike() {
-        let all =
-            [write(1, 0, 10), read(1, 12, 14), write(2, 20, None), write(None, 30, 40), read(None, 50, 60)];
+        let all = [
+            write(1, 0, 10),
+            read(1, 12, 14),
+            write(2, 20, None),
+            write(None, 30, 40),
+            read(None, 50, 60),
+        ];
         for cut in 0..all.len() {
             let mut second = residue(&all[..cut], 60).unwrap();
             second.extend_from_slice(&all[cut..]);
@@ -432,7 +490,8 @@ mod tests {
         assert_eq!(next(read(2, 120, 130)), [Fault::Stale], "it has ended");
     }
 
-    /// A simulated register with a stale cache in front: honest runs are never accused, and the planted fault always is.
+    /// A simulated register with a stale cache in front: honest runs are never accused, and the
+    /// planted fault always is.
     #[test]
     fn random_honest_histories_pass_and_sabotaged_ones_do_not() {
         use afterglow_loadgen::rng::Rng;
@@ -454,7 +513,8 @@ mod tests {
                 now = now.max(applied) + 5;
             }
             assert_eq!(faults(&events), [], "seed {seed}");
-            let (first, last) = (write(next, now + 10, now + 11), write(next + 1, now + 20, now + 21));
+            let (first, last) =
+                (write(next, now + 10, now + 11), write(next + 1, now + 20, now + 21));
             events.extend([first, last, read(next, now + 30, now + 31)]);
             assert_eq!(faults(&events), [Fault::Stale], "seed {seed}");
         }

@@ -1,8 +1,9 @@
-//! Concurrent readers and writers over few hot keys, each with a blocking connection of its own, recording what they saw.
+//! Concurrent readers and writers over few hot keys, each with a blocking connection of its own,
+//! recording what they saw.
 //!
-//! They outlive the server: a broken connection makes a write's outcome unknown, then they connect again and go on. Writes carry timestamps from one
-//! clock of this process, so that their order is known whatever the database's clock does, and values that can be verified
-//! byte for byte.
+//! They outlive the server: a broken connection makes a write's outcome unknown, then they connect
+//! again and go on. Writes carry timestamps from one clock of this process, so that their order is
+//! known whatever the database's clock does, and values that can be verified byte for byte.
 
 use std::{
     sync::{
@@ -57,7 +58,10 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             hosts: Vec::new(),
-            connect: ConnectOptions { timeout: Duration::from_secs(5), ..ConnectOptions::default() },
+            connect: ConnectOptions {
+                timeout: Duration::from_secs(5),
+                ..ConnectOptions::default()
+            },
             keyspace: "history".to_owned(),
             keys: 1000,
             readers: 8,
@@ -72,7 +76,8 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// Creates keyspace and table, and empties the table. Do it where the policy of the table is already in force.
+    /// Creates keyspace and table, and empties the table. Do it where the policy of the table is
+    /// already in force.
     pub fn create_table(&self) -> Result<(), CqlError> {
         let mut connection = Connection::open(&self.hosts[0], &self.connect)?;
         connection.empty_table(&self.keyspace, "history", "k text PRIMARY KEY, v blob")
@@ -110,11 +115,12 @@ impl History {
         Self::resume(options, Instant::now(), Vec::new())
     }
 
-    /// Goes on where an earlier history on the same table ended, with what that left. Event times count from `origin`, which must be
-    /// the same for all parts.
+    /// Goes on where an earlier history on the same table ended, with what that left. Event times
+    /// count from `origin`, which must be the same for all parts.
     pub fn resume(options: HistoryOptions, origin: Instant, carried: Vec<Event>) -> Self {
-        let micros =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+        let micros = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |d| d.as_micros() as u64);
         let (readers, writers) = (options.readers, options.writers);
         let chooser = KeyChooser::new(Distribution::PlainZipfian, options.keys);
         let shared = Arc::new(HistoryShared {
@@ -131,7 +137,9 @@ impl History {
         let clients = (0..readers + writers)
             .map(|number| {
                 let (shared, chooser) = (shared.clone(), chooser.clone());
-                thread::spawn(move || HistoryClient::new(&shared, number, chooser).work(number < readers))
+                thread::spawn(move || {
+                    HistoryClient::new(&shared, number, chooser).work(number < readers)
+                })
             })
             .collect();
         Self { shared, carried, clients }
@@ -163,7 +171,8 @@ impl History {
         (acknowledged, self.carried.len() as u64 - acknowledged)
     }
 
-    /// Stops all clients, then reads every key once more, with the server up. Returns all events, those carried over included.
+    /// Stops all clients, then reads every key once more, with the server up. Returns all events,
+    /// those carried over included.
     pub fn finish(self) -> Result<Vec<Event>, CqlError> {
         self.shared.stopping.store(true, Ordering::Relaxed);
         let mut events = self.carried;
@@ -244,8 +253,10 @@ impl<'a> HistoryClient<'a> {
         }
         let mut connection = Connection::open(&self.host, &self.shared.options.connect)?;
         let keyspace = &self.shared.options.keyspace;
-        let select = connection.prepare(&format!("SELECT k, v FROM {keyspace}.history WHERE k = ?"))?;
-        let insert = connection.prepare(&format!("INSERT INTO {keyspace}.history (k, v) VALUES (?, ?)"))?;
+        let select =
+            connection.prepare(&format!("SELECT k, v FROM {keyspace}.history WHERE k = ?"))?;
+        let insert =
+            connection.prepare(&format!("INSERT INTO {keyspace}.history (k, v) VALUES (?, ?)"))?;
         let delete = connection.prepare(&format!("DELETE FROM {keyspace}.history WHERE k = ?"))?;
         self.link = Some(ClientLink { connection, select, insert, delete });
         Ok(())
@@ -259,8 +270,10 @@ impl<'a> HistoryClient<'a> {
         let name = name(key);
         let mut values = ValuesBuilder::positional();
         values.push(Value::Bytes(name.as_bytes()));
-        let params =
-            QueryParams { values: values.view(), ..QueryParams::new(self.shared.options.consistency) };
+        let params = QueryParams {
+            values: values.view(),
+            ..QueryParams::new(self.shared.options.consistency)
+        };
         let start = self.now();
         let Some(link) = &mut self.link else { return Ok(()) };
         let rows = link.connection.execute(&link.select, &params).inspect_err(|_| {
@@ -269,9 +282,9 @@ impl<'a> HistoryClient<'a> {
         let end = Some(self.now());
         let value = match rows.as_slice() {
             [] => None,
-            [row] if row.len() == 2 && row[0].as_deref() == Some(name.as_bytes()) => {
-                Some(row[1].as_deref().and_then(|v| values::verify(key, 0, 0, v)).unwrap_or(GARBAGE))
-            }
+            [row] if row.len() == 2 && row[0].as_deref() == Some(name.as_bytes()) => Some(
+                row[1].as_deref().and_then(|v| values::verify(key, 0, 0, v)).unwrap_or(GARBAGE),
+            ),
             _ => Some(GARBAGE),
         };
         self.events.push(Event { op: OperationKind::Read, key, value, start, end, order: None });
@@ -279,7 +292,8 @@ impl<'a> HistoryClient<'a> {
     }
 
     fn write(&mut self, key: u64) -> Result<(), CqlError> {
-        let HistoryOptions { deletes, value_bytes: (from, to), consistency, .. } = self.shared.options;
+        let HistoryOptions { deletes, value_bytes: (from, to), consistency, .. } =
+            self.shared.options;
         let number = self.shared.next_value.fetch_add(1, Ordering::Relaxed);
         let value = (self.rng.next_f64() >= deletes).then_some(number);
         let mut bytes = vec![0; (from + self.rng.below(to.max(from) - from + 1)) as usize];
@@ -293,23 +307,34 @@ impl<'a> HistoryClient<'a> {
         let start = self.now();
         let order = self.timestamp();
         let timestamp = Some(order as i64);
-        let params = QueryParams { values: values.view(), timestamp, ..QueryParams::new(consistency) };
+        let params =
+            QueryParams { values: values.view(), timestamp, ..QueryParams::new(consistency) };
         let Some(link) = &mut self.link else { return Ok(()) };
         let statement = if value.is_some() { &link.insert } else { &link.delete };
         let outcome = link.connection.execute(statement, &params);
         // Whatever the error says, taking the outcome for unknown accuses nobody wrongly.
         let end = outcome.is_ok().then(|| self.now());
-        self.events.push(Event { op: OperationKind::Write, key, value, start, end, order: Some(order) });
+        self.events.push(Event {
+            op: OperationKind::Write,
+            key,
+            value,
+            start,
+            end,
+            order: Some(order),
+        });
         outcome.map(drop)
     }
 
     /// A write time in microseconds, above every one handed out before.
     fn timestamp(&self) -> u64 {
-        let now =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |d| d.as_micros() as u64);
         let next = |last: u64| now.max(last + 1);
         let last =
-            self.shared.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
+            self.shared
+                .last_timestamp
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
         next(last.unwrap_or_else(|l| l))
     }
 }

@@ -23,8 +23,9 @@ pub fn read_events(input: impl BufRead) -> io::Result<Vec<Event>> {
     for (i, line) in input.lines().enumerate() {
         let line = line?;
         if !line.trim().is_empty() {
-            let event = serde_json::from_str(&line)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {e}", i + 1)))?;
+            let event = serde_json::from_str(&line).map_err(|e| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {e}", i + 1))
+            })?;
             events.push(event);
         }
     }
@@ -40,7 +41,10 @@ mod tests {
         let text = "{\"op\":\"write\",\"key\":1,\"value\":5,\"start\":10,\"end\":null,\"order\":7}\n\n\
                     {\"op\":\"read\",\"key\":1,\"value\":null,\"start\":20,\"end\":30}\n";
         let events = read_events(text.as_bytes()).unwrap();
-        assert_eq!((events[0].op, events[0].order, events[1].value), (OperationKind::Write, Some(7), None));
+        assert_eq!(
+            (events[0].op, events[0].order, events[1].value),
+            (OperationKind::Write, Some(7), None)
+        );
         let mut out = Vec::new();
         write_events(&events, &mut out).unwrap();
         assert_eq!(read_events(out.as_slice()).unwrap(), events);

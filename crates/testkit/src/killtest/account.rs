@@ -1,13 +1,15 @@
-//! What the server itself counted of a life: objects dropped and puts refused, by reason, and how long the oldest unsaved object waited.
+//! What the server itself counted of a life: objects dropped and puts refused, by reason, and how
+//! long the oldest unsaved object waited.
 //!
-//! A loss that a counter names is allowed (G7). It comes from `/metrics`, and from the last line of the log after a clean stop, which
-//! has what was dropped while `/metrics` was no longer there.
+//! A loss that a counter names is allowed (G7). It comes from `/metrics`, and from the last line of
+//! the log after a clean stop, which has what was dropped while `/metrics` was no longer there.
 
 use std::collections::BTreeMap;
 
 use afterglow_loadgen::metrics;
 
-/// Reasons for which an object that readers could have had is dropped. `dead` is none: nobody could have had it.
+/// Reasons for which an object that readers could have had is dropped. `dead` is none: nobody could
+/// have had it.
 const DROPPED: [&str; 7] = [
     "not_admitted",
     "write_budget",
@@ -43,8 +45,10 @@ impl Account {
         let mut losses = BTreeMap::new();
         let mut add = |name: &str, what: &str| {
             for (labels, count) in samples(page, name) {
-                let reason = labels.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());
-                *losses.entry(format!("{what}:{}", reason.unwrap_or_default())).or_default() += count;
+                let reason =
+                    labels.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());
+                *losses.entry(format!("{what}:{}", reason.unwrap_or_default())).or_default() +=
+                    count;
             }
         };
         add("afterglow_engine_dropped_total", "dropped");
@@ -64,8 +68,9 @@ impl Account {
         let line = log.lines().rev().find(|line| line.contains(" ended dropped="))?;
         let mut losses = BTreeMap::new();
         for what in ["dropped", "refused"] {
-            let list =
-                line.split_ascii_whitespace().find_map(|word| word.strip_prefix(what)?.strip_prefix('='))?;
+            let list = line
+                .split_ascii_whitespace()
+                .find_map(|word| word.strip_prefix(what)?.strip_prefix('='))?;
             for (reason, count) in list.split(',').filter_map(|pair| pair.split_once(':')) {
                 losses.insert(format!("{what}:{reason}"), count.parse().ok()?);
             }
@@ -73,7 +78,8 @@ impl Account {
         Some(Account { losses, ..Account::default() })
     }
 
-    /// How many objects that a reader could have had were lost for a reason since `earlier`, with the reasons.
+    /// How many objects that a reader could have had were lost for a reason since `earlier`, with
+    /// the reasons.
     pub(super) fn losses_since(&self, earlier: &Account) -> Losses {
         let is_loss = |name: &str| {
             name.split_once(':').is_some_and(|(what, reason)| match what {
@@ -110,7 +116,8 @@ impl std::fmt::Display for Losses {
         if self.0.is_empty() {
             return f.write_str("nothing");
         }
-        let words: Vec<String> = self.0.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let words: Vec<String> =
+            self.0.iter().map(|(name, count)| format!("{count} {name}")).collect();
         f.write_str(&words.join(", "))
     }
 }
@@ -122,7 +129,8 @@ pub struct Window {
     pub unsaved_age: u64,
     /// Writes and flushes of the device that failed.
     pub write_errors: u64,
-    /// Copies that flash refused, because other objects are more popular: a crash may lose so many objects.
+    /// Copies that flash refused, because other objects are more popular: a crash may lose so many
+    /// objects.
     pub copies_refused: u64,
     /// The longest that a small write to the same directory took, in milliseconds.
     pub slowest_write_ms: u64,
@@ -133,13 +141,17 @@ impl Window {
     pub(super) fn explain(&self) -> String {
         let mut words = Vec::new();
         if self.unsaved_age > UNSAVED {
-            words.push(format!("the server itself says that something waited {} s", self.unsaved_age));
+            words.push(format!(
+                "the server itself says that something waited {} s",
+                self.unsaved_age
+            ));
         }
         if self.write_errors > 0 {
             words.push(format!("{} of its writes failed", self.write_errors));
         }
         if !words.is_empty() {
-            words.push(format!("a small write beside it took {} ms at most", self.slowest_write_ms));
+            words
+                .push(format!("a small write beside it took {} ms at most", self.slowest_write_ms));
         }
         words.join(", ")
     }
@@ -177,7 +189,10 @@ mod tests {
         assert_eq!((losses.unnamed(7), losses.unnamed(9)), (0, 2));
         assert!(losses.to_string().contains("4 dropped:queue_full"), "{losses}");
         let since = account.losses_since(&account);
-        assert_eq!((since.count(), since.unnamed(2), since.to_string()), (0, 2, "nothing".to_owned()));
+        assert_eq!(
+            (since.count(), since.unnamed(2), since.to_string()),
+            (0, 2, "nothing".to_owned())
+        );
     }
 
     #[test]
@@ -193,7 +208,12 @@ mod tests {
 
     #[test]
     fn what_the_server_says_of_itself_is_in_the_complaint() {
-        let calm = Window { unsaved_age: UNSAVED, write_errors: 0, copies_refused: 0, slowest_write_ms: 900 };
+        let calm = Window {
+            unsaved_age: UNSAVED,
+            write_errors: 0,
+            copies_refused: 0,
+            slowest_write_ms: 900,
+        };
         assert_eq!(calm.explain(), "");
         let late = Window { unsaved_age: 12, ..calm };
         assert!(late.explain().contains("waited 12 s") && late.explain().contains("900 ms"));

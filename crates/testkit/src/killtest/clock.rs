@@ -1,4 +1,5 @@
-//! Time as the processes under test have lived it: what a stopped or starved machine took away does not count.
+//! Time as the processes under test have lived it: what a stopped or starved machine took away does
+//! not count.
 
 use std::{
     sync::{
@@ -11,7 +12,8 @@ use std::{
 
 /// Pause between two looks at the clock.
 const TICK: Duration = Duration::from_millis(20);
-/// A look that comes later than this says that nothing ran meanwhile; the rest of the gap was not lived.
+/// A look that comes later than this says that nothing ran meanwhile; the rest of the gap was not
+/// lived.
 const MOST: Duration = Duration::from_millis(200);
 
 /// Counts lived time. Clones count the same.
@@ -46,7 +48,8 @@ impl Lived {
     }
 
     fn add(&self, gap: Duration) {
-        let lived = if self.0.frozen.load(Ordering::Relaxed) { Duration::ZERO } else { gap.min(MOST) };
+        let lived =
+            if self.0.frozen.load(Ordering::Relaxed) { Duration::ZERO } else { gap.min(MOST) };
         self.0.lived.fetch_add(lived.as_nanos() as u64, Ordering::Relaxed);
         self.0.lost.fetch_add((gap - gap.min(MOST)).as_nanos() as u64, Ordering::Relaxed);
     }

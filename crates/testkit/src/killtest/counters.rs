@@ -1,9 +1,12 @@
-//! Counters that never rest, over the memcached front end, beside objects that are set once (G3, G1).
+//! Counters that never rest, over the memcached front end, beside objects that are set once (G3,
+//! G1).
 //!
-//! Some keys are incremented all the time, so that there is always something younger than what waits to be copied to flash. Many
-//! others are set once and left alone. Those older than the [window](super::warmth::WINDOW) must be there after `kill -9`, however
-//! busy the counters were: what is lost of them is counted. The counters are judged too: an answer below what was acknowledged
-//! before is stale. A counter may be forgotten; it then goes on above every value that it may have had.
+//! Some keys are incremented all the time, so that there is always something younger than what
+//! waits to be copied to flash. Many others are set once and left alone. Those older than the
+//! [window](super::warmth::WINDOW) must be there after `kill -9`, however busy the counters were:
+//! what is lost of them is counted. The counters are judged too: an answer below what was
+//! acknowledged before is stale. A counter may be forgotten; it then goes on above every value that
+//! it may have had.
 
 use std::{
     collections::HashSet,
@@ -63,7 +66,9 @@ impl Counter {
     fn incremented(&mut self, value: u64) -> Result<(), String> {
         let allowed = self.least + 1..=self.least + 1 + self.doubt;
         if !allowed.contains(&value) {
-            return Err(format!("an increment was answered {value}; {allowed:?} is all that it can be"));
+            return Err(format!(
+                "an increment was answered {value}; {allowed:?} is all that it can be"
+            ));
         }
         *self = Counter { least: value, doubt: 0 };
         Ok(())
@@ -173,7 +178,8 @@ fn increment(link: &mut Link, counters: &mut [Counter], shared: &Shared) -> io::
                     counter.doubt -= 1;
                     if let Err(wrong) = counter.incremented(value) {
                         *counter = Counter { least: value, doubt: 0 };
-                        let mut complaints = shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut complaints =
+                            shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
                         complaints.push(format!("counter-{n}: {wrong}"));
                     }
                 }
@@ -240,7 +246,9 @@ impl Link {
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
-        line.strip_suffix("\r\n").map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        line.strip_suffix("\r\n")
+            .map(str::to_owned)
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     fn expect(&mut self, line: &str) -> io::Result<()> {
@@ -248,7 +256,8 @@ impl Link {
         if found == line { Ok(()) } else { Err(io::Error::other(found)) }
     }
 
-    /// Reads the answer to a get: whether the object was there. Another value than its own is an error.
+    /// Reads the answer to a get: whether the object was there. Another value than its own is an
+    /// error.
     fn found(&mut self, name: &str) -> io::Result<bool> {
         let line = self.line()?;
         if line == "END" {
@@ -276,7 +285,10 @@ mod tests {
         let mut counter = Counter::default();
         assert_eq!(counter.begin_anew(), 1);
         counter = Counter { least: 1, doubt: 0 };
-        assert!(counter.incremented(2).is_ok() && counter.incremented(2).is_err(), "an older value");
+        assert!(
+            counter.incremented(2).is_ok() && counter.incremented(2).is_err(),
+            "an older value"
+        );
         assert!(counter.incremented(4).is_err(), "more than was added");
         counter.doubt = 3;
         assert!(counter.incremented(6).is_ok(), "three increments had no answer");

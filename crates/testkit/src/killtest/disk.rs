@@ -1,4 +1,5 @@
-//! Disks that fill up and devices that fail, made with what a Linux machine has: loop devices, small file systems, a preloaded shim.
+//! Disks that fill up and devices that fail, made with what a Linux machine has: loop devices,
+//! small file systems, a preloaded shim.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -111,7 +112,8 @@ impl SmallDisk {
     }
 }
 
-/// A block device that fails when it is told to: a loop device over a file in a memory file system of little room.
+/// A block device that fails when it is told to: a loop device over a file in a memory file system
+/// of little room.
 pub(super) struct FailingDevice {
     device: Loop,
     image: PathBuf,
@@ -125,7 +127,10 @@ impl FailingDevice {
     pub(super) fn make(directory: &Path, bytes: u64) -> io::Result<FailingDevice> {
         let at = directory.join("device");
         fs::create_dir_all(&at)?;
-        tool("mount", &["-t", "tmpfs", "-o", &format!("size={}", bytes + (1 << 20)), "none", text(&at)])?;
+        tool(
+            "mount",
+            &["-t", "tmpfs", "-o", &format!("size={}", bytes + (1 << 20)), "none", text(&at)],
+        )?;
         let mount = Mount(at.clone());
         let image = at.join("image");
         File::create(&image)?.set_len(bytes)?;
@@ -163,7 +168,8 @@ pub(super) struct Faults {
     pub(super) full: bool,
 }
 
-/// A library to be preloaded into the server, built by the C compiler that also links Rust programs.
+/// A library to be preloaded into the server, built by the C compiler that also links Rust
+/// programs.
 pub(super) struct Shim {
     pub(super) library: PathBuf,
     pub(super) control: PathBuf,
@@ -174,7 +180,10 @@ impl Shim {
     pub(super) fn build(directory: &Path) -> io::Result<Shim> {
         let (source, library) = (directory.join("shim.c"), directory.join("shim.so"));
         fs::write(&source, include_str!("shim.c"))?;
-        tool("cc", &["-O2", "-Wall", "-shared", "-fPIC", "-o", text(&library), text(&source), "-ldl"])?;
+        tool(
+            "cc",
+            &["-O2", "-Wall", "-shared", "-fPIC", "-o", text(&library), text(&source), "-ldl"],
+        )?;
         let control = directory.join("shim.control");
         fs::write(&control, [0; 4096])?;
         let file = OpenOptions::new().read(true).write(true).open(&control)?;
@@ -197,7 +206,10 @@ impl Shim {
     pub(super) fn failed(&self) -> io::Result<u64> {
         let mut words = [0; 16];
         self.file.read_exact_at(&mut words, 32)?;
-        Ok(words.chunks_exact(4).map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]]))).sum())
+        Ok(words
+            .chunks_exact(4)
+            .map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]])))
+            .sum())
     }
 }
 

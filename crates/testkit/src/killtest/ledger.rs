@@ -32,7 +32,12 @@ pub(super) struct Ledger(Mutex<(Vec<Asked>, u64)>);
 
 impl Ledger {
     /// Listens to reads of the table `keyspace.rows`.
-    pub(super) fn listen(backend: &FakeBackend, keyspace: &str, keys: u64, lived: &Lived) -> Arc<Ledger> {
+    pub(super) fn listen(
+        backend: &FakeBackend,
+        keyspace: &str,
+        keys: u64,
+        lived: &Lived,
+    ) -> Arc<Ledger> {
         let ledger = Arc::new(Ledger(Mutex::new((vec![Asked::default(); keys as usize], 0))));
         let (heard, keyspace, lived) = (ledger.clone(), keyspace.to_owned(), lived.clone());
         backend.watch(move |served| {

@@ -1,4 +1,5 @@
-//! The load: readers and writers with a blocking connection each, that outlive the server and record what they saw.
+//! The load: readers and writers with a blocking connection each, that outlive the server and
+//! record what they saw.
 
 use std::{
     collections::HashSet,
@@ -85,7 +86,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Makes keyspace and table, with the server up, and starts clients that wait for [`Load::release`].
+    /// Makes keyspace and table, with the server up, and starts clients that wait for
+    /// [`Load::release`].
     pub(super) fn start(options: LoadOptions, lived: &Lived) -> Result<Load, CqlError> {
         Connection::open(&options.host, &options.connect)?.empty_table(
             &options.keyspace,
@@ -113,7 +115,9 @@ impl Load {
         let (readers, writers) = (shared.options.readers, shared.options.writers);
         let clients = (0..readers + writers).map(|number| {
             let (shared, chooser) = (shared.clone(), chooser.clone());
-            thread::spawn(move || LoadClient::new(&shared, number as u64).work(number < readers, chooser))
+            thread::spawn(move || {
+                LoadClient::new(&shared, number as u64).work(number < readers, chooser)
+            })
         });
         let clients = clients.collect();
         Ok(Load { shared, clients })
@@ -195,7 +199,8 @@ impl LoadShared {
         lock(&self.doubted).clear();
     }
 
-    /// Whether nobody was told how a write to the partition of `key` ended: the cache keeps such partitions out for a while.
+    /// Whether nobody was told how a write to the partition of `key` ended: the cache keeps such
+    /// partitions out for a while.
     pub(super) fn is_doubted(&self, key: u64) -> bool {
         lock(&self.doubted).contains(&(key / rows::PARTITION))
     }
@@ -219,7 +224,9 @@ impl LoadShared {
     fn timestamp(&self) -> u64 {
         let now = micros();
         let next = |last: u64| now.max(last + 1);
-        let last = self.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
+        let last = self
+            .last_timestamp
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| Some(next(l)));
         next(last.unwrap_or_else(|l| l))
     }
 }
@@ -230,7 +237,8 @@ fn micros() -> u64 {
 
 /// A connection with its statements.
 struct Link {
-    /// When it was made. The server may have died and come back since, while nobody looked at the connection.
+    /// When it was made. The server may have died and come back since, while nobody looked at the
+    /// connection.
     era: u64,
     connection: Connection,
     select: Prepared,
@@ -273,7 +281,8 @@ impl<'a> LoadClient<'a> {
                 thread::sleep(Duration::from_millis(2));
                 continue;
             }
-            // A third of the reads go everywhere, so that more than the hottest rows come into the cache.
+            // A third of the reads go everywhere, so that more than the hottest rows come into the
+            // cache.
             let keys = options.rows.keys;
             let anywhere = self.rng.below(3) == 0;
             let key = if anywhere { self.rng.below(keys) } else { chooser.next(&mut self.rng) };
@@ -294,7 +303,8 @@ impl<'a> LoadClient<'a> {
         }
     }
 
-    /// Does one operation, connecting first if need be; hands its events over, and complains if the server had to answer and did not.
+    /// Does one operation, connecting first if need be; hands its events over, and complains if the
+    /// server had to answer and did not.
     fn attempt(
         &mut self,
         deed: impl FnOnce(&mut LoadClient<'a>) -> Result<(), CqlError>,
@@ -307,7 +317,8 @@ impl<'a> LoadClient<'a> {
         if let Err(error) = &outcome {
             let expected = era % 2 == 1 && self.shared.era.load(Ordering::SeqCst) == era;
             let stalled = self.shared.lived.lost() - lost > STALLED;
-            let unprepared = matches!(error, CqlError::Server(e) if e.code == ServerError::UNPREPARED);
+            let unprepared =
+                matches!(error, CqlError::Server(e) if e.code == ServerError::UNPREPARED);
             let doubtful = matches!(error, CqlError::Server(e) if e.code == WRITE_TIMEOUT);
             if expected && !stalled && !unprepared && !doubtful {
                 lock(&self.shared.complaints).push(error.to_string());
@@ -330,7 +341,8 @@ impl<'a> LoadClient<'a> {
         let table = format!("{keyspace}.rows");
         let select = prepare(format!("SELECT p, c, v FROM {table} WHERE p = ? AND c = ?"))?;
         let insert = prepare(format!("INSERT INTO {table} (p, c, v) VALUES (?, ?, ?)"))?;
-        let insert_for = prepare(format!("INSERT INTO {table} (p, c, v) VALUES (?, ?, ?) USING TTL ?"))?;
+        let insert_for =
+            prepare(format!("INSERT INTO {table} (p, c, v) VALUES (?, ?, ?) USING TTL ?"))?;
         let delete = prepare(format!("DELETE FROM {table} WHERE p = ? AND c = ?"))?;
         let wipe = prepare(format!("DELETE FROM {table} WHERE p = ?"))?;
         self.link = Some(Link { era, connection, select, insert, insert_for, delete, wipe });
@@ -343,7 +355,8 @@ impl<'a> LoadClient<'a> {
         let mut values = ValuesBuilder::positional();
         values.push(Value::Bytes(partition.as_bytes()));
         values.push(Value::Bytes(&clustering));
-        let params = QueryParams { values: values.view(), ..QueryParams::new(Consistency::LocalQuorum) };
+        let params =
+            QueryParams { values: values.view(), ..QueryParams::new(Consistency::LocalQuorum) };
         let start = self.shared.now();
         let Some(link) = &mut self.link else { return Ok(None) };
         let rows = link.connection.execute(&link.select, &params)?;
@@ -393,7 +406,9 @@ impl<'a> LoadClient<'a> {
         );
         let (partition, clustering) = rows::columns(key);
         let bytes = match write {
-            Write::Insert | Write::InsertFor(_) => rows::value(key, number, options.rows.size(key, number)),
+            Write::Insert | Write::InsertFor(_) => {
+                rows::value(key, number, options.rows.size(key, number))
+            }
             Write::Delete | Write::Wipe => Vec::new(),
         };
         let ttl = if let Write::InsertFor(ttl) = write { ttl } else { 0 };
@@ -437,7 +452,8 @@ impl<'a> LoadClient<'a> {
         }
         let value = matches!(write, Write::Insert | Write::InsertFor(_)).then_some(number);
         let order = 2 * timestamp;
-        let event = |key| Event { op: OperationKind::Write, key, value, start, end, order: Some(order) };
+        let event =
+            |key| Event { op: OperationKind::Write, key, value, start, end, order: Some(order) };
         self.events.extend(touched.map(event));
         if ttl > 0 {
             self.events.push(expiry(event(key), ttl, order + 1));
@@ -480,7 +496,10 @@ mod tests {
             writers: 3,
             pause: Duration::ZERO,
             seed: 1,
-            connect: ConnectOptions { timeout: Duration::from_secs(10), ..ConnectOptions::default() },
+            connect: ConnectOptions {
+                timeout: Duration::from_secs(10),
+                ..ConnectOptions::default()
+            },
         };
         let (lived, ticker) = Lived::start();
         let load = Load::start(options, &lived).unwrap();

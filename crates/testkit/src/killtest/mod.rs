@@ -1,5 +1,5 @@
-//! Kills the real binary with `kill -9` at random moments under a concurrent load, starts it again, judges every read, and counts what
-//! the restart kept.
+//! Kills the real binary with `kill -9` at random moments under a concurrent load, starts it again,
+//! judges every read, and counts what the restart kept.
 //!
 //! ```text
 //!   load ------CQL---> afterglow ---CQL---> database (or the fake backend, which tells what it was asked for)
@@ -8,8 +8,9 @@
 //!    +-- events --> checker +--- rounds, drawn from a seed
 //! ```
 //!
-//! A round goes on with what the round before left: it lives, something happens to it, some rows are read as a [sample](warmth), it is ended,
-//! the reads are judged, the flash is searched for the sample, it is started again, and the sample is read once more.
+//! A round goes on with what the round before left: it lives, something happens to it, some rows
+//! are read as a [sample](warmth), it is ended, the reads are judged, the flash is searched for the
+//! sample, it is started again, and the sample is read once more.
 
 mod account;
 mod clock;
@@ -44,11 +45,13 @@ use afterglow_loadgen::{cql::CqlError, rng::Rng};
 pub struct KillOptions {
     /// The `afterglow` binary.
     pub binary: PathBuf,
-    /// CQL address of the database; `None` for the in-memory one, which alone allows to judge warmth.
+    /// CQL address of the database; `None` for the in-memory one, which alone allows to judge
+    /// warmth.
     pub backend: Option<String>,
     /// What goes wrong in the in-memory database, in every round.
     pub faults: Faults,
-    /// Directory for caches and logs; made if missing. The history is left there if something is wrong.
+    /// Directory for caches and logs; made if missing. The history is left there if something is
+    /// wrong.
     pub directory: PathBuf,
     /// Lives of the server that are ended.
     pub rounds: u32,
@@ -105,7 +108,9 @@ pub enum KillError {
         log: String,
     },
     /// It did not come up.
-    #[error("the server's CQL front end did not answer within {seconds} s; its log ends with:\n{log}")]
+    #[error(
+        "the server's CQL front end did not answer within {seconds} s; its log ends with:\n{log}"
+    )]
     Silent {
         /// How long was waited.
         seconds: u64,
@@ -146,7 +151,10 @@ pub fn run(options: &KillOptions, mut progress: impl FnMut(&str)) -> Result<Kill
     for (place, mut kinds) in schedule::plan(options.rounds, &places, options.seed) {
         if options.backend.is_some() {
             // Only the in-memory database lets writes time out on demand.
-            kinds.iter_mut().filter(|kind| **kind == EndKind::Doubt).for_each(|kind| *kind = EndKind::Kill);
+            kinds
+                .iter_mut()
+                .filter(|kind| **kind == EndKind::Doubt)
+                .for_each(|kind| *kind = EndKind::Kill);
         }
         let mut stage = round::Stage::begin(place, options, &lived, &mut rng)?;
         for kind in kinds {

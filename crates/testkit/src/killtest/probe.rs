@@ -33,7 +33,8 @@ struct Timing {
 impl Timing {
     /// The slowest, the one under way included.
     fn slowest(&self, now: Instant) -> Duration {
-        self.slowest.max(self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began)))
+        self.slowest
+            .max(self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began)))
     }
 
     fn end(&mut self, now: Instant) {
@@ -52,7 +53,8 @@ impl Probe {
         let thread = thread::spawn(move || {
             while stopped.recv_timeout(PAUSE) == Err(mpsc::RecvTimeoutError::Timeout) {
                 lock(&noted).began = Some(Instant::now());
-                // One that fails at once tells nothing of how long writes take; the server counts its own.
+                // One that fails at once tells nothing of how long writes take; the server counts
+                // its own.
                 let _ = file.write_all_at(&[0; SIZE], 0).and_then(|()| file.sync_data());
                 lock(&noted).end(Instant::now());
             }

@@ -61,7 +61,8 @@ impl Server {
     pub(super) fn start(&self, limit: Duration) -> Result<Life, KillError> {
         let started = Instant::now();
         let mut life = self.spawn()?;
-        let options = ConnectOptions { timeout: Duration::from_secs(1), ..ConnectOptions::default() };
+        let options =
+            ConnectOptions { timeout: Duration::from_secs(1), ..ConnectOptions::default() };
         loop {
             if let Ok(mut connection) = Connection::open(&self.cql, &options)
                 && connection.ping().is_ok()
@@ -121,7 +122,9 @@ impl Life {
             match self.has_ended() {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(KillError::Unclean(status)),
-                None if started.elapsed() > limit => return Err(KillError::Undying(limit.as_secs())),
+                None if started.elapsed() > limit => {
+                    return Err(KillError::Undying(limit.as_secs()));
+                }
                 None => thread::sleep(Duration::from_millis(5)),
             }
         }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::{EndKind, Kept, Losses, Place, Window, warmth::allowed};
 use crate::history::Violation;
 
-/// Milliseconds: a counters round in which the disk took longer for a small write says nothing about warmth.
+/// Milliseconds: a counters round in which the disk took longer for a small write says nothing
+/// about warmth.
 const DISK_STOOD_MS: u64 = 2_000;
 
 /// What came out of a round.
@@ -94,7 +95,8 @@ impl Round {
         }
     }
 
-    /// Whether the disk took so long for a small write that nothing is said about what reaches it in time.
+    /// Whether the disk took so long for a small write that nothing is said about what reaches it
+    /// in time.
     pub(super) fn disk_stood(&self) -> bool {
         self.window.is_some_and(|window| window.slowest_write_ms > DISK_STOOD_MS)
     }
@@ -159,7 +161,11 @@ impl Round {
             line.push_str(", objects set once not judged: the disk took no writes");
         }
         if self.once > 0 {
-            let _ = write!(line, ", {} of {} set once lost beside the counters", self.once_lost, self.once);
+            let _ = write!(
+                line,
+                ", {} of {} set once lost beside the counters",
+                self.once_lost, self.once
+            );
             if let Some(window) = self.window.filter(|window| window.copies_refused > 0) {
                 let _ = write!(line, " ({} copies refused)", window.copies_refused);
             }
@@ -212,11 +218,13 @@ impl KillReport {
             return Some("NOTHING PROVED: no read was answered from the cache");
         }
         let warmth_was_judged = self.rounds.iter().any(|round| round.kept.is_some());
-        (warmth_was_judged && total.kept.on_flash == 0)
-            .then_some("NOTHING PROVED: nothing that the cache served before it was ended had reached flash")
+        (warmth_was_judged && total.kept.on_flash == 0).then_some(
+            "NOTHING PROVED: nothing that the cache served before it was ended had reached flash",
+        )
     }
 
-    /// Whether every bound held in every round and in all, and there was something for them to hold.
+    /// Whether every bound held in every round and in all, and there was something for them to
+    /// hold.
     pub fn passed(&self) -> bool {
         let total = self.sum(|_| true);
         let with_room = self.sum(|round| round.place.has_room());
@@ -256,7 +264,9 @@ impl KillReport {
                 lines.push(format!("  too much was missing after the restart: {kept:?}"));
                 if kept.unnamed > 0 {
                     let (lost, losses) = (kept.unnamed, &round.losses);
-                    lines.push(format!("  {lost} of them no counter names: the server counted {losses}"));
+                    lines.push(format!(
+                        "  {lost} of them no counter names: the server counted {losses}"
+                    ));
                 }
             }
         }
@@ -335,14 +345,16 @@ mod tests {
 
     fn lost_beside_counters(window: Window) -> KillReport {
         let mut round = Round::new(1, Place::Roomy, EndKind::Counters);
-        (round.once, round.once_lost, round.window, round.dram_hits) = (2_000, 2_000, Some(window), 1);
+        (round.once, round.once_lost, round.window, round.dram_hits) =
+            (2_000, 2_000, Some(window), 1);
         KillReport { rounds: vec![round], refused_starts: 0 }
     }
 
     #[test]
     fn a_copy_that_the_server_says_it_refused_may_be_lost_and_no_other() {
         let refused = |copies_refused| {
-            let window = Window { unsaved_age: 3, write_errors: 0, copies_refused, slowest_write_ms: 40 };
+            let window =
+                Window { unsaved_age: 3, write_errors: 0, copies_refused, slowest_write_ms: 40 };
             lost_beside_counters(window).passed()
         };
         assert!(refused(2_000) && !refused(1_000));
@@ -350,7 +362,8 @@ mod tests {
 
     #[test]
     fn what_does_not_reach_flash_in_time_fails_with_what_the_server_says_of_it() {
-        let late = Window { unsaved_age: 11, write_errors: 0, copies_refused: 0, slowest_write_ms: 40 };
+        let late =
+            Window { unsaved_age: 11, write_errors: 0, copies_refused: 0, slowest_write_ms: 40 };
         let report = lost_beside_counters(late);
         assert!(!report.passed() && !report.rounds[0].disk_stood());
         let words = report.explain().join("\n");
@@ -376,8 +389,15 @@ mod tests {
         let mut round = Round::new(1, Place::Roomy, EndKind::Clean);
         round.kept = Some(Kept { sampled: 400, too_old: 2, unnamed: 2, ..Kept::default() });
         let line = round.line(1);
-        assert!(line.contains("2 LOST THAT NO COUNTER NAMES") && line.ends_with("FAILED"), "{line}");
+        assert!(
+            line.contains("2 LOST THAT NO COUNTER NAMES") && line.ends_with("FAILED"),
+            "{line}"
+        );
         round.kept = Some(Kept { sampled: 400, too_old: 2, accounted: 2, ..Kept::default() });
-        assert!(round.line(1).contains("2 lost and counted") && round.passed(), "{}", round.line(1));
+        assert!(
+            round.line(1).contains("2 lost and counted") && round.passed(),
+            "{}",
+            round.line(1)
+        );
     }
 }

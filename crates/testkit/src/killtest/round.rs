@@ -123,7 +123,8 @@ impl<'a> Stage<'a> {
                 &mut self.site.segments,
                 (ended, clean),
             );
-            searched.map_err(|source| KillError::Files { path: self.site.flash.clone(), source })?;
+            searched
+                .map_err(|source| KillError::Files { path: self.site.flash.clone(), source })?;
         }
         self.between(kind, copy, &mut round)?;
         self.start_again(kind, &mut round)?;
@@ -150,8 +151,9 @@ impl<'a> Stage<'a> {
         Ok(round)
     }
 
-    /// Sets objects once, and waits until they are older than what a crash may cost. Only the counters go on meanwhile: nothing drives the
-    /// objects out of DRAM, which would bring them to flash.
+    /// Sets objects once, and waits until they are older than what a crash may cost. Only the
+    /// counters go on meanwhile: nothing drives the objects out of DRAM, which would bring them to
+    /// flash.
     fn leave_alone(
         &mut self,
         number: u32,
@@ -186,7 +188,8 @@ impl<'a> Stage<'a> {
         Ok(once)
     }
 
-    /// Counts what is lost of objects that were set once, and takes what was wrong with the counters.
+    /// Counts what is lost of objects that were set once, and takes what was wrong with the
+    /// counters.
     fn count_lost(&self, once: &[String], round: &mut Round) -> io::Result<()> {
         if let Some(counters) = &self.site.counters {
             (round.once, round.once_lost) = (once.len() as u64, counters.missing(once)?);
@@ -212,13 +215,21 @@ impl<'a> Stage<'a> {
     }
 
     /// The life has ended: what the server has counted of it since the sample was drawn.
-    fn account(&mut self, kind: EndKind, before: &Account, seen: &Seen, round: &mut Round) -> io::Result<()> {
+    fn account(
+        &mut self,
+        kind: EndKind,
+        before: &Account,
+        seen: &Seen,
+        round: &mut Round,
+    ) -> io::Result<()> {
         round.unsaved_age = seen.account.unsaved_age;
         round.losses = seen.account.losses_since(before);
         if kind == EndKind::Clean {
             match Account::read_end(&self.site.server.tail()) {
                 Some(end) => round.losses = end.losses_since(before),
-                None => round.complaints.push("a clean stop did not say what it had dropped".to_owned()),
+                None => {
+                    round.complaints.push("a clean stop did not say what it had dropped".to_owned())
+                }
             }
         }
         self.site.segments.update()?;
@@ -281,7 +292,10 @@ impl<'a> Stage<'a> {
             (EndKind::Doubt, _) => {
                 if let Some(fake) = &self.site.fake {
                     let write_timeouts = 0.1;
-                    fake.set_faults(fake_backend::Faults { write_timeouts, ..self.options.faults.clone() });
+                    fake.set_faults(fake_backend::Faults {
+                        write_timeouts,
+                        ..self.options.faults.clone()
+                    });
                     self.pass(some_time, life, counters)?;
                     fake.set_faults(self.options.faults.clone());
                 }
@@ -292,11 +306,17 @@ impl<'a> Stage<'a> {
             }
             (EndKind::Device, Medium::Device(device)) => {
                 let whole = self.site.flash_size;
-                let from = [0, self.rng.below(whole), whole / 2][self.rng.below(3) as usize] / 4096 * 4096;
-                // A device that has forgotten whose it is must be refused at the next start, and that ends a campaign.
+                let from =
+                    [0, self.rng.below(whole), whole / 2][self.rng.below(3) as usize] / 4096 * 4096;
+                // A device that has forgotten whose it is must be refused at the next start, and
+                // that ends a campaign.
                 let from = from.max(superblock::RESERVED);
                 device.cut(from)?;
-                round.note.push(format!("lost from {} MiB on for {} ms", from >> 20, some_time.as_millis()));
+                round.note.push(format!(
+                    "lost from {} MiB on for {} ms",
+                    from >> 20,
+                    some_time.as_millis()
+                ));
                 self.pass(some_time, life, counters)?;
                 device.heal()?;
             }
@@ -319,7 +339,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends the life as the kind says.
-    fn end_life(&mut self, kind: EndKind, mut life: Life, round: &mut Round) -> Result<(), KillError> {
+    fn end_life(
+        &mut self,
+        kind: EndKind,
+        mut life: Life,
+        round: &mut Round,
+    ) -> Result<(), KillError> {
         if kind == EndKind::Checkpoint {
             round.note.push(self.wait_for_checkpoint(&mut life)?);
         }
@@ -370,7 +395,8 @@ impl<'a> Stage<'a> {
         round.wrong += wrong;
         round.stale += violations.len() as u64 - wrong;
         round.writes += (events.len() - carried) as u64 - reads;
-        // The last reads of all are judged with the last round: the history kept is the one that was wrong first.
+        // The last reads of all are judged with the last round: the history kept is the one that
+        // was wrong first.
         if !violations.is_empty() && round.violations.is_empty() {
             let path = self.options.directory.join("history.jsonl");
             let write = |path: &PathBuf| write_events(&events, BufWriter::new(File::create(path)?));
@@ -393,7 +419,12 @@ impl<'a> Stage<'a> {
     }
 
     /// What happens between two lives.
-    fn between(&mut self, kind: EndKind, copy: Option<PathBuf>, round: &mut Round) -> Result<(), KillError> {
+    fn between(
+        &mut self,
+        kind: EndKind,
+        copy: Option<PathBuf>,
+        round: &mut Round,
+    ) -> Result<(), KillError> {
         if self.options.lie == Some(Lie::Emptied) {
             for name in ["state", "journal", "flash"] {
                 fs::remove_file(self.site.server.data_dir.join(name))?;
@@ -430,12 +461,15 @@ impl<'a> Stage<'a> {
         self.life = Some(life);
         let ready = ready.saturating_sub(self.lived.lost() - lost);
         if kind != EndKind::Recovery {
-            // Who was killed a moment ago may hold the files for another moment: what is measured is the last start alone.
+            // Who was killed a moment ago may hold the files for another moment: what is measured
+            // is the last start alone.
             round.ready_ms = Some(ready.as_millis() as u64);
         }
         let since = Instant::now();
         // A statement is answered by the database once before it is answered from the cache.
-        self.site.load.for_all(&[NOBODY, NOBODY + 8, NOBODY + 16], |client, key| client.read(key).map(drop));
+        self.site
+            .load
+            .for_all(&[NOBODY, NOBODY + 8, NOBODY + 16], |client, key| client.read(key).map(drop));
         round.warm_up_ms = since.elapsed().as_millis() as u64;
         self.wait_until_loaded();
         self.site.load.shared().expect(true);
@@ -467,7 +501,8 @@ impl<'a> Stage<'a> {
         self.site.load.hold();
         let keys: Vec<u64> = (0..self.site.rows.keys).collect();
         self.site.load.for_all(&keys, |client, key| client.read(key).map(drop));
-        let mut last = report.rounds.pop().unwrap_or_else(|| Round::new(0, self.place, EndKind::Kill));
+        let mut last =
+            report.rounds.pop().unwrap_or_else(|| Round::new(0, self.place, EndKind::Kill));
         self.judge(&mut last)?;
         last.complaints.append(&mut self.site.load.shared().take_complaints());
         report.rounds.push(last);

@@ -21,7 +21,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Length of a value: most are small, a few in a hundred are hundreds of kilobytes, about 11 KiB on average.
+    /// Length of a value: most are small, a few in a hundred are hundreds of kilobytes, about 11
+    /// KiB on average.
     pub(super) fn size(&self, key: u64, number: u64) -> u64 {
         let (from, to) = match mix(key) % 100 {
             0..55 => (100, 1_000),
@@ -32,7 +33,8 @@ impl Rows {
         (from + mix(mix(key) ^ number) % (to - from)).min(self.largest)
     }
 
-    /// Keys that nobody writes once they are there: what is served of them is the same before and after a crash.
+    /// Keys that nobody writes once they are there: what is served of them is the same before and
+    /// after a crash.
     pub(super) fn is_still(key: u64) -> bool {
         (key / PARTITION).is_multiple_of(2)
     }
@@ -82,14 +84,16 @@ pub(super) fn value(key: u64, number: u64, len: u64) -> Vec<u8> {
 /// Key, number and length that the start of a value claims.
 pub(super) fn head(bytes: &[u8]) -> Option<(u64, u64, u64)> {
     let head = bytes.first_chunk::<HEAD>()?;
-    let word = |i: usize| u64::from_le_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+    let word =
+        |i: usize| u64::from_le_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
     (head[..8] == MAGIC).then(|| (word(1), word(2), word(3)))
 }
 
 /// The number of the write that `bytes` are of, if they are a whole value of `key` in every byte.
 pub(super) fn number(key: u64, bytes: &[u8]) -> Option<u64> {
     let (found, number, len) = head(bytes)?;
-    (found == key && len == bytes.len() as u64 && bytes == value(key, number, len)).then_some(number)
+    (found == key && len == bytes.len() as u64 && bytes == value(key, number, len))
+        .then_some(number)
 }
 
 #[cfg(test)]

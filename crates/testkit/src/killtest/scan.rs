@@ -1,4 +1,5 @@
-//! Which values stand on flash, found by their own bytes: nothing here knows how the engine lays them out.
+//! Which values stand on flash, found by their own bytes: nothing here knows how the engine lays
+//! them out.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,8 +17,9 @@ pub(super) type Found = HashMap<(u64, u64), Vec<u64>>;
 
 const STEP: usize = 8 << 20;
 
-/// The (key, number) pairs of `wanted` whose whole value stands somewhere in the file or device, of which values of `largest` bytes
-/// at most are expected, with the offsets of all places. Nobody may be writing to it.
+/// The (key, number) pairs of `wanted` whose whole value stands somewhere in the file or device, of
+/// which values of `largest` bytes at most are expected, with the offsets of all places. Nobody may
+/// be writing to it.
 pub(super) fn find(path: &Path, wanted: &HashSet<(u64, u64)>, largest: u64) -> io::Result<Found> {
     let mut file = File::open(path)?;
     // What was written past the page cache must not be read from it.
@@ -33,11 +35,15 @@ pub(super) fn find(path: &Path, wanted: &HashSet<(u64, u64)>, largest: u64) -> i
         // A value that starts behind this may not be whole yet.
         let end = if last { buffer.len() } else { buffer.len().saturating_sub(largest as usize) };
         let mut at = 0;
-        while let Some(next) = finder.find(&buffer[at..]).map(|next| at + next).filter(|next| *next < end) {
+        while let Some(next) =
+            finder.find(&buffer[at..]).map(|next| at + next).filter(|next| *next < end)
+        {
             at = next + rows::MAGIC.len();
             let Some((key, number, len)) = rows::head(&buffer[next..]) else { continue };
             let value = buffer.get(next..next.saturating_add(len.min(largest) as usize));
-            if wanted.contains(&(key, number)) && value.and_then(|v| rows::number(key, v)) == Some(number) {
+            if wanted.contains(&(key, number))
+                && value.and_then(|v| rows::number(key, v)) == Some(number)
+            {
                 found.entry((key, number)).or_default().push(start + next as u64);
             }
         }
@@ -69,6 +75,9 @@ mod tests {
         let found = find(&path, &wanted, 5_000).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(found[&(1, 10)], [1000]);
-        assert_eq!(found.into_keys().collect::<HashSet<_>>(), HashSet::from([(1, 10), (2, 20), (5, 50)]));
+        assert_eq!(
+            found.into_keys().collect::<HashSet<_>>(),
+            HashSet::from([(1, 10), (2, 20), (5, 50)])
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Which rounds there are, and in what order: drawn from the seed, every kind at least once where there are rounds enough.
+//! Which rounds there are, and in what order: drawn from the seed, every kind at least once where
+//! there are rounds enough.
 
 use serde::Serialize;
 
@@ -24,7 +25,8 @@ pub enum EndKind {
     Pause,
     /// Writes of unknown outcome, then kill -9.
     Doubt,
-    /// Objects are set once, and for more than ten seconds counters alone are changed; then kill -9.
+    /// Objects are set once, and for more than ten seconds counters alone are changed; then kill
+    /// -9.
     Counters,
     /// The disk is full while it runs, when it is killed, and when it starts again.
     FullDisk,
@@ -93,7 +95,8 @@ pub enum Place {
 
 impl Place {
     /// All of them, in the order of a campaign.
-    pub const ALL: [Place; 5] = [Place::Roomy, Place::Tight, Place::Disk, Place::Device, Place::Shim];
+    pub const ALL: [Place; 5] =
+        [Place::Roomy, Place::Tight, Place::Disk, Place::Device, Place::Shim];
 
     /// Its name.
     pub fn label(self) -> &'static str {
@@ -106,7 +109,8 @@ impl Place {
         }
     }
 
-    /// Whether all that is cached fits its flash. Where it does not, what is less asked for than what would have to go is not written.
+    /// Whether all that is cached fits its flash. Where it does not, what is less asked for than
+    /// what would have to go is not written.
     pub fn has_room(self) -> bool {
         self != Place::Tight
     }
@@ -140,11 +144,16 @@ pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<EndKind
     let (mut left, mut shares_left) = (rounds, shares);
     let mut plan = Vec::new();
     for place in places {
-        let part = if shares_left == 0 { 0 } else { (left * place.share()).div_ceil(shares_left).min(left) };
+        let part = if shares_left == 0 {
+            0
+        } else {
+            (left * place.share()).div_ceil(shares_left).min(left)
+        };
         (left, shares_left) = (left - part, shares_left - place.share());
         let kinds = place.kinds();
         let first = kinds.iter().copied().take(part as usize);
-        let more = (kinds.len()..part as usize).map(|_| kinds[rng.below(kinds.len() as u64) as usize]);
+        let more =
+            (kinds.len()..part as usize).map(|_| kinds[rng.below(kinds.len() as u64) as usize]);
         let mut drawn: Vec<EndKind> = first.chain(more).collect();
         for last in (1..drawn.len()).rev() {
             drawn.swap(last, rng.below(last as u64 + 1) as usize);
@@ -162,8 +171,9 @@ mod tests {
 
     #[test]
     fn a_short_plan_has_every_kind_and_a_long_one_is_drawn_from_its_seed() {
-        let kinds =
-            |plan: Vec<(Place, Vec<EndKind>)>| plan.into_iter().flat_map(|(_, k)| k).collect::<Vec<_>>();
+        let kinds = |plan: Vec<(Place, Vec<EndKind>)>| {
+            plan.into_iter().flat_map(|(_, k)| k).collect::<Vec<_>>()
+        };
         let short = kinds(plan(16, &Place::ALL, 1));
         assert_eq!(short.len(), 16);
         assert!(EndKind::ALL.iter().all(|kind| short.contains(kind)), "{short:?}");

@@ -81,8 +81,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether the value at `offset`, cached since the Unix time `since`, is nothing that the cache can be asked for: its segment is given
-    /// up, or was since the mark, or was opened anew since `since`, so that it may be what was left there from before.
+    /// Whether the value at `offset`, cached since the Unix time `since`, is nothing that the cache
+    /// can be asked for: its segment is given up, or was since the mark, or was opened anew since
+    /// `since`, so that it may be what was left there from before.
     pub(super) fn is_given_up(&self, offset: u64, since: Duration) -> bool {
         let segment = self.given_up.range(..=offset).next_back();
         segment.is_some_and(|(start, given_up)| {
@@ -92,7 +93,8 @@ impl Segments {
     }
 }
 
-/// The Unix time that stands at the start of a line of the log, such as `2026-03-01T12:00:00.123456Z`.
+/// The Unix time that stands at the start of a line of the log, such as
+/// `2026-03-01T12:00:00.123456Z`.
 fn unix_time(text: &str) -> Option<Duration> {
     let numbers: Vec<u64> = text
         .strip_suffix('Z')?
@@ -102,9 +104,11 @@ fn unix_time(text: &str) -> Option<Duration> {
     let [year, month, day, hour, minute, second, micros] = numbers[..] else { return None };
     // Days since 1970 in the Gregorian calendar, with years that begin in March.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some(
-        Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second) + Duration::from_micros(micros),
+        Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second)
+            + Duration::from_micros(micros),
     )
 }
 
@@ -120,7 +124,10 @@ mod tests {
     fn times_of_the_log_are_understood() {
         let noon = Duration::from_secs(1_772_366_400);
         assert_eq!(unix_time("2026-03-01T12:00:00.000000Z"), Some(noon));
-        assert_eq!(unix_time("2026-03-01T12:00:01.250000Z"), Some(noon + Duration::from_millis(1250)));
+        assert_eq!(
+            unix_time("2026-03-01T12:00:01.250000Z"),
+            Some(noon + Duration::from_millis(1250))
+        );
         assert_eq!(unix_time("1970-01-01T00:00:00.000000Z"), Some(Duration::ZERO));
         assert_eq!(unix_time("x"), None);
     }
@@ -145,7 +152,9 @@ mod tests {
         )
         .unwrap();
         segments.update().unwrap();
-        assert!(given_up(&segments, 1500) && !given_up(&segments, 2500) && !given_up(&segments, 10));
+        assert!(
+            given_up(&segments, 1500) && !given_up(&segments, 2500) && !given_up(&segments, 10)
+        );
         std::fs::write(
             &log,
             std::fs::read_to_string(&log).unwrap()

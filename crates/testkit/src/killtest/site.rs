@@ -24,7 +24,8 @@ use afterglow_loadgen::port::free_port;
 use afterglow_loadgen::{cql::ConnectOptions, rng::Rng};
 
 const MIB: u64 = 1 << 20;
-/// What journal, metadata and the file system itself (22 MiB of 292 for ext4) take beside the flash file on a disk of its own, and some.
+/// What journal, metadata and the file system itself (22 MiB of 292 for ext4) take beside the flash
+/// file on a disk of its own, and some.
 const BESIDE_FLASH: u64 = 128 * MIB;
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// A supervisor would start it again at once: for so long it may refuse.
@@ -38,7 +39,8 @@ pub(super) enum Medium {
     Shim(Shim),
 }
 
-/// Everything about a place while rounds go on there. The load ends first, the disk is taken away last.
+/// Everything about a place while rounds go on there. The load ends first, the disk is taken away
+/// last.
 pub(super) struct Site {
     pub(super) load: Load,
     /// Where everything has room.
@@ -52,8 +54,9 @@ pub(super) struct Site {
     pub(super) flash: PathBuf,
     pub(super) flash_size: u64,
     pub(super) medium: Medium,
-    /// Starts that had to be repeated: the kernel takes the sockets and locks of a killed process that used io_uring away only some
-    /// milliseconds after the process is gone, so its successor may find its port or its files in use.
+    /// Starts that had to be repeated: the kernel takes the sockets and locks of a killed process
+    /// that used io_uring away only some milliseconds after the process is gone, so its successor
+    /// may find its port or its files in use.
     pub(super) refused_starts: u32,
 }
 
@@ -78,7 +81,8 @@ fn sizes(place: Place, keys: u64) -> Sizes {
 }
 
 impl Site {
-    /// Makes a place ready in a folder of its own, starts the server and loads the table. Returns what is worth saying about the first start.
+    /// Makes a place ready in a folder of its own, starts the server and loads the table. Returns
+    /// what is worth saying about the first start.
     pub(super) fn make(
         place: Place,
         options: &KillOptions,
@@ -119,9 +123,9 @@ impl Site {
             data_dir,
         };
         let memcache = if place == Place::Roomy { Some(free_port(&mut ports)?) } else { None };
-        server
-            .options
-            .extend(memcache.iter().flat_map(|front_end| ["--memcache".to_owned(), front_end.clone()]));
+        server.options.extend(
+            memcache.iter().flat_map(|front_end| ["--memcache".to_owned(), front_end.clone()]),
+        );
         let flash = configure(&mut server, &medium, sizes.flash);
         let mut said = Vec::new();
         if let Medium::Disk(disk) = &medium {
@@ -209,7 +213,8 @@ fn configure(server: &mut Server, medium: &Medium, flash: u64) -> PathBuf {
     server.data_dir.join("flash")
 }
 
-/// On a disk without room a cache cannot be made: that must be said in words that help, and must leave nothing behind.
+/// On a disk without room a cache cannot be made: that must be said in words that help, and must
+/// leave nothing behind.
 fn refuses_to_begin(server: &Server, disk: &SmallDisk) -> std::io::Result<Option<String>> {
     disk.fill()?;
     let said = match server.start(START_LIMIT) {

@@ -1,8 +1,10 @@
 //! What a crash may cost (G3), judged from outside.
 //!
-//! Just before the end of a life some hundreds of rows are read: what the cache serves then is the *sample*. When the process is
-//! dead, the flash is searched for the values of the sample: what stands there, byte by byte, in a segment that the cache has not given up
-//! for others, *had reached flash*, and must be served after the start. What does not may be missing if it is new. Whether the cache served a read is seen by the database, which was not asked.
+//! Just before the end of a life some hundreds of rows are read: what the cache serves then is the
+//! *sample*. When the process is dead, the flash is searched for the values of the sample: what
+//! stands there, byte by byte, in a segment that the cache has not given up for others, *had
+//! reached flash*, and must be served after the start. What does not may be missing if it is new.
+//! Whether the cache served a read is seen by the database, which was not asked.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -68,7 +70,8 @@ pub struct Lost {
 /// What a restart kept of a sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Kept {
-    /// Rows of the sample that nobody wrote meanwhile, in partitions without a write of unknown outcome.
+    /// Rows of the sample that nobody wrote meanwhile, in partitions without a write of unknown
+    /// outcome.
     pub sampled: u64,
     /// Those of them that had reached flash.
     pub on_flash: u64,
@@ -80,9 +83,11 @@ pub struct Kept {
     pub missing_age_ms: u64,
     /// Bytes that came into the cache after the oldest of them: what may be missing in all.
     pub missing_bytes: u64,
-    /// Rows that had not reached flash, were not served, and were older than the window: any, after a clean stop.
+    /// Rows that had not reached flash, were not served, and were older than the window: any, after
+    /// a clean stop.
     pub too_old: u64,
-    /// Those of them that the server has accounted for: a clean stop may lose what its counters name, and nothing else.
+    /// Those of them that the server has accounted for: a clean stop may lose what its counters
+    /// name, and nothing else.
     pub accounted: u64,
     /// Those after a clean stop that no counter names.
     pub unnamed: u64,
@@ -90,7 +95,8 @@ pub struct Kept {
     pub hot: u64,
     /// Those of them that were served.
     pub hot_served: u64,
-    /// Rows that were first asked of the database without a look into the cache, just after the start, and asked again.
+    /// Rows that were first asked of the database without a look into the cache, just after the
+    /// start, and asked again.
     pub passed_on: u64,
     /// What had reached flash and was not served.
     pub lost: Vec<Lost>,
@@ -119,16 +125,19 @@ impl Kept {
         if self.on_flash == 0 { 1.0 } else { self.on_flash_served as f64 / self.on_flash as f64 }
     }
 
-    /// Whether at least 99.9 % of what had reached flash was served. One row may always be missing: samples are small.
+    /// Whether at least 99.9 % of what had reached flash was served. One row may always be missing:
+    /// samples are small.
     pub fn flash_holds(&self) -> bool {
         self.on_flash - self.on_flash_served <= allowed(self.on_flash)
     }
 
-    /// Whether nothing but new objects, and what was accounted for, was missing, the hottest included. The cache promises that where it
-    /// has room.
+    /// Whether nothing but new objects, and what was accounted for, was missing, the hottest
+    /// included. The cache promises that where it has room.
     pub fn window_holds(&self) -> bool {
         let (too_old, hot) = (self.too_old - self.accounted, self.hot - self.hot_served);
-        self.unnamed == 0 && too_old <= allowed(self.sampled) && hot <= allowed(self.hot) + self.accounted
+        self.unnamed == 0
+            && too_old <= allowed(self.sampled)
+            && hot <= allowed(self.hot) + self.accounted
     }
 
     /// Compares what a clean stop has lost with what the server says that it lost.
@@ -175,7 +184,8 @@ impl Sample {
             }
             Ok(())
         });
-        let mut rows: Vec<Sampled> = found.into_inner().expect("no client panics").into_values().collect();
+        let mut rows: Vec<Sampled> =
+            found.into_inner().expect("no client panics").into_values().collect();
         let hot: HashSet<u64> = keys.iter().take(HOT as usize).copied().collect();
         rows.iter_mut().for_each(|row| row.hot = hot.contains(&row.key));
         let (ended, window) = (Duration::ZERO, WINDOW);
@@ -194,7 +204,8 @@ impl Sample {
         self.ended = ended;
         self.window = if clean { Duration::ZERO } else { WINDOW };
         (self.fills, self.bytes) = ledger.fills();
-        // What was read to be kept more than once may stand there from the first time, and have been dropped since.
+        // What was read to be kept more than once may stand there from the first time, and have
+        // been dropped since.
         let once = self.rows.iter().filter(|row| row.asked.times == 1);
         let wanted = once.map(|row| (row.key, row.number)).collect();
         self.on_flash = scan::find(flash, &wanted, rows.largest)?;
@@ -221,7 +232,8 @@ impl Sample {
         segments: &mut Segments,
     ) -> io::Result<Kept> {
         let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
-        // What must be there first: every miss brings something new into the cache, for which something else may have to go.
+        // What must be there first: every miss brings something new into the cache, for which
+        // something else may have to go.
         let (first, then): (Vec<_>, Vec<_>) =
             self.rows.iter().partition(|row| self.on_flash.contains_key(&(row.key, row.number)));
         let keys: Vec<u64> = first.iter().chain(&then).map(|row| row.key).collect();
@@ -238,7 +250,8 @@ impl Sample {
                 let value = client.read(key)?;
                 let asked = ledger.row(key);
                 let filled = asked.fills != self.fills[key as usize];
-                // Asked of the database without a look into the cache: the lease is not ours again yet, or nobody has confirmed the statement.
+                // Asked of the database without a look into the cache: the lease is not ours again
+                // yet, or nobody has confirmed the statement.
                 let passed_on = !filled && asked.reads != before;
                 tries += u32::from(passed_on);
                 if !passed_on || tries == TRIES {
@@ -260,7 +273,8 @@ impl Sample {
             let row = order[&key];
             kept.passed_on += u64::from(tries > 0);
             let name = (row.key, row.number);
-            let driven_out = !served && had_reached.contains(&name) && !self.on_flash.contains_key(&name);
+            let driven_out =
+                !served && had_reached.contains(&name) && !self.on_flash.contains_key(&name);
             if !driven_out {
                 self.note(row, served, &mut kept);
             }

@@ -4,9 +4,12 @@ use super::*;
 
 #[test]
 fn compressed_envelopes_are_smaller_and_the_same_again() {
-    let noise: Vec<u8> = (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> =
+        (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for (version, compression) in AGREED {
-        for body in [vec![], vec![7; 50], vec![7; 5000], vec![7; 300_000], noise.clone(), noise.repeat(5)] {
+        for body in
+            [vec![], vec![7; 50], vec![7; 5000], vec![7; 300_000], noise.clone(), noise.repeat(5)]
+        {
             let (mut encoder, mut decoder) = compressed(version, compression);
             let sent = [
                 envelope(version, 1, Opcode::Query, &body),
@@ -17,9 +20,17 @@ fn compressed_envelopes_are_smaller_and_the_same_again() {
             let wire = encoder.take();
             let plain = encode(version.has_segments(), &sent).len();
             if body.iter().all(|byte| *byte == 7) && body.len() > 1000 {
-                assert!(wire.len() < plain / 10, "{version} {compression:?}: {} of {plain}", wire.len());
+                assert!(
+                    wire.len() < plain / 10,
+                    "{version} {compression:?}: {} of {plain}",
+                    wire.len()
+                );
             } else {
-                assert!(wire.len() <= plain + 2 * (plain / MAX_PAYLOAD + 3), "{} of {plain}", wire.len());
+                assert!(
+                    wire.len() <= plain + 2 * (plain / MAX_PAYLOAD + 3),
+                    "{} of {plain}",
+                    wire.len()
+                );
             }
             // In pieces of any length.
             let mut received = Vec::new();
@@ -48,7 +59,9 @@ fn a_compressed_segment_is_that_of_the_specification() {
 fn what_claims_to_be_compressed_and_is_not_costs_one_request() {
     for compression in [Compression::Lz4, Compression::Snappy] {
         // The last claims 2 GB: no memory is taken for it.
-        for body in [&b""[..], b"\0\0\0\x40garbage", b"\xff\xff\x03garbage", b"\x7f\xff\xff\xff\x07x"] {
+        for body in
+            [&b""[..], b"\0\0\0\x40garbage", b"\xff\xff\x03garbage", b"\x7f\xff\xff\xff\x07x"]
+        {
             let (_, mut decoder) = compressed(Version::V4, compression);
             let mut header = Header::new(Version::V4, 9, Opcode::Query);
             header.flags = Flags::COMPRESSED;
@@ -56,7 +69,9 @@ fn what_claims_to_be_compressed_and_is_not_costs_one_request() {
             decoder.feed(body);
             decoder.feed(b"\x04\0\0\x05\x05\0\0\0\0");
             let all = drain(&mut decoder);
-            let [Err(error), Ok(next)] = &all[..] else { panic!("{compression:?} {body:?}: {all:?}") };
+            let [Err(error), Ok(next)] = &all[..] else {
+                panic!("{compression:?} {body:?}: {all:?}")
+            };
             assert_eq!((error.stream, error.fatal, next.header.stream), (9, false, 5));
         }
     }

@@ -30,7 +30,8 @@ fn envelopes_over_the_limit_are_skipped_without_being_kept() {
     }
 }
 
-/// A large envelope with a small one behind it, in each way in which they may travel; what the large one takes.
+/// A large envelope with a small one behind it, in each way in which they may travel; what the
+/// large one takes.
 fn large_ones() -> Vec<(Vec<u8>, Decoder, usize)> {
     let body = vec![7; 300_000];
     let ways = [(Version::V4, None), (Version::V5, None)].into_iter();
@@ -67,7 +68,10 @@ fn a_large_envelope_waits_to_be_admitted_before_anything_of_it_is_kept() {
             }
         }
         assert_eq!((decoder.held(), got.len()), (Some(takes), 0));
-        assert!(fed <= MAX_PAYLOAD + 1010 && decoder.buffered() <= 2 * MAX_PAYLOAD, "{fed} were fed");
+        assert!(
+            fed <= MAX_PAYLOAD + 1010 && decoder.buffered() <= 2 * MAX_PAYLOAD,
+            "{fed} were fed"
+        );
         decoder.feed(&wire[fed..]);
         assert_eq!(good(drain(&mut decoder)), [], "whatever comes");
         decoder.admit();
@@ -104,12 +108,16 @@ fn a_large_envelope_that_is_refused_is_skipped_and_costs_nothing() {
             assert!(decoder.buffered() <= MAX_PAYLOAD + 1010);
         }
         let [Err(error), Ok(after)] = got.as_slice() else { panic!("{got:?}") };
-        assert_eq!((error.stream, error.fatal, error.error.code), (6, false, ErrorCode::Overloaded));
+        assert_eq!(
+            (error.stream, error.fatal, error.error.code),
+            (6, false, ErrorCode::Overloaded)
+        );
         assert_eq!(after.header.stream, 7);
     }
 }
 
-/// The parts of an envelope of v5 that spans segments, with a self-contained segment between any two.
+/// The parts of an envelope of v5 that spans segments, with a self-contained segment between any
+/// two.
 fn interleaved(large: &Envelope, between: &Envelope) -> Vec<u8> {
     // Header and trailer of an uncompressed segment.
     const AROUND: usize = 6 + 4;
@@ -154,7 +162,8 @@ fn a_small_request_keeps_nothing_of_what_came_with_it() {
         let got = good(drain(&mut decoder));
         assert_eq!(got, sent);
         // Slices of one buffer lie one behind the other.
-        let gap = |pair: &[Envelope]| pair[1].body.as_ptr().addr().abs_diff(pair[0].body.as_ptr().addr());
+        let gap =
+            |pair: &[Envelope]| pair[1].body.as_ptr().addr().abs_diff(pair[0].body.as_ptr().addr());
         assert!(got[..50].windows(2).any(|pair| gap(pair) != 1000 + HEADER_LEN));
     }
 }

@@ -80,7 +80,8 @@ const PIECES: [&str; 68] = [
 ];
 
 fn strung() -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24).prop_map(|pieces| pieces.join(" "))
+    prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24)
+        .prop_map(|pieces| pieces.join(" "))
 }
 
 /// The first word that is not in a comment, in lower case.
@@ -89,7 +90,14 @@ fn first_word(text: &str) -> String {
     loop {
         rest = match (rest.strip_prefix("-- x\n"), rest.strip_prefix("/* x */")) {
             (Some(after), _) | (_, Some(after)) => after.trim_start(),
-            _ => return rest.split(' ').next().unwrap_or_default().trim_end_matches('\n').to_lowercase(),
+            _ => {
+                return rest
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches('\n')
+                    .to_lowercase();
+            }
         };
     }
 }
@@ -168,7 +176,10 @@ fn template(partition: usize, clustering: usize) -> KeyTemplate {
         class: KeyClass::Bytes,
     };
     KeyTemplate {
-        partition: PartitionTemplate { table: Uuid::from_u128(1), parts: (0..partition).map(part).collect() },
+        partition: PartitionTemplate {
+            table: Uuid::from_u128(1),
+            parts: (0..partition).map(part).collect(),
+        },
         clustering: (partition..partition + clustering).map(part).collect(),
     }
 }
@@ -181,7 +192,10 @@ fn bind(template: &KeyTemplate, values: &[Vec<u8>]) -> Result<RowKey, KeyError> 
 
 /// Short values over few bytes, so that near collisions are common.
 fn values(count: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(prop::collection::vec(prop::sample::select(&[0_u8, 1, 2, 3][..]), 0..4), count)
+    prop::collection::vec(
+        prop::collection::vec(prop::sample::select(&[0_u8, 1, 2, 3][..]), 0..4),
+        count,
+    )
 }
 
 proptest! {
@@ -229,10 +243,14 @@ fn values_that_name_no_row_are_told_apart() {
 
 #[test]
 fn clustering_values_must_have_their_one_form() {
-    let canonical = |kind: &str, value: &[u8]| types::is_canonical(KeyClass::of_clustering(kind), value);
-    for (kind, value) in
-        [("varint", &[0x00, 0x80][..]), ("varint", &[0xff, 0x7f]), ("varint", &[0]), ("boolean", &[1])]
-    {
+    let canonical =
+        |kind: &str, value: &[u8]| types::is_canonical(KeyClass::of_clustering(kind), value);
+    for (kind, value) in [
+        ("varint", &[0x00, 0x80][..]),
+        ("varint", &[0xff, 0x7f]),
+        ("varint", &[0]),
+        ("boolean", &[1]),
+    ] {
         assert!(canonical(kind, value), "{kind} {value:?}");
     }
     let nan = f32::NAN.to_be_bytes();

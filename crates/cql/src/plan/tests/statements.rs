@@ -28,7 +28,10 @@ fn reads_of_one_row_are_cached() {
         ("SELECT v, v, k FROM t WHERE k=? AND c=?", "cached 1:?0/?1 -> r0,r0,k0"),
         ("SELECT V FROM KS.T WHERE K=? AND C=?", "cached 1:?0/?1 -> r0"),
         ("SELECT \"v\" FROM \"ks\".\"t\" WHERE \"k\"=? AND c=?", "cached 1:?0/?1 -> r0"),
-        ("/* a */ SELECT /* b ; */ v -- c\n FROM t // d\n WHERE k=? AND c=?", "cached 1:?0/?1 -> r0"),
+        (
+            "/* a */ SELECT /* b ; */ v -- c\n FROM t // d\n WHERE k=? AND c=?",
+            "cached 1:?0/?1 -> r0",
+        ),
         ("SELECT v FROM t WHERE (k = 1) AND (c = 'x')", "cached 1:00000001/78 -> r0"),
         ("SELECT v FROM t WHERE k = 1 AND (c) = ('x')", "cached 1:00000001/78 -> r0"),
         ("SELECT v FROM t WHERE k = 1 AND c = $$it's$$", "cached 1:00000001/69742773 -> r0"),
@@ -92,7 +95,10 @@ fn reads_of_other_than_one_row_pass_through() {
         ("SELECT v FROM t WHERE expr(idx, 'q')", "pass not-one-row"),
         ("SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) = ?", "pass not-one-row"),
         ("SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) > (1, ?)", "pass not-one-row"),
-        ("SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) IN ((1, ?), (2, ?))", "pass not-one-row"),
+        (
+            "SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) IN ((1, ?), (2, ?))",
+            "pass not-one-row",
+        ),
         ("SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) IN ?", "pass not-one-row"),
     ]);
 }
@@ -202,14 +208,18 @@ fn system_tables_are_ours() {
         ("SELECT * FROM system.local", "system local"),
         ("SELECT * FROM system.local WHERE key='local'", "system local"),
         ("SELECT host_id FROM \"system\".\"peers\"", "system peers"),
-        ("SELECT * FROM system.peers_v2 WHERE peer = :address AND peer_port = :port", "system peers_v2"),
+        (
+            "SELECT * FROM system.peers_v2 WHERE peer = :address AND peer_port = :port",
+            "system peers_v2",
+        ),
         ("SELECT count(*) FROM System.Peers", "system peers"),
         ("SELECT * FROM system.size_estimates", "pass unknown-table"),
         ("SELECT * FROM local", "pass unknown-table"),
         ("SELECT * FROM system_schema.tables", "pass unknown-table"),
         ("INSERT INTO system.local (key) VALUES ('x')", "table system.local"),
     ]);
-    let used = super::analyse(&super::parse("SELECT * FROM local"), &super::Fixture, Some("system"));
+    let used =
+        super::analyse(&super::parse("SELECT * FROM local"), &super::Fixture, Some("system"));
     assert_eq!(written(&used), "system local");
 }
 
@@ -220,7 +230,10 @@ fn inserts_name_their_rows() {
         ("INSERT INTO ks.t (c, v, k) VALUES (?, ?, ?)", "row 1:?2/?0"),
         ("INSERT INTO t (k, c, v) VALUES (:k, :c, :v) USING TTL ? AND TIMESTAMP ?", "row 1::k/:c"),
         ("INSERT INTO t (k, c) VALUES (1, 'x') IF NOT EXISTS", "row 1:00000001/78 + if"),
-        ("INSERT INTO t (k, c, v) VALUES (1, 'x', 2) IF NOT EXISTS USING TTL 5", "row 1:00000001/78 + if"),
+        (
+            "INSERT INTO t (k, c, v) VALUES (1, 'x', 2) IF NOT EXISTS USING TTL 5",
+            "row 1:00000001/78 + if",
+        ),
         ("INSERT INTO t (k, v) VALUES (1, 2)", "partition 1:00000001"),
         ("INSERT INTO t (c, v) VALUES ('x', 2)", "table ks.t"),
         ("INSERT INTO t (k, c, v) VALUES (f(1), 'x', 2)", "table ks.t"),
@@ -254,11 +267,17 @@ fn updates_name_their_rows() {
         ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x'", "row 1:00000001/78"),
         ("UPDATE t USING TTL ? AND TIMESTAMP ? SET v = ? WHERE k = ? AND c = ?", "row 1:?3/?4"),
         ("UPDATE t USING TIMESTAMP 5 SET v = null, w = '' WHERE c = ? AND k = ?", "row 1:?1/?0"),
-        ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' IF v = 2 AND w != 'y'", "row 1:00000001/78 + if"),
+        (
+            "UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' IF v = 2 AND w != 'y'",
+            "row 1:00000001/78 + if",
+        ),
         ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' IF EXISTS", "row 1:00000001/78 + if"),
         ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' IF v IN (1, 2)", "row 1:00000001/78 + if"),
         ("UPDATE t SET v = 1 WHERE k = 1 AND c = 'x' IF v IN ?", "row 1:00000001/78 + if"),
-        ("UPDATE t SET v = 1 WHERE k IN (1, 2) AND c = 'x'", "row 1:00000001/78 + row 1:00000002/78"),
+        (
+            "UPDATE t SET v = 1 WHERE k IN (1, 2) AND c = 'x'",
+            "row 1:00000001/78 + row 1:00000002/78",
+        ),
         (
             "UPDATE t SET v = 1 WHERE k IN (1, ?) AND c IN ('x', ?)",
             "row 1:00000001/78 + row 1:00000001/?1 + row 1:?0/78 + row 1:?0/?1",
@@ -272,9 +291,15 @@ fn updates_name_their_rows() {
         ("UPDATE t SET v = 1 WHERE c = 'x'", "table ks.t"),
         ("UPDATE t SET v = 1 WHERE token(k) = 5 AND c = 'x'", "table ks.t"),
         ("UPDATE t SET v = 1 WHERE (k) = (1) AND (c) = ('x')", "row 1:00000001/78"),
-        ("UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) = (2, ?)", "row 3:00000001,?0/00000002,?1"),
+        (
+            "UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) = (2, ?)",
+            "row 3:00000001,?0/00000002,?1",
+        ),
         ("UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) = ?", "partition 3:00000001,?0"),
-        ("UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) IN ((1, ?))", "partition 3:00000001,?0"),
+        (
+            "UPDATE multi SET v = 1 WHERE a = 1 AND b = ? AND (c, d) IN ((1, ?))",
+            "partition 3:00000001,?0",
+        ),
         ("UPDATE multi SET v = 1 WHERE a = 1 AND c = 2 AND d = ?", "table ks.multi"),
     ]);
 }
@@ -299,7 +324,10 @@ fn updates_of_statics_collections_and_counters_name_their_rows() {
         ("UPDATE cnt SET n=n-1 WHERE k=1", "row 7:00000001/ + counter"),
         ("UPDATE cnt SET n -= ? WHERE k = ?", "row 7:?1/ + counter"),
         ("UPDATE cnt SET n = other + 1 WHERE k = 1", "table ks.cnt"),
-        ("UPDATE t SET v = (int) 5, w = cast(3 AS text) WHERE k = 1 AND c = 'x'", "row 1:00000001/78"),
+        (
+            "UPDATE t SET v = (int) 5, w = cast(3 AS text) WHERE k = 1 AND c = 'x'",
+            "row 1:00000001/78",
+        ),
         ("UPDATE t SET v = -(int) ? + 3 * 2 WHERE k = 1 AND c = ?", "row 1:00000001/?1"),
         ("UPDATE t SET v = 1", "table ks.t"),
         ("UPDATE sets SET v = 1 WHERE k = ?", "table ks.sets"),
@@ -380,7 +408,10 @@ fn batches_touch_what_their_parts_touch() {
             "BEGIN BATCH INSERT INTO t (k, c) VALUES (:a, 'x'); INSERT INTO t (k, c) VALUES (:a, 'y'); APPLY BATCH",
             "table ks.t",
         ),
-        ("BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1 AND c = 'x'; COMMIT TRANSACTION", "everything"),
+        (
+            "BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1 AND c = 'x'; COMMIT TRANSACTION",
+            "everything",
+        ),
     ]);
 }
 
@@ -414,7 +445,10 @@ fn schema_and_access_statements() {
         ("CREATE INDEX ON t (v)", "nothing"),
         ("CREATE CUSTOM INDEX IF NOT EXISTS idx ON k2.t (keys(m)) USING 'sai'", "nothing"),
         ("DROP INDEX k2.idx", "keyspace k2"),
-        ("CREATE MATERIALIZED VIEW view2 AS SELECT * FROM t WHERE k IS NOT NULL PRIMARY KEY (k)", "nothing"),
+        (
+            "CREATE MATERIALIZED VIEW view2 AS SELECT * FROM t WHERE k IS NOT NULL PRIMARY KEY (k)",
+            "nothing",
+        ),
         ("ALTER MATERIALIZED VIEW k2.view2 WITH comment = ''", "table k2.view2"),
         ("DROP MATERIALIZED VIEW view2", "table ks.view2"),
         ("CREATE TRIGGER trig ON t USING 'x'", "nothing"),
@@ -475,7 +509,8 @@ fn tuples_pin_down_clustering_columns_in_their_order_only() {
         matches!(analyse(&parsed, &Fixture, None), Plan::CachedRead(_))
     };
     assert!(
-        cached("a = ? AND b = ? AND (c, d) = (?, ?)") && cached("a = ? AND b = ? AND (c) = (?) AND d = ?")
+        cached("a = ? AND b = ? AND (c, d) = (?, ?)")
+            && cached("a = ? AND b = ? AND (c) = (?) AND d = ?")
     );
     for refused in [
         "(a) = (?) AND b = ? AND c = ? AND d = ?",

@@ -58,7 +58,8 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `areas` are the offsets of both and their length, `last` the newest complete checkpoint's sequence and area.
+    /// `areas` are the offsets of both and their length, `last` the newest complete checkpoint's
+    /// sequence and area.
     pub(crate) fn new(areas: [u64; 3], last: Option<(u64, u32)>) -> Self {
         Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }
     }

@@ -1,6 +1,7 @@
 //! How far a clean stop is.
 
-/// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be written is given up.
+/// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be
+/// written is given up.
 const TIMEOUT: u64 = 5_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,8 +43,8 @@ impl Close {
         }
     }
 
-    /// Whether copying is the clean stop's own: nobody else may ask whether an object is worth it, and give it up, nor open a
-    /// segment behind the last checkpoint.
+    /// Whether copying is the clean stop's own: nobody else may ask whether an object is worth it,
+    /// and give it up, nor open a segment behind the last checkpoint.
     pub(in crate::background) fn is_copying(&self) -> bool {
         !matches!(self.phase, ClosePhase::Open | ClosePhase::Settle)
     }
@@ -66,7 +67,8 @@ impl Close {
         self.moved = now;
     }
 
-    /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that many fail is no progress.
+    /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that
+    /// many fail is no progress.
     pub(in crate::background) fn is_out_of_patience(&self, busy: bool, now: u64) -> bool {
         !busy && now.saturating_sub(self.moved) > TIMEOUT
     }

@@ -1,6 +1,8 @@
-//! How much of what is reclaimed may be written again: a share of what is written otherwise, saved up for a few segments only.
+//! How much of what is reclaimed may be written again: a share of what is written otherwise, saved
+//! up for a few segments only.
 
-/// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up is gone after a few of them.
+/// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up
+/// is gone after a few of them.
 pub const CREDIT_SEGMENTS: u64 = 4;
 
 /// Bytes of records that may be written again.
@@ -21,8 +23,8 @@ impl Credit {
         Self { share, most, left: 0, until: 0 }
     }
 
-    /// So many bytes of new records were written since opening. What was written long ago is not saved up: reclaims would one day
-    /// free almost nothing.
+    /// So many bytes of new records were written since opening. What was written long ago is not
+    /// saved up: reclaims would one day free almost nothing.
     pub fn earn(&mut self, new: u64) {
         let earned = (new.saturating_sub(self.until) as f64 * self.share) as i64;
         if earned > 0 {

@@ -55,10 +55,13 @@ impl Load {
                 && header.lines == core.shards[0].index.lines() as u64;
             if !same {
                 coverage_mark!(Rebuilt);
-                tracing::info!("the size of the index has changed: it is rebuilt in the background");
+                tracing::info!(
+                    "the size of the index has changed: it is rebuilt in the background"
+                );
                 let shape = |_| IndexWriter::with_lines(header.lines as usize);
                 old = Some((0..header.shards).map(shape).collect());
-                footers = (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
+                footers =
+                    (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
             }
         }
         let mut load = Self {
@@ -102,7 +105,8 @@ impl Load {
         !self.exact.is_empty()
     }
 
-    /// Whether slots into a segment can only come from the checkpoint: it is still in the use it was in then.
+    /// Whether slots into a segment can only come from the checkpoint: it is still in the use it
+    /// was in then.
     pub(in crate::background) fn is_from_lines(&self, core: &Core, segment: u32) -> bool {
         let generation = self.generations.get(segment as usize).copied().unwrap_or(0);
         generation != 0 && core.table.generation(segment) == generation
@@ -125,13 +129,17 @@ impl Load {
         for (line, words) in (first as usize..).zip(lines) {
             let mut words = *words;
             for word in &mut words {
-                let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else { continue };
+                let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else {
+                    continue;
+                };
                 if core.table.contains(segment) && self.may_point_into(core, segment) {
                     continue;
                 }
                 *word = 0;
-                // The segment was good when loading began: it has been reclaimed meanwhile, without the slots that were still to come.
-                if self.generations.get(segment as usize).is_some_and(|&generation| generation != 0) {
+                // The segment was good when loading began: it has been reclaimed meanwhile, without
+                // the slots that were still to come.
+                if self.generations.get(segment as usize).is_some_and(|&generation| generation != 0)
+                {
                     core.totals.dropped(DropReason::Reclaimed, 1);
                 }
             }
@@ -154,10 +162,16 @@ impl Load {
         }
     }
 
-    pub(in crate::background) fn enter_records(&self, core: &Core, segment: u32, entries: &[FooterEntry]) {
+    pub(in crate::background) fn enter_records(
+        &self,
+        core: &Core,
+        segment: u32,
+        entries: &[FooterEntry],
+    ) {
         let Some(old) = &self.old else { return };
         for e in entries {
-            let (hash, at) = (e.hash.get(), Location { segment, offset_units: e.offset.get() / UNIT });
+            let (hash, at) =
+                (e.hash.get(), Location { segment, offset_units: e.offset.get() / UNIT });
             let old = &old[hash as usize & (old.len() - 1)];
             if old.peek(hash).is_none_or(|s| s.location() != at) {
                 continue;

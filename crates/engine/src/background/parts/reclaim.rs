@@ -14,10 +14,12 @@ pub(in crate::background) struct Reclaim {
     pub(in crate::background) keep: VecDeque<FooterEntry>,
     pub(in crate::background) reading: usize,
     pub(in crate::background) copies: CopiesWritten,
-    /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A reclaim must gain something, also
-    /// where more lives in DRAM than fits flash: otherwise an idle cache would write for ever.
+    /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A
+    /// reclaim must gain something, also where more lives in DRAM than fits flash: otherwise an
+    /// idle cache would write for ever.
     pub(in crate::background) room: u32,
-    /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM finds half of a segment left.
+    /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM
+    /// finds half of a segment left.
     pub(in crate::background) left: u32,
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-/// File systems that put a page somewhere else when it is written, so that a full disk fails a store into a file that has all its
-/// blocks; whose pages come over a network or from another process; or that stand on one that is not known. By their magic numbers (`statfs(2)`).
+/// File systems that put a page somewhere else when it is written, so that a full disk fails a
+/// store into a file that has all its blocks; whose pages come over a network or from another
+/// process; or that stand on one that is not known. By their magic numbers (`statfs(2)`).
 const UNFIT: [(u32, &str); 15] = [
     (0x9123_683e, "btrfs"),
     (0x2fc1_2fc1, "zfs"),
@@ -27,8 +28,8 @@ fn unfit(magic: u32) -> Option<&'static str> {
     UNFIT.iter().find(|(unfit, _)| *unfit == magic).map(|(_, name)| *name)
 }
 
-/// The name of the file system that a directory is on, if mapping its files is a risk: a store that it fails ends the process with
-/// `SIGBUS`. None where the kernel does not say which it is.
+/// The name of the file system that a directory is on, if mapping its files is a risk: a store that
+/// it fails ends the process with `SIGBUS`. None where the kernel does not say which it is.
 #[must_use]
 pub fn unfit_to_map(dir: &Path) -> Option<&'static str> {
     // The numbers have 32 bits; the field is wider, and signed, on some machines.

@@ -70,13 +70,15 @@ impl MediaError {
     }
 }
 
-/// Makes a file of `len` zero bytes with every block written, under its final name only once it is whole: a file that is
-/// there is therefore never half made.
+/// Makes a file of `len` zero bytes with every block written, under its final name only once it is
+/// whole: a file that is there is therefore never half made.
 fn create(path: &Path, len: u64) -> Result<File, MediaError> {
     let fail = |doing| move |e| MediaError::from_io(doing, path, len, e);
     if len == 0 || !len.is_multiple_of(PAGE) {
-        let why =
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{len} bytes are not whole pages of {PAGE}"));
+        let why = io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{len} bytes are not whole pages of {PAGE}"),
+        );
         return Err(fail("create")(why));
     }
     let mut temporary = path.as_os_str().to_owned();
@@ -103,8 +105,13 @@ fn parent(path: &Path) -> &Path {
 }
 
 fn fill(path: &Path, len: u64) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let zeros = vec![0; FILL];
     let mut at = 0;
@@ -125,7 +132,8 @@ fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(fail("open")(e)),
     };
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail("lock")(e.into()))?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|e| fail("lock")(e.into()))?;
     let found = file.metadata().map_err(fail("inspect"))?;
     check_whole(path, &found)?;
     Ok(Some((file, found.len())))
@@ -160,8 +168,8 @@ fn check_whole(path: &Path, found: &Metadata) -> Result<(), MediaError> {
 
 /// A file mapped into memory: a store is a copy, and the kernel keeps it when the process dies.
 ///
-/// The file is written in full before it is mapped, so that no store needs a new block: on a full disk that would be a
-/// `SIGBUS`.
+/// The file is written in full before it is mapped, so that no store needs a new block: on a full
+/// disk that would be a `SIGBUS`.
 pub struct MmapMedia {
     map: MmapRaw,
     /// Holds the lock.
@@ -169,7 +177,8 @@ pub struct MmapMedia {
 }
 
 impl MmapMedia {
-    /// Makes a new area of `len` zero bytes (whole pages of 4096), replacing the file if there is one.
+    /// Makes a new area of `len` zero bytes (whole pages of 4096), replacing the file if there is
+    /// one.
     ///
     /// # Errors
     /// [`MediaError`] names the cause and what to do.
@@ -193,11 +202,13 @@ impl MmapMedia {
         Ok(Self { map, _file: file })
     }
 
-    /// The mapping as words, which all access goes through: threads may store and load at the same time.
+    /// The mapping as words, which all access goes through: threads may store and load at the same
+    /// time.
     fn words(&self) -> &[AtomicU64] {
         let ptr = self.map.as_mut_ptr().cast::<AtomicU64>();
-        // SAFETY: the mapping is page aligned, readable and writable, lives as long as `self`, and is accessed in this
-        // process through these atomics only. Another process cannot have it: the file is locked.
+        // SAFETY: the mapping is page aligned, readable and writable, lives as long as `self`, and
+        // is accessed in this process through these atomics only. Another process cannot have it:
+        // the file is locked.
         unsafe { std::slice::from_raw_parts(ptr, self.map.len() / 8) }
     }
 
@@ -230,13 +241,16 @@ impl Media for MmapMedia {
     }
 
     fn release(&self, offset: u64, len: u64) {
-        let (from, to) = (offset.next_multiple_of(PAGE), (offset + len).min(self.len()) / PAGE * PAGE);
+        let (from, to) =
+            (offset.next_multiple_of(PAGE), (offset + len).min(self.len()) / PAGE * PAGE);
         if from < to {
             let start = self.map.as_mut_ptr().wrapping_add(from as usize);
-            // SAFETY: the pages are within the mapping, which is shared with its file: the kernel keeps their content in the page
-            // cache and maps them again at the next access. All access goes through atomics, to which that is invisible.
-            let released =
-                unsafe { rustix::mm::madvise(start.cast(), (to - from) as usize, Advice::LinuxDontNeed) };
+            // SAFETY: the pages are within the mapping, which is shared with its file: the kernel
+            // keeps their content in the page cache and maps them again at the next access. All
+            // access goes through atomics, to which that is invisible.
+            let released = unsafe {
+                rustix::mm::madvise(start.cast(), (to - from) as usize, Advice::LinuxDontNeed)
+            };
             // Refused, they stay resident, as they would without the advice.
             debug_assert!(released.is_ok(), "{released:?}");
         }
@@ -247,8 +261,8 @@ impl Media for MmapMedia {
     }
 }
 
-/// A file through `pread` and `pwrite`, for processes that must not be killed by a signal, such as a JVM: a failing disk is
-/// an error here.
+/// A file through `pread` and `pwrite`, for processes that must not be killed by a signal, such as
+/// a JVM: a failing disk is an error here.
 pub struct PwriteMedia {
     file: File,
     len: u64,

@@ -23,7 +23,9 @@ pub enum LockError {
         pid: Option<u32>,
     },
     /// The directory is on a read-only file system.
-    #[error("{dir} is on a read-only file system: remount it writable, or choose another data directory")]
+    #[error(
+        "{dir} is on a read-only file system: remount it writable, or choose another data directory"
+    )]
     ReadOnly {
         /// The data directory.
         dir: PathBuf,
@@ -58,7 +60,8 @@ pub struct DirLock {
 }
 
 impl DirLock {
-    /// Creates the directory when it is missing (mode 0700) and takes its lock. Comes before anything else in it is read.
+    /// Creates the directory when it is missing (mode 0700) and takes its lock. Comes before
+    /// anything else in it is read.
     ///
     /// # Errors
     /// [`LockError`] names the cause and what to do.
@@ -79,14 +82,17 @@ impl DirLock {
             Err(Errno::WOULDBLOCK) => {
                 let mut text = String::new();
                 // Only to name the holder: without it the message is still right.
-                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+                let pid =
+                    file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
                 return Err(LockError::InUse { dir: dir.to_path_buf(), pid });
             }
             Err(e) => return Err(fail(e.into())),
         }
         // Over what is there: on a full disk a block given back may not be had again.
         let pid = format!("{}\n", std::process::id());
-        file.write_all_at(pid.as_bytes(), 0).and_then(|()| file.set_len(pid.len() as u64)).map_err(fail)?;
+        file.write_all_at(pid.as_bytes(), 0)
+            .and_then(|()| file.set_len(pid.len() as u64))
+            .map_err(fail)?;
         Ok(Self { dir: dir.to_path_buf(), _file: file })
     }
 
@@ -115,10 +121,12 @@ pub struct BootId(pub [u8; 16]);
 /// The running kernel's boot id.
 ///
 /// # Errors
-/// When the kernel does not tell, for example without `/proc`: then nobody knows whether unsynced data survived.
+/// When the kernel does not tell, for example without `/proc`: then nobody knows whether unsynced
+/// data survived.
 pub fn boot_id() -> io::Result<BootId> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let id = uuid::Uuid::try_parse(text.trim()).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    let id = uuid::Uuid::try_parse(text.trim())
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
     Ok(BootId(id.into_bytes()))
 }
 
@@ -136,14 +144,16 @@ impl FileMetaStore {
     }
 }
 
-/// Replaces a file as a whole, in two steps of which the second is atomic: written beside it as `NAME.new`, then renamed. With
-/// `durable`, also against power loss.
+/// Replaces a file as a whole, in two steps of which the second is atomic: written beside it as
+/// `NAME.new`, then renamed. With `durable`, also against power loss.
 ///
-/// The old file is kept as the next `NAME.new`, with its blocks: once a file has been written twice, replacing it by about as many
-/// bytes needs no space, and a full disk does not prevent it (but for file systems that never write in place).
+/// The old file is kept as the next `NAME.new`, with its blocks: once a file has been written
+/// twice, replacing it by about as many bytes needs no space, and a full disk does not prevent it
+/// (but for file systems that never write in place).
 ///
 /// # Errors
-/// What the kernel said; the old content stays, or in the worst case the new is there but not yet durable.
+/// What the kernel said; the old content stays, or in the worst case the new is there but not yet
+/// durable.
 pub fn replace_file(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
     let mut spare = path.as_os_str().to_owned();
     spare.push(".new");
@@ -158,7 +168,9 @@ pub fn replace_file(path: &Path, content: &[u8], durable: bool) -> io::Result<()
     match renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE) {
         Ok(()) => {}
         // There is no old file yet, or the file system cannot exchange.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(&spare, path)?,
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            std::fs::rename(&spare, path)?
+        }
         Err(e) => return Err(e.into()),
     }
     match path.parent().filter(|_| durable) {

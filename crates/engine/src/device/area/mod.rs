@@ -1,5 +1,6 @@
-//! The small durable things beside the devices: byte-addressed areas that outlive the process (for the journal), small
-//! files replaced as a whole (for metadata), and the lock on the data directory.
+//! The small durable things beside the devices: byte-addressed areas that outlive the process (for
+//! the journal), small files replaced as a whole (for metadata), and the lock on the data
+//! directory.
 
 mod file_system;
 mod files;
@@ -11,11 +12,12 @@ pub use file_system::unfit_to_map;
 pub use files::{MediaError, MmapMedia, PwriteMedia, look_at_area};
 pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id, replace_file};
 
-/// A byte-addressed area of fixed size whose content survives the death of the process as soon as [`Media::store`] has
-/// returned, and power loss once [`Media::sync`] has.
+/// A byte-addressed area of fixed size whose content survives the death of the process as soon as
+/// [`Media::store`] has returned, and power loss once [`Media::sync`] has.
 ///
-/// Offsets and lengths are multiples of 8 and within the area, otherwise `InvalidInput`. Stores of several threads to
-/// disjoint ranges do not disturb each other; where ranges overlap, each aligned 8-byte word is of one store or the other.
+/// Offsets and lengths are multiples of 8 and within the area, otherwise `InvalidInput`. Stores of
+/// several threads to disjoint ranges do not disturb each other; where ranges overlap, each aligned
+/// 8-byte word is of one store or the other.
 pub trait Media: Send + Sync {
     /// Bytes in the area, a multiple of 4096.
     fn len(&self) -> u64;
@@ -28,7 +30,8 @@ pub trait Media: Send + Sync {
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad range; otherwise the medium failed, and what is in the range is unknown.
+    /// `InvalidInput` for a bad range; otherwise the medium failed, and what is in the range is
+    /// unknown.
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Fills `bytes` from `offset`.
@@ -37,7 +40,8 @@ pub trait Media: Send + Sync {
     /// As [`Media::store`].
     fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Says that a range will not be used for a while: what it takes of this process's memory may be given back. Its content stays.
+    /// Says that a range will not be used for a while: what it takes of this process's memory may
+    /// be given back. Its content stays.
     fn release(&self, _offset: u64, _len: u64) {}
 
     /// Makes everything stored before the call survive power loss.
@@ -47,7 +51,8 @@ pub trait Media: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Small named files, each replaced as a whole: after a crash at any moment a name has its old or its new content.
+/// Small named files, each replaced as a whole: after a crash at any moment a name has its old or
+/// its new content.
 pub trait MetaStore: Send + Sync {
     /// The content, `None` when there is no such name.
     ///
@@ -58,7 +63,8 @@ pub trait MetaStore: Send + Sync {
     /// Replaces the content; durable, also against power loss, when it returns.
     ///
     /// # Errors
-    /// What the kernel said; the old content stays, or in the worst case the new is there but not yet durable.
+    /// What the kernel said; the old content stays, or in the worst case the new is there but not
+    /// yet durable.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
 
     /// Removes a name durably; not an error when there is none.

@@ -61,7 +61,10 @@ fn ranges_outside_or_off_the_words_are_refused() {
                 Some(io::ErrorKind::InvalidInput),
                 "{offset} {len}"
             );
-            assert_eq!(kind(media.load(offset, &mut vec![1; len])), Some(io::ErrorKind::InvalidInput));
+            assert_eq!(
+                kind(media.load(offset, &mut vec![1; len])),
+                Some(io::ErrorKind::InvalidInput)
+            );
         }
         assert!(media.store(0, &[1; 4096]).is_ok());
     }
@@ -79,7 +82,10 @@ fn a_new_area_is_private_zeroed_and_has_every_block() {
         let mut bytes = vec![1; LEN as usize];
         media.load(0, &mut bytes).expect("loaded");
         assert!(bytes.iter().all(|&byte| byte == 0));
-        assert!(matches!(open(&path), Err(MediaError::InUse { .. })), "two processes never share an area");
+        assert!(
+            matches!(open(&path), Err(MediaError::InUse { .. })),
+            "two processes never share an area"
+        );
     }
 }
 
@@ -89,7 +95,10 @@ fn a_file_that_cannot_be_an_area_is_refused() {
     for (create, open) in KINDS {
         let path = dir.path().join("journal");
         File::create(&path).and_then(|file| file.set_len(LEN)).expect("a sparse file");
-        assert!(matches!(open(&path), Err(MediaError::Damaged { .. })), "a store into a hole may be fatal");
+        assert!(
+            matches!(open(&path), Err(MediaError::Damaged { .. })),
+            "a store into a hole may be fatal"
+        );
         std::fs::write(&path, [1; 5000]).expect("a file of odd size");
         assert!(matches!(open(&path), Err(MediaError::Damaged { .. })));
         assert!(create(&path, 5000).is_err() && create(&path, 0).is_err());

@@ -34,7 +34,8 @@ impl SimArea {
         }
     }
 
-    /// Flushes, as kernels do: pages that fail to be written pass for written from then on, and the error is told once.
+    /// Flushes, as kernels do: pages that fail to be written pass for written from then on, and the
+    /// error is told once.
     pub(super) fn sync(&mut self, fails: bool) {
         if fails {
             self.dropped.extend(self.synced.keys().map(|word| word * WORD / PAGE));

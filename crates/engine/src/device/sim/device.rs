@@ -33,7 +33,8 @@ enum Fate {
 pub(super) struct Device {
     /// What reads see.
     bytes: Vec<u8>,
-    /// What would be left if every unsynced write were lost: differs from `bytes` only where the log has writes.
+    /// What would be left if every unsynced write were lost: differs from `bytes` only where the
+    /// log has writes.
     durable: Vec<u8>,
     /// Acknowledged since the last completed sync, in order.
     log: Vec<Unsynced>,
@@ -99,7 +100,12 @@ impl Device {
     }
 
     /// Decides on a write in flight at a crash.
-    pub(super) fn survive_in_flight(&mut self, offset: u64, data: &WriteBuf, random: &mut SimRandom) {
+    pub(super) fn survive_in_flight(
+        &mut self,
+        offset: u64,
+        data: &WriteBuf,
+        random: &mut SimRandom,
+    ) {
         match fate(random) {
             Fate::Kept => self.write(offset, data),
             Fate::Lost => {}

@@ -1,4 +1,5 @@
-//! What can go wrong on a simulated machine: the words of the fault model at the head of [`crate::device::sim`].
+//! What can go wrong on a simulated machine: the words of the fault model at the head of
+//! [`crate::device::sim`].
 
 /// What happens to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,7 +43,8 @@ pub(crate) struct Machine {
     pub(super) holds: Vec<(SimIo, u64, u64)>,
     /// Effects left until the power goes.
     pub(super) countdown: Option<u64>,
-    /// Offsets on the first device, and how many effects behind a write at one of them the power goes.
+    /// Offsets on the first device, and how many effects behind a write at one of them the power
+    /// goes.
     pub(super) cut_behind: Option<(Vec<u64>, u64)>,
     pub(super) down: bool,
     /// Crashes so far: handles know theirs.
@@ -183,12 +184,14 @@ impl SimMachine {
         self.lock().countdown = Some(effects);
     }
 
-    /// Cuts the power `effects` effects behind the next write at one of these offsets of the first device.
+    /// Cuts the power `effects` effects behind the next write at one of these offsets of the first
+    /// device.
     pub fn crash_behind_write(&self, offsets: Vec<u64>, effects: u64) {
         self.lock().cut_behind = Some((offsets, effects));
     }
 
-    /// Holds up one I/O of a queue for `turns` turns: the first of its kind behind the next `after` ones.
+    /// Holds up one I/O of a queue for `turns` turns: the first of its kind behind the next `after`
+    /// ones.
     pub fn hold_up(&self, io: SimIo, after: u64, turns: u64) {
         self.lock().holds.push((io, after, turns));
     }
@@ -218,7 +221,11 @@ impl SimMachine {
         let state = &mut *self.lock();
         state.cut_pending();
         for (device, offset, data) in std::mem::take(&mut state.cut) {
-            state.devices[usize::from(device.0)].survive_in_flight(offset, &data, &mut state.random);
+            state.devices[usize::from(device.0)].survive_in_flight(
+                offset,
+                &data,
+                &mut state.random,
+            );
         }
         if kind == Crash::Machine {
             state.devices.iter_mut().for_each(|device| device.lose_unsynced(&mut state.random));

@@ -1,4 +1,5 @@
-//! Areas and metadata files of a simulated machine; the fault model is at the head of [`crate::device::sim`].
+//! Areas and metadata files of a simulated machine; the fault model is at the head of
+//! [`crate::device::sim`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +9,8 @@ use super::machine::{Moment, SimMachine, crashed, eio};
 use crate::device::area::{Media, MetaStore, check};
 
 impl SimMachine {
-    /// A new zeroed media area of `len` bytes (a multiple of 4096) in place of the one of that name.
+    /// A new zeroed media area of `len` bytes (a multiple of 4096) in place of the one of that
+    /// name.
     #[must_use]
     pub fn create_media(&self, name: &str, len: u64) -> SimMedia {
         SimMedia::create(self, name, len)
@@ -68,9 +70,13 @@ impl Media for SimMedia {
         }
         let fails = state.random.chance(state.faults.media_error);
         let prefix = state.random.below((bytes.len() / WORD) as u64 + 1) as usize * WORD;
-        let Some(area) = state.areas.get_mut(&self.name).filter(|area| area.bytes.len() as u64 == self.len)
+        let Some(area) =
+            state.areas.get_mut(&self.name).filter(|area| area.bytes.len() as u64 == self.len)
         else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the area was replaced by another"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the area was replaced by another",
+            ));
         };
         match moment {
             Moment::Alive if !fails => {
@@ -100,7 +106,12 @@ impl Media for SimMedia {
         }
         match state.areas.get(&self.name).filter(|area| area.bytes.len() as u64 == self.len) {
             Some(area) => bytes.copy_from_slice(&area.bytes[offset as usize..][..bytes.len()]),
-            None => return Err(io::Error::new(io::ErrorKind::NotFound, "the area was replaced by another")),
+            None => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the area was replaced by another",
+                ));
+            }
         }
         Ok(())
     }

@@ -20,7 +20,10 @@ pub(super) struct PendingIo {
 impl PendingIo {
     /// Whether it is a write that takes long, and is not over.
     pub(super) fn is_slow_write(&self, life: u64, turn: u64) -> bool {
-        self.slow && matches!(self.io.kind, IoKind::Write { .. }) && self.life == life && self.due > turn
+        self.slow
+            && matches!(self.io.kind, IoKind::Write { .. })
+            && self.life == life
+            && self.due > turn
     }
 
     /// Whether it is held up still.

@@ -13,7 +13,8 @@ use super::machine::{Machine, Moment, SimMachine, crashed, eio};
 use super::pending::PendingIo;
 use super::random::SimRandom;
 use crate::device::{
-    AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check, check_io,
+    AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check,
+    check_io,
 };
 
 /// Turns an I/O takes at most, and how much longer a slow one takes.
@@ -41,7 +42,8 @@ pub struct SimDisk {
     queue: u64,
     life: u64,
     in_flight: usize,
-    /// Finished without having been in flight: refused requests, and those to a machine that is down.
+    /// Finished without having been in flight: refused requests, and those to a machine that is
+    /// down.
     refused: Vec<Done>,
 }
 
@@ -84,7 +86,15 @@ impl Disk for SimDisk {
         let due = state.turn + held.unwrap_or(if slow { turns * SLOWNESS } else { turns });
         let covers = state.devices[usize::from(io.device.0)].position();
         let (held, slow) = (held.is_some(), slow && held.is_none());
-        state.pending.push(PendingIo { queue: self.queue, life: self.life, io, due, covers, held, slow });
+        state.pending.push(PendingIo {
+            queue: self.queue,
+            life: self.life,
+            io,
+            due,
+            covers,
+            held,
+            slow,
+        });
     }
 
     fn in_flight(&self) -> usize {
@@ -137,7 +147,9 @@ impl Machine {
             IoKind::Sync => SimIo::Sync,
         };
         let mut chosen = None;
-        for (n, (_, after, _)) in self.holds.iter_mut().enumerate().filter(|(_, hold)| hold.0 == kind) {
+        for (n, (_, after, _)) in
+            self.holds.iter_mut().enumerate().filter(|(_, hold)| hold.0 == kind)
+        {
             if *after == 0 && chosen.is_none() {
                 chosen = Some(n);
             }
@@ -154,26 +166,30 @@ impl Machine {
         loop {
             if !self.reaches(life) {
                 // Fails everything; what is left of the writes is decided by the crash.
-                let (mine, others): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.queue == queue);
+                let (mine, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending)
+                    .into_iter()
+                    .partition(|pending| pending.queue == queue);
                 self.pending = others;
                 if self.life == life {
                     mine.iter().for_each(|pending| self.keep_for_crash(pending));
                 }
                 out.extend(
-                    mine.into_iter().map(|pending| Done { id: pending.io.id, result: Err(crashed()) }),
+                    mine.into_iter()
+                        .map(|pending| Done { id: pending.io.id, result: Err(crashed()) }),
                 );
                 return;
             }
             let due = |pending: &PendingIo| pending.queue == queue && pending.due <= turn;
-            let ready: Vec<usize> = (0..self.pending.len()).filter(|&n| due(&self.pending[n])).collect();
+            let ready: Vec<usize> =
+                (0..self.pending.len()).filter(|&n| due(&self.pending[n])).collect();
             if ready.is_empty() {
                 return;
             }
             let chosen = ready[self.random.below(ready.len() as u64) as usize];
             let is_read = matches!(self.pending[chosen].io.kind, IoKind::Read { .. });
             if !is_read && self.effect(life) != Moment::Alive {
-                // The power went: it stays pending, and the next turn of the loop fails it with the rest.
+                // The power went: it stays pending, and the next turn of the loop fails it with the
+                // rest.
                 continue;
             }
             let pending = self.pending.swap_remove(chosen);
@@ -189,7 +205,8 @@ impl Machine {
         }
     }
 
-    /// At a crash: puts what this life has in flight with the writes to decide on. Their queues fail them when asked.
+    /// At a crash: puts what this life has in flight with the writes to decide on. Their queues
+    /// fail them when asked.
     pub(super) fn cut_pending(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         let current = pending.iter().filter(|pending| pending.life == self.life);
@@ -203,15 +220,18 @@ impl Machine {
             IoKind::Read { len } => self.read(device, offset, len).map(IoOutput::Read),
             IoKind::Write { data } => {
                 let written = self.write(device, offset, &data).map(|()| IoOutput::Written);
-                if let Some((_, effects)) =
-                    self.cut_behind.take_if(|(offsets, _)| device.0 == 0 && offsets.contains(&offset))
+                if let Some((_, effects)) = self
+                    .cut_behind
+                    .take_if(|(offsets, _)| device.0 == 0 && offsets.contains(&offset))
                 {
                     self.countdown = Some(effects);
                 }
                 written
             }
             IoKind::Sync => {
-                if self.devices[usize::from(device.0)].away || self.random.chance(self.faults.sync_error) {
+                if self.devices[usize::from(device.0)].away
+                    || self.random.chance(self.faults.sync_error)
+                {
                     coverage_mark!(SyncError);
                     return Err(eio());
                 }
@@ -248,13 +268,16 @@ impl Machine {
     /// Shows some sectors of writes in flight.
     fn mix_in_flight(&mut self, device: DeviceId, offset: u64, buf: &mut [u8]) {
         let life = self.life;
-        for pending in
-            self.pending.iter().filter(|pending| pending.life == life && pending.io.device == device)
+        for pending in self
+            .pending
+            .iter()
+            .filter(|pending| pending.life == life && pending.io.device == device)
         {
             let IoKind::Write { data } = &pending.io.kind else { continue };
             for (n, sector) in data.chunks_exact(SECTOR).enumerate() {
                 let at = pending.io.offset + (n * SECTOR) as u64;
-                let inside = at.checked_sub(offset).map(|at| at as usize).filter(|&at| at < buf.len());
+                let inside =
+                    at.checked_sub(offset).map(|at| at as usize).filter(|&at| at < buf.len());
                 if let Some(at) = inside
                     && self.random.chance(0.5)
                 {

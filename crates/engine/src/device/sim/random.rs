@@ -29,7 +29,8 @@ impl SimRandom {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with this probability. Draws a number in any case, so that a fault switched off leaves the rest of a run as it was.
+    /// True with this probability. Draws a number in any case, so that a fault switched off leaves
+    /// the rest of a run as it was.
     pub fn chance(&mut self, probability: f64) -> bool {
         ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }

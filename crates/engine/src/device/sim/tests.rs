@@ -20,7 +20,12 @@ fn filled(byte: u8, len: usize) -> AlignedBuf {
 }
 
 fn write(offset: u64, byte: u8, len: usize) -> Io {
-    Io { id: offset, device: DEVICE, offset, kind: IoKind::Write { data: filled(byte, len).into() } }
+    Io {
+        id: offset,
+        device: DEVICE,
+        offset,
+        kind: IoKind::Write { data: filled(byte, len).into() },
+    }
 }
 
 /// Submits and waits; panics on errors.
@@ -162,7 +167,11 @@ fn after_the_power_went_nothing_has_an_effect() {
     assert!(media.store(8, &[7; 8]).is_err());
     assert_eq!(bytes_in(&machine, 0, 512), [1]);
     let mut stored = [0; 64];
-    machine.open_media("journal").expect("it was created").load(0, &mut stored).expect("a readable area");
+    machine
+        .open_media("journal")
+        .expect("it was created")
+        .load(0, &mut stored)
+        .expect("a readable area");
     let whole = stored.iter().take_while(|&&byte| byte == 1).count();
     assert!(
         whole % 8 == 0 && stored[whole..].iter().all(|&byte| byte == 0),
@@ -227,8 +236,10 @@ fn under(faults: SimFaults) -> (SimMachine, Vec<Done>, Vec<Done>) {
     run(&mut disk, vec![write(0, 1, 4096)]);
     machine.set_faults(faults);
     let written = run(&mut disk, vec![write(0, 2, 4096)]);
-    let read =
-        run(&mut disk, vec![Io { id: 1, device: DEVICE, offset: 0, kind: IoKind::Read { len: 4096 } }]);
+    let read = run(
+        &mut disk,
+        vec![Io { id: 1, device: DEVICE, offset: 0, kind: IoKind::Read { len: 4096 } }],
+    );
     drop(disk);
     machine.set_faults(SimFaults::none());
     (machine, written, read)
@@ -282,7 +293,8 @@ fn a_failed_sync_makes_nothing_durable() {
         let machine = machine(seed, SimFaults { sync_error: 1.0, ..SimFaults::none() });
         let mut disk = machine.disk();
         run(&mut disk, vec![write(0, 1, 512)]);
-        let done = run(&mut disk, vec![Io { id: 0, device: DEVICE, offset: 0, kind: IoKind::Sync }]);
+        let done =
+            run(&mut disk, vec![Io { id: 0, device: DEVICE, offset: 0, kind: IoKind::Sync }]);
         assert!(failed(&done, Errno::IO));
         machine.crash(Crash::Machine);
         lost += usize::from(bytes_in(&machine, 0, 512) == [0]);
@@ -296,7 +308,10 @@ fn requests_outside_the_device_or_misaligned_are_refused() {
     let mut disk = machine.disk();
     let refused = |io: Io| {
         let mut disk = machine.disk();
-        run(&mut disk, vec![io])[0].result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput)
+        run(&mut disk, vec![io])[0]
+            .result
+            .as_ref()
+            .is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput)
     };
     assert!(refused(write(SIZE, 1, 512)));
     assert!(refused(write(u64::MAX - 511, 1, 512)));

@@ -30,7 +30,8 @@ pub struct CqlFrontEndConfig {
     pub listen: SocketAddr,
     /// The database's contact points, in order of preference.
     pub backends: Vec<HostPort>,
-    /// The file with our own user and password, for where the database asks; see [`crate::config::credentials`].
+    /// The file with our own user and password, for where the database asks; see
+    /// [`crate::config::credentials`].
     pub credentials: Option<PathBuf>,
     /// The address to give drivers; `None`: the one it listens on.
     pub advertise: Option<Advertise>,
@@ -138,8 +139,8 @@ impl CqlFrontEnd {
         &self.front_end
     }
 
-    /// Takes no more connections or requests, lets those under way be answered until `timeout` is over, and closes. Blocks; not to be
-    /// called on a reactor. False when some were cut off.
+    /// Takes no more connections or requests, lets those under way be answered until `timeout` is
+    /// over, and closes. Blocks; not to be called on a reactor. False when some were cut off.
     pub fn drain(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         self.listener.stop();

@@ -70,7 +70,8 @@ pub struct CqlReactorState {
     plans: RefCell<Plans>,
 }
 
-/// Plans of statements that come as text. Two halves: what is used moves to the young one, and when that is full the old one goes.
+/// Plans of statements that come as text. Two halves: what is used moves to the young one, and when
+/// that is full the old one goes.
 #[derive(Default)]
 struct Plans {
     generation: u64,
@@ -88,7 +89,8 @@ thread_local! {
 }
 
 impl CqlReactorState {
-    /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
+    /// The part of `front_end` on the reactor that this is called on; made when it is first asked
+    /// for.
     pub fn of(front_end: &Arc<CqlShared>) -> Rc<Self> {
         PARTS.with_borrow_mut(|parts| {
             let part = parts.entry(front_end.id).or_insert_with(|| {
@@ -119,7 +121,11 @@ impl CqlReactorState {
     ///
     /// # Errors
     /// [`ConnectError::Refused`] has the database's words.
-    pub async fn log_in(self: &Rc<Self>, login: Login, version: Version) -> Result<Arc<User>, ConnectError> {
+    pub async fn log_in(
+        self: &Rc<Self>,
+        login: Login,
+        version: Version,
+    ) -> Result<Arc<User>, ConnectError> {
         if let Some(user) = self.front_end.users.accepted(&login) {
             return Ok(user); // whoever else is guessing
         }
@@ -147,8 +153,10 @@ impl CqlReactorState {
                 Err(error) => return Err(error),
             }
         }
-        Err(last
-            .unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
+        Err(last.unwrap_or(ConnectError::Unreachable {
+            address: "-".into(),
+            reason: "no node is known".into(),
+        }))
     }
 
     fn turn_of(&self, user: &str) -> Rc<Turn> {
@@ -234,19 +242,26 @@ impl CqlShared {
         let event: Arc<[u8]> = event.into();
         for reactor in 0..self.reactors.count() {
             let (front_end, event) = (self.clone(), event.clone());
-            self.reactors
-                .spawn_on(reactor, move || async move { CqlReactorState::of(&front_end).announce(&event) });
+            self.reactors.spawn_on(reactor, move || async move {
+                CqlReactorState::of(&front_end).announce(&event)
+            });
         }
     }
 }
 
 impl Plans {
-    fn get(&mut self, text: &str, keyspace: Option<&str>, make: impl FnOnce() -> Arc<Plan>) -> Arc<Plan> {
+    fn get(
+        &mut self,
+        text: &str,
+        keyspace: Option<&str>,
+        make: impl FnOnce() -> Arc<Plan>,
+    ) -> Arc<Plan> {
         let keyspace = keyspace.unwrap_or_default();
         if let Some(plan) = self.young.get(keyspace).and_then(|texts| texts.get(text)) {
             return plan.clone();
         }
-        let plan = self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
+        let plan =
+            self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
         self.young_bytes += OVERHEAD + keyspace.len() + text.len();
         self.young.entry(keyspace.into()).or_default().insert(text.into(), plan.clone());
         if self.young_bytes > PLANNED {

@@ -15,27 +15,30 @@ use crate::metrics::Path;
 /// What is left to do for a request, to be run as a task of its own.
 pub type Later = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Decides how QUERY, EXECUTE and BATCH are answered. Every request has been parsed, names only prepared statements that are known, and is
-/// no query of the tables that describe the cluster.
+/// Decides how QUERY, EXECUTE and BATCH are answered. Every request has been parsed, names only
+/// prepared statements that are known, and is no query of the tables that describe the cluster.
 ///
 /// Not asked while the database requires authentication.
 pub trait Router: Send + Sync + 'static {
-    /// Answers at once, or passes the request on, and gives `None`; or gives what is left to do. Runs on the reactor of the
-    /// client; must not block.
+    /// Answers at once, or passes the request on, and gives `None`; or gives what is left to do.
+    /// Runs on the reactor of the client; must not block.
     fn route(&self, request: Request) -> Option<Later>;
 
-    /// Whether the cache is what it is going to be. Clients that connect at the start of the process wait for this, a moment at most.
+    /// Whether the cache is what it is going to be. Clients that connect at the start of the
+    /// process wait for this, a moment at most.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
-    /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
+    /// The database says that its schema has changed. Called before any client hears of it and
+    /// before plans are made for the new schema, of which `schema` does not know yet; possibly also
+    /// for changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         let _ = (change, schema);
     }
 
-    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in doubt.
+    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
+    /// doubt.
     fn control(&self, state: ControlState) {
         let _ = state;
     }

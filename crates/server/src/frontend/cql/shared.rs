@@ -39,7 +39,8 @@ pub type RefreshRequest = oneshot::Sender<()>;
 pub struct CqlSettings {
     /// The database's contact points, in order of preference.
     pub backends: Vec<HostPort>,
-    /// The file with our own user and password, for where the database asks; see [`crate::config::credentials`].
+    /// The file with our own user and password, for where the database asks; see
+    /// [`crate::config::credentials`].
     pub credentials: Option<PathBuf>,
     /// The address to give drivers; `None`: the one it listens on.
     pub advertise: Option<Advertise>,
@@ -77,7 +78,8 @@ pub struct CqlShared {
     pub(super) bound: RwLock<SocketAddr>,
     pub(super) system: RwLock<Option<DatabaseTables>>,
     pub(super) refresh: Mutex<Option<mpsc::UnboundedSender<RefreshRequest>>>,
-    /// Schema changes that clients have not been told of yet: they are when the schema has been read, be it by the next control connection.
+    /// Schema changes that clients have not been told of yet: they are when the schema has been
+    /// read, be it by the next control connection.
     pub(super) untold: Mutex<Vec<Vec<u8>>>,
     pub(super) sessions: Arc<Sessions>,
 }
@@ -108,15 +110,19 @@ impl CqlShared {
         metrics: &Arc<BackendMetrics>,
     ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
         let login = self.own_login()?;
-        let nowhere =
-            ConnectError::Unreachable { address: "-".into(), reason: "no backend is configured".into() };
+        let nowhere = ConnectError::Unreachable {
+            address: "-".into(),
+            reason: "no backend is configured".into(),
+        };
         let mut last = nowhere;
         for node in self.topology.current().targets() {
             let (login, events, metrics) = (login.clone(), events.clone(), metrics.clone());
             let dial = Dial { version, keyspace: None, login, events, metrics };
             match Backend::connect(&self.addresses.get(node), dial).await {
                 Ok(backend) => return Ok((backend, node)),
-                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = error,
+                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
+                    last = error
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -126,8 +132,8 @@ impl CqlShared {
     /// Read anew each time, so that a password can be changed without a restart.
     fn own_login(&self) -> Result<Option<Login>, ConnectError> {
         let Some(file) = &self.config.credentials else { return Ok(None) };
-        let read =
-            credentials::read(file).map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
+        let read = credentials::read(file)
+            .map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
         let token = AuthResponse::plain(&read.username, &read.password).into();
         Ok(Some(Login { user: read.username.into(), token }))
     }
@@ -141,11 +147,16 @@ impl CqlShared {
         }
     }
 
-    /// Brings the schema snapshot up to date with what the database has now, unless that takes too long: then nothing is known of the
-    /// schema until it has been loaded, which is slower but never wrong.
+    /// Brings the schema snapshot up to date with what the database has now, unless that takes too
+    /// long: then nothing is known of the schema until it has been loaded, which is slower but
+    /// never wrong.
     pub async fn refresh_schema(&self) {
         let (done, wait) = oneshot::channel();
-        let sent = self.refresh.lock().as_ref().is_some_and(|requests| requests.unbounded_send(done).is_ok());
+        let sent = self
+            .refresh
+            .lock()
+            .as_ref()
+            .is_some_and(|requests| requests.unbounded_send(done).is_ok());
         if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
             tracing::warn!("the schema could not be read in time: nothing is cached until it is");
             self.schema.publish(Schema::default());

@@ -11,7 +11,8 @@ use super::budget::{BufferShare, Signal};
 const MAX_BYTES: usize = 1 << 20;
 /// So many answers may be waited for at once.
 const MAX_WAITING: usize = 256;
-/// Buffers of answers that a connection keeps, and the largest: together no more than what it may hold whatever the others do.
+/// Buffers of answers that a connection keeps, and the largest: together no more than what it may
+/// hold whatever the others do.
 const SPARE: usize = 15;
 const SPARE_BYTES: usize = 4 * 1024;
 /// A write buffer larger than this is given back after use.
@@ -65,7 +66,8 @@ fn mark(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The duty to give an answer. Dropped without one, it ends the connection, for nobody could tell what the next answer is to.
+/// The duty to give an answer. Dropped without one, it ends the connection, for nobody could tell
+/// what the next answer is to.
 pub struct Slot {
     answers: Rc<Answers>,
     number: u64,
@@ -75,7 +77,12 @@ pub struct Slot {
 impl Answers {
     /// None yet.
     pub fn new(share: BufferShare) -> Rc<Self> {
-        Rc::new(Answers { state: RefCell::default(), signal: Rc::default(), share, input: Cell::default() })
+        Rc::new(Answers {
+            state: RefCell::default(),
+            signal: Rc::default(),
+            share,
+            input: Cell::default(),
+        })
     }
 
     /// Adds an answer that is known.
@@ -124,7 +131,8 @@ impl Answers {
         self.share.may_add(bytes, &self.signal)
     }
 
-    /// Whether another answer of about so many bytes may be added. If not, the connection is woken when it may.
+    /// Whether another answer of about so many bytes may be added. If not, the connection is woken
+    /// when it may.
     pub fn has_room(&self, bytes: usize) -> bool {
         let state = self.state.borrow();
         state.waiting < MAX_WAITING
@@ -133,7 +141,8 @@ impl Answers {
             && self.share.may_add(bytes, &self.signal)
     }
 
-    /// Whether something done with the object of `key` now could come out of order with what is waited for.
+    /// Whether something done with the object of `key` now could come out of order with what is
+    /// waited for.
     pub fn conflicts(&self, key: &[u8], changes: bool) -> bool {
         let state = self.state.borrow();
         if state.waiting == 0 {

@@ -1,5 +1,5 @@
-//! How much memory the connections of a reactor may take for requests and answers that are on their way, and how many answers they may
-//! wait for.
+//! How much memory the connections of a reactor may take for requests and answers that are on their
+//! way, and how many answers they may wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,12 +29,13 @@ impl Signal {
 /// What any connection may hold whatever the others do, in bytes.
 pub const FREE: usize = 64 * 1024;
 
-/// A reactor's budget. What a connection holds up to [`FREE`] is neither asked for nor counted, so that small requests always get through
-/// and many connections that hold a little do not add up to a budget that is used up for good; beyond that it must fit, or the
-/// connection waits.
+/// A reactor's budget. What a connection holds up to [`FREE`] is neither asked for nor counted, so
+/// that small requests always get through and many connections that hold a little do not add up to
+/// a budget that is used up for good; beyond that it must fit, or the connection waits.
 ///
-/// So it is with answers that are waited for: each connection may wait for one, others must fit. Beyond what the engine keeps waiters for, a
-/// removal that is to survive a loss of power would be flushed to disk on the reactor.
+/// So it is with answers that are waited for: each connection may wait for one, others must fit.
+/// Beyond what the engine keeps waiters for, a removal that is to survive a loss of power would be
+/// flushed to disk on the reactor.
 pub struct BufferBudget {
     limit: usize,
     /// Answers that may be waited for.
@@ -89,7 +90,8 @@ fn counted(held: usize) -> usize {
 }
 
 impl BufferShare {
-    /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others gave back.
+    /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others
+    /// gave back.
     pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
         let wanted = counted(self.held.get() + bytes);
         let others = self.budget.used.get() - counted(self.held.get());
@@ -102,7 +104,8 @@ impl BufferShare {
         fits
     }
 
-    /// Whether the connection may wait for one more answer. If not, `signal` is raised when others were given.
+    /// Whether the connection may wait for one more answer. If not, `signal` is raised when others
+    /// were given.
     pub fn may_wait(&self, signal: &Rc<Signal>) -> bool {
         let fits = self.awaited.get() == 0 || self.budget.awaited.get() < self.budget.answers;
         if !fits {
@@ -184,7 +187,10 @@ mod tests {
         b.set_awaited(1);
         assert!(!b.may_wait(&wake) && budget.is_short());
         a.set_awaited(3);
-        assert!(!budget.is_short() && !b.may_wait(&wake), "who waited was told, and looked too early");
+        assert!(
+            !budget.is_short() && !b.may_wait(&wake),
+            "who waited was told, and looked too early"
+        );
         drop(a);
         assert!(b.may_wait(&wake));
         drop(b);

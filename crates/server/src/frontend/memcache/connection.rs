@@ -22,7 +22,8 @@ use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::tls::Transport;
 
-/// Read buffer of a connection: small, because there may be many; doubles when filled by one read, up to [`FREE`].
+/// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
+/// up to [`FREE`].
 const READ_BUFFER: usize = 8 * 1024;
 /// What a connection too many is told, as memcached has it.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
@@ -61,7 +62,12 @@ impl Drop for CountedConnection {
 }
 
 /// Serves one connection to its end; `guard` is held as long as it is served.
-pub async fn serve<S: Stream>(front_end: Arc<MemcacheShared>, mut stream: S, ends: Ends, guard: impl Sized) {
+pub async fn serve<S: Stream>(
+    front_end: Arc<MemcacheShared>,
+    mut stream: S,
+    ends: Ends,
+    guard: impl Sized,
+) {
     let reactor_state = MemcacheReactorState::of(&front_end);
     let Some(_entered) = CountedConnection::new(&front_end) else {
         reactor_state.metrics.connections_refused.inc();
@@ -254,13 +260,15 @@ impl<S: Stream> MemcacheConnection<S> {
         Ok(total)
     }
 
-    /// Moves what is not done with to the front, and sees that there is room for `least` bytes in all.
+    /// Moves what is not done with to the front, and sees that there is room for `least` bytes in
+    /// all.
     async fn make_room(&mut self, least: usize) -> io::Result<()> {
         self.input.drain(..self.start);
         self.start = 0;
         let rest = self.input.len();
-        // What is free is enough to go on with anything small, and what is held is enough for the rest of what it is held for: a connection
-        // that had to ask for more while it holds something could wait for another one that waits for it.
+        // What is free is enough to go on with anything small, and what is held is enough for the
+        // rest of what it is held for: a connection that had to ask for more while it holds
+        // something could wait for another one that waits for it.
         let wanted = least.max((rest + self.want).min(FREE));
         if rest == 0 && self.input.capacity() > FREE {
             self.input = Vec::new();
@@ -283,8 +291,8 @@ impl<S: Stream> MemcacheConnection<S> {
         Ok(())
     }
 
-    /// Reads something, or that there is nothing more to read, sending answers as they become known. What comes with the client's
-    /// last word is still to be carried out.
+    /// Reads something, or that there is nothing more to read, sending answers as they become
+    /// known. What comes with the client's last word is still to be carried out.
     async fn read(&mut self, least: usize) -> io::Result<()> {
         loop {
             self.make_room(least).await?;

@@ -30,7 +30,12 @@ pub struct MemcacheCounts {
 
 impl MemcacheCounts {
     /// What the front end's own counters hold, and of the engine's those of its objects.
-    pub fn new(commands: MemcacheMetrics, traffic: FrontEndTraffic, items: u64, stats: &Stats) -> Self {
+    pub fn new(
+        commands: MemcacheMetrics,
+        traffic: FrontEndTraffic,
+        items: u64,
+        stats: &Stats,
+    ) -> Self {
         let objects = stats.namespaces.iter().find(|namespace| namespace.name == NAMESPACE);
         let objects = objects.cloned().unwrap_or_default();
         let dropped = |reason: DropReason| {

@@ -1,12 +1,14 @@
 //! Dumps of all objects: `lru_crawler metadump`, `lru_crawler mgdump`, `stats cachedump`.
 //!
-//! The engine's listing reads flash from end to end, so it is carried on by threads that may block, a [`PIECE`] at a time; the next
-//! piece is made when there is room for it among the answers of the connection, whose other requests wait meanwhile. One dump at a
-//! time: a second client is told that it is busy, as memcached tells it. From then on the first is cut off once it has taken nothing
-//! for ten seconds, so that nobody keeps the turn by not reading.
+//! The engine's listing reads flash from end to end, so it is carried on by threads that may block,
+//! a [`PIECE`] at a time; the next piece is made when there is room for it among the answers of the
+//! connection, whose other requests wait meanwhile. One dump at a time: a second client is told
+//! that it is busy, as memcached tells it. From then on the first is cut off once it has taken
+//! nothing for ten seconds, so that nobody keeps the turn by not reading.
 //!
-//! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that fails after lines of it went out ends
-//! the connection behind that line: its client waits for the end of the dump, and takes any other line for an object.
+//! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that
+//! fails after lines of it went out ends the connection behind that line: its client waits for the
+//! end of the dump, and takes any other line for an object.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -65,19 +67,23 @@ impl Running {
     ///
     /// # Errors
     /// The answer to one that cannot begin.
-    pub(super) fn begin(front_end: &Arc<MemcacheShared>, dump: Dump) -> Result<Self, &'static [u8]> {
+    pub(super) fn begin(
+        front_end: &Arc<MemcacheShared>,
+        dump: Dump,
+    ) -> Result<Self, &'static [u8]> {
         if !front_end.config.dump_enabled {
             return Err(dump.refused());
         }
         if !dump.is_named {
             return Err(dump.end());
         }
-        let turn =
-            Turn::take(&front_end.dump_turn).ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
+        let turn = Turn::take(&front_end.dump_turn)
+            .ok_or(&b"BUSY currently processing crawler request\r\n"[..])?;
         Ok(Running::new(turn, dump, lines(front_end, dump)))
     }
 
-    /// Has the next piece made, when the last one is answered and there is room for it among the answers.
+    /// Has the next piece made, when the last one is answered and there is room for it among the
+    /// answers.
     pub(super) fn advance(&self, answers: &Rc<Answers>) -> Step {
         let Some(mut source) = self.source.take() else {
             return if self.torn.get() { Step::Torn } else { Step::Over };

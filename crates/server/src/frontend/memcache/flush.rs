@@ -1,4 +1,5 @@
-//! `flush_all` with a delay: at a second to come everything that is there then is dropped, also if the server is down then.
+//! `flush_all` with a delay: at a second to come everything that is there then is dropped, also if
+//! the server is down then.
 
 use std::fs;
 use std::io::{self, Write};
@@ -25,7 +26,8 @@ pub struct FlushSchedule {
 pub struct Flushed<T> {
     /// What carrying it out gave.
     pub outcome: T,
-    /// It, or one in whose place it came, was scheduled: [`FlushSchedule::forget`] is still to be called.
+    /// It, or one in whose place it came, was scheduled: [`FlushSchedule::forget`] is still to be
+    /// called.
     pub scheduled: bool,
 }
 
@@ -38,14 +40,21 @@ impl FlushSchedule {
         let path = data_dir.join(FILE);
         let due = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse().map_err(|_| {
-                let why =
-                    format!("{} does not hold a time: remove it, and flush if that is meant", path.display());
+                let why = format!(
+                    "{} does not hold a time: remove it, and flush if that is meant",
+                    path.display()
+                );
                 io::Error::new(io::ErrorKind::InvalidData, why)
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
-        Ok(FlushSchedule { path, due: AtomicU64::new(due), turn: Mutex::default(), file: Mutex::default() })
+        Ok(FlushSchedule {
+            path,
+            due: AtomicU64::new(due),
+            turn: Mutex::default(),
+            file: Mutex::default(),
+        })
     }
 
     /// When the next flush is due.
@@ -53,8 +62,8 @@ impl FlushSchedule {
         Some(self.due.load(Ordering::Acquire)).filter(|due| *due != 0)
     }
 
-    /// Has everything flushed in second `due`, in the place of what was scheduled before. Holds after a restart too. Blocks for
-    /// the disk.
+    /// Has everything flushed in second `due`, in the place of what was scheduled before. Holds
+    /// after a restart too. Blocks for the disk.
     ///
     /// # Errors
     /// When the file cannot be written: nothing is scheduled anew then.
@@ -84,8 +93,9 @@ impl FlushSchedule {
         Some(Flushed { outcome, scheduled: true })
     }
 
-    /// Takes a flush that lasts from the file, unless another is scheduled by now. Blocks for the disk. Before the flush lasts this would
-    /// be too early: after a loss of power nothing would say that there was one.
+    /// Takes a flush that lasts from the file, unless another is scheduled by now. Blocks for the
+    /// disk. Before the flush lasts this would be too early: after a loss of power nothing would
+    /// say that there was one.
     pub fn forget(&self) {
         let _file = self.file.lock();
         if self.due().is_some() {

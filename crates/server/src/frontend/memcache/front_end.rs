@@ -58,7 +58,10 @@ impl Sockets {
     /// # Errors
     /// When one of them cannot be had.
     pub fn bind(tcp: Option<SocketAddr>, unix: Option<&Path>) -> Result<Self, ListenError> {
-        Ok(Sockets { tcp: tcp.map(Bound::tcp).transpose()?, unix: unix.map(BoundUnix::at).transpose()? })
+        Ok(Sockets {
+            tcp: tcp.map(Bound::tcp).transpose()?,
+            unix: unix.map(BoundUnix::at).transpose()?,
+        })
     }
 }
 
@@ -116,7 +119,8 @@ impl MemcacheFrontEnd {
         reactors: &Reactors,
     ) -> Result<Self, MemcacheFrontEndError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let options = NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
+        let options =
+            NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
         let objects = cache.namespace(NAMESPACE, options)?;
         let store = Store::open(objects, &config.data_dir, config.max_item);
         let store = store.map_err(MemcacheFrontEndError::Flush)?;
@@ -205,8 +209,8 @@ impl MemcacheFrontEnd {
         self.front_end.addresses.read().clone()
     }
 
-    /// Takes no more connections or requests, lets those under way be answered until `timeout` is over, and closes. Blocks; not to be
-    /// called on a reactor. False when some were cut off.
+    /// Takes no more connections or requests, lets those under way be answered until `timeout` is
+    /// over, and closes. Blocks; not to be called on a reactor. False when some were cut off.
     pub fn drain(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         self.listeners.iter().for_each(Listener::stop);
@@ -220,7 +224,10 @@ impl MemcacheFrontEnd {
 
     fn shut(&self, how: rustix::net::Shutdown) {
         self.on_every_reactor(move |front_end| {
-            MemcacheReactorState::of(front_end).connections().iter().for_each(|info| (info.shut)(how));
+            MemcacheReactorState::of(front_end)
+                .connections()
+                .iter()
+                .for_each(|info| (info.shut)(how));
         });
     }
 
@@ -228,7 +235,8 @@ impl MemcacheFrontEnd {
         for reactor in 0..self.front_end.reactors.count() {
             let (front_end, act) = (self.front_end.clone(), act.clone());
             // `None` when the reactors have ended: then there is nothing to act on either.
-            let _ = self.front_end.reactors.block_on(reactor, move || async move { act(&front_end) });
+            let _ =
+                self.front_end.reactors.block_on(reactor, move || async move { act(&front_end) });
         }
     }
 }

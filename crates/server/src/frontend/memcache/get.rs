@@ -25,8 +25,11 @@ impl MemcacheSession {
             let performed = match get.is_plain() {
                 true => self.get(key, get, reply),
                 false => {
-                    let operation =
-                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    let operation = Operation {
+                        key: key.into(),
+                        action: Action::Get(get),
+                        reply: reply.clone(),
+                    };
                     self.modify(operation)
                 }
             };
@@ -51,21 +54,33 @@ impl MemcacheSession {
                     return Performed::Blocked;
                 }
                 if get.can_win && Store::read_changes(&hit) {
-                    let operation =
-                        Operation { key: key.into(), action: Action::Get(get), reply: reply.clone() };
+                    let operation = Operation {
+                        key: key.into(),
+                        action: Action::Get(get),
+                        reply: reply.clone(),
+                    };
                     return self.modify(operation);
                 }
-                let is_hit =
-                    get_answer(&self.reactor_state, key, get, ReadOutcome::Hit(&hit), reply, |write| {
-                        self.answers.push(write)
-                    });
+                let is_hit = get_answer(
+                    &self.reactor_state,
+                    key,
+                    get,
+                    ReadOutcome::Hit(&hit),
+                    reply,
+                    |write| self.answers.push(write),
+                );
                 self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
                 Performed::Done
             }
             Lookup::Miss(reason) => {
-                get_answer(&self.reactor_state, key, get, ReadOutcome::Miss(reason), reply, |write| {
-                    self.answers.push(write)
-                });
+                get_answer(
+                    &self.reactor_state,
+                    key,
+                    get,
+                    ReadOutcome::Miss(reason),
+                    reply,
+                    |write| self.answers.push(write),
+                );
                 self.at_once.add(Path::Miss);
                 Performed::Done
             }
@@ -149,7 +164,8 @@ impl ReadTask {
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
-                    let bytes = self.reactor_state.read(read.device(), read.offset(), read.len()).await;
+                    let bytes =
+                        self.reactor_state.read(read.device(), read.offset(), read.len()).await;
                     lookup = read.finish(bytes);
                 }
                 Lookup::Hit(hit) => break Ok(hit),
@@ -161,14 +177,18 @@ impl ReadTask {
             && get.can_win
             && Store::read_changes(hit)
         {
-            let operation = Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
+            let operation =
+                Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
             let modify = begin(&reactor_state, &operation);
-            // Rare, and large: in a box, so that the memory of every read stays of a size that is cheap to come by.
+            // Rare, and large: in a box, so that the memory of every read stays of a size that is
+            // cheap to come by.
             return Box::pin(change(reactor_state, operation, modify, slot, received)).await;
         }
-        let what = found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
-        let is_hit = get_answer(&reactor_state, &key, get, what, &reply, |write| slot.answer(write));
+        let what =
+            found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
+        let is_hit =
+            get_answer(&reactor_state, &key, get, what, &reply, |write| slot.answer(write));
         let path = if is_hit { Path::Flash } else { Path::Miss };
         reactor_state.metrics.latency.of(path).record(received.elapsed());
     }

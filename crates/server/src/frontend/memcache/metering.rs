@@ -30,8 +30,8 @@ pub fn kind(request: &Request<'_>) -> RequestKind {
 
 /// What was answered since [`AtOnce::record`] was last called, by the way it was answered.
 ///
-/// Requests that come together share their time: none of them costs a look at the clock. Those that wait for a disk are timed
-/// each by its own task. Each key of a multi-get is timed.
+/// Requests that come together share their time: none of them costs a look at the clock. Those that
+/// wait for a disk are timed each by its own task. Each key of a multi-get is timed.
 #[derive(Debug, Default)]
 pub struct AtOnce([u64; Path::ALL.len()]);
 

@@ -1,8 +1,9 @@
 //! The memcached front end: clients talk to it as if it were memcached.
 //!
-//! A [connection] hands what has come to the [decoder](afterglow_memcache::Decoder) and [performs](perform) the requests it finds on
-//! the [store]; answers leave [in order](answers), as many as are known in one write. What needs flash waits in a task of its own, so that
-//! neither other connections nor other keys of the same one wait with it.
+//! A [connection] hands what has come to the [decoder](afterglow_memcache::Decoder) and
+//! [performs](perform) the requests it finds on the [store]; answers leave [in order](answers), as
+//! many as are known in one write. What needs flash waits in a task of its own, so that neither
+//! other connections nor other keys of the same one wait with it.
 
 mod answers;
 mod budget;

@@ -12,7 +12,8 @@ use super::session::{MemcacheSession, Performed};
 use super::store::{FoundBefore, mode};
 use crate::metrics::Path;
 
-/// While the cache is still loading what it knew, a read-modify-write is tried again after this long.
+/// While the cache is still loading what it knew, a read-modify-write is tried again after this
+/// long.
 pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
 /// So often; reads do not wait, they miss.
 pub(super) const LOADING_TRIES: u32 = 2500;
@@ -63,13 +64,15 @@ impl MemcacheSession {
 pub(super) fn begin(
     reactor_state: &Rc<MemcacheReactorState>,
     operation: &Rc<Operation<'static>>,
-) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore) + use<>, FoundBefore> {
+) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore) + use<>, FoundBefore>
+{
     #[cfg(test)]
     if reactor_state.front_end.says_loading() {
         return Modify::Done(Err(MissReason::Loading));
     }
     let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
-    let change = move |found: Option<&Hit>| front_end.store.change(&shared.key, &shared.action, found);
+    let change =
+        move |found: Option<&Hit>| front_end.store.change(&shared.key, &shared.action, found);
     reactor_state.front_end.store.objects.modify(&operation.key, change)
 }
 
@@ -92,7 +95,8 @@ pub(super) async fn change<F>(
         outcome = drive(&reactor_state, begin(&reactor_state, &operation)).await;
     }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
-        // Whoever asked for a change does not expect the old value: it goes, as that of any refused write.
+        // Whoever asked for a change does not expect the old value: it goes, as that of any refused
+        // write.
         remove_unseen(&reactor_state, &operation.key).await;
     }
     let mut path = Path::Write;
@@ -101,7 +105,8 @@ pub(super) async fn change<F>(
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
-                // A read misses, as any read of what cannot be read does; and there is nothing left to be removed.
+                // A read misses, as any read of what cannot be read does; and there is nothing left
+                // to be removed.
                 Action::Get(_) => {
                     path = Path::Miss;
                     Outcome::Missing
@@ -117,7 +122,8 @@ pub(super) async fn change<F>(
     reactor_state.metrics.latency.of(path).record(received.elapsed());
 }
 
-/// Removes what could not be looked at, and waits until that is where it survives what the namespace's durability says.
+/// Removes what could not be looked at, and waits until that is where it survives what the
+/// namespace's durability says.
 async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
     let store = &reactor_state.front_end.store;
     while let Some(backpressure) = store.objects.backpressure() {
@@ -154,8 +160,13 @@ where
     }
 }
 
-/// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where its object was, or why there was none.
-fn count_read(reactor_state: &MemcacheReactorState, action: &Action<'_>, found: Result<Tier, MissReason>) {
+/// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where
+/// its object was, or why there was none.
+fn count_read(
+    reactor_state: &MemcacheReactorState,
+    action: &Action<'_>,
+    found: Result<Tier, MissReason>,
+) {
     match (action, found) {
         (Action::Get(get), _) if get.debug => {}
         (Action::Get(_), Ok(tier)) => reactor_state.metrics.hits.inc(tier.into()),

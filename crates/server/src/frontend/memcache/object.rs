@@ -1,9 +1,11 @@
-//! How an object is kept in the cache: its value alone, unless it has a cas token of its own, which then comes before it. The client's
-//! flags are kept as the record's group (this front end removes no groups), its marks as the record's partition (nor does it bump
-//! any): a value whose length is a power of two, as many are, takes no more blocks of flash than it must.
+//! How an object is kept in the cache: its value alone, unless it has a cas token of its own, which
+//! then comes before it. The client's flags are kept as the record's group (this front end removes
+//! no groups), its marks as the record's partition (nor does it bump any): a value whose length is
+//! a power of two, as many are, takes no more blocks of flash than it must.
 //!
-//! The cas token is the engine's version, which survives eviction, flash and restart. Only what changes an object without
-//! changing its token (a touch, say, which memcached does in place) has to keep the token beside it.
+//! The cas token is the engine's version, which survives eviction, flash and restart. Only what
+//! changes an object without changing its token (a touch, say, which memcached does in place) has
+//! to keep the token beside it.
 
 use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};
@@ -70,7 +72,14 @@ mod tests {
     use super::*;
 
     fn hit(value: &[u8], group: u32, partition: u32) -> Hit {
-        Hit { value: value.to_vec().into(), version: 77, expiry: 9, group, partition, tier: Tier::Dram }
+        Hit {
+            value: value.to_vec().into(),
+            version: 77,
+            expiry: 9,
+            group,
+            partition,
+            tier: Tier::Dram,
+        }
     }
 
     /// What the engine gives back of an object kept so.
@@ -109,7 +118,8 @@ mod tests {
         }
     }
 
-    /// One byte more, and records of 1 KiB values with keys of 32 bytes would take 64 bytes more each.
+    /// One byte more, and records of 1 KiB values with keys of 32 bytes would take 64 bytes more
+    /// each.
     #[test]
     fn a_value_with_flags_takes_no_byte_beside_itself() {
         let value = NewValue::Parts([&[7; 1024], b""]);
@@ -120,7 +130,8 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_not_read() {
-        for (bad, marks) in [(&b"abc"[..], 0), (b"abc", KNOWN + 1 + OURS), (b"abcdefg", OURS | CAS)] {
+        for (bad, marks) in [(&b"abc"[..], 0), (b"abc", KNOWN + 1 + OURS), (b"abcdefg", OURS | CAS)]
+        {
             assert_eq!(decode(&hit(bad, 0, marks)), None, "{bad:?}");
         }
     }

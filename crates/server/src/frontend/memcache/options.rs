@@ -12,7 +12,8 @@ use afterglow_memcache::auth::Users;
 use super::tls::Tls;
 use crate::metrics::Metrics;
 
-/// Requests of a connection that are carried out before others have their turn, as memcached's `-R`.
+/// Requests of a connection that are carried out before others have their turn, as memcached's
+/// `-R`.
 pub(super) const REQUESTS_PER_EVENT: u64 = 20;
 
 /// What a memcached front end needs to know.

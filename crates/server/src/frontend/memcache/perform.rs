@@ -1,11 +1,13 @@
-//! Carrying requests out: at once where the cache knows, in a task of its own where flash has to be read, answered in order
-//! either way.
+//! Carrying requests out: at once where the cache knows, in a task of its own where flash has to be
+//! read, answered in order either way.
 
 use std::io;
 use std::sync::Arc;
 
 use afterglow_engine::Ack;
-use afterglow_memcache::{Action, Dump, Mode, Operation, Outcome, Reply, Request, Store as Storing};
+use afterglow_memcache::{
+    Action, Dump, Mode, Operation, Outcome, Reply, Request, Store as Storing,
+};
 
 use super::dump::{Running, Step};
 use super::flush::Flushed;
@@ -137,7 +139,11 @@ impl MemcacheSession {
     /// Drops everything if that is due; whoever comes next sees none of it.
     pub fn flush_if_due(&self) {
         if let Some(flushed) = self.store().flush_if_due() {
-            compio::runtime::spawn(flush_to_disk(self.reactor_state.front_end.clone(), Ok(flushed))).detach();
+            compio::runtime::spawn(flush_to_disk(
+                self.reactor_state.front_end.clone(),
+                Ok(flushed),
+            ))
+            .detach();
         }
     }
 
@@ -183,7 +189,8 @@ impl MemcacheSession {
     }
 }
 
-/// Waits until a flush, or the second in which there is to be one, is where it survives what the namespace's durability says.
+/// Waits until a flush, or the second in which there is to be one, is where it survives what the
+/// namespace's durability says.
 async fn flush_to_disk(
     front_end: Arc<MemcacheShared>,
     flushed: Result<Flushed<Ack<u64>>, u64>,

@@ -15,7 +15,8 @@ use super::shared::MemcacheShared;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 
-/// Answers that connections of a front end may wait for in all, one a connection not counted: half of the operations that may wait for a disk at once.
+/// Answers that connections of a front end may wait for in all, one a connection not counted: half
+/// of the operations that may wait for a disk at once.
 const MAX_AWAITED: usize = 1 << 15;
 
 /// One reactor's part of the front end.
@@ -28,7 +29,8 @@ pub struct MemcacheReactorState {
     pub counts: Arc<MemcacheMetrics>,
     /// What connections may hold.
     pub budget: Rc<BufferBudget>,
-    /// Where objects are put together for a store: one for all connections, for none needs it for longer than a store takes.
+    /// Where objects are put together for a store: one for all connections, for none needs it for
+    /// longer than a store takes.
     pub scratch: Cell<Vec<u8>>,
     /// The devices.
     flash: Vec<Option<FlashFile>>,
@@ -80,7 +82,8 @@ thread_local! {
 }
 
 impl MemcacheReactorState {
-    /// The part of `front_end` on the reactor that this is called on; made when it is first asked for.
+    /// The part of `front_end` on the reactor that this is called on; made when it is first asked
+    /// for.
     pub fn of(front_end: &Arc<MemcacheShared>) -> Rc<Self> {
         PARTS.with_borrow_mut(|parts| {
             parts.entry(front_end.id).or_insert_with(|| Rc::new(Self::new(front_end))).clone()

@@ -1,14 +1,16 @@
 //! When objects were last read, for the few clients that ask (`mg` with `h` or `l`, `me`).
 //!
-//! memcached keeps this with each object. Ours may be on flash, where nothing is written for a read, so it is kept in a
-//! small table in memory by hash: of the objects used lately it knows, of the others that they were not.
+//! memcached keeps this with each object. Ours may be on flash, where nothing is written for a
+//! read, so it is kept in a small table in memory by hash: of the objects used lately it knows, of
+//! the others that they were not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries; a power of two. 512 KiB.
 const ENTRIES: usize = 1 << 16;
 
-/// The table. An entry is 32 bits of the key's hash, 31 bits of seconds since the start, and whether it was read.
+/// The table. An entry is 32 bits of the key's hash, 31 bits of seconds since the start, and
+/// whether it was read.
 pub struct Recency {
     start: u64,
     entries: Box<[AtomicU64]>,
@@ -26,12 +28,14 @@ impl Recency {
 
     /// Where a key stands.
     pub fn place(key: &[u8]) -> TablePlace {
-        // FNV-1a (Fowler, Noll and Vo), eight bytes at a time: nothing but this table depends on it.
+        // FNV-1a (Fowler, Noll and Vo), eight bytes at a time: nothing but this table depends on
+        // it.
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         let mut hash = 0xcbf2_9ce4_8422_2325 ^ key.len() as u64;
         let mut chunks = key.chunks_exact(8);
         for chunk in &mut chunks {
-            hash = (hash ^ u64::from_le_bytes(chunk.try_into().expect("eight bytes"))).wrapping_mul(PRIME);
+            hash = (hash ^ u64::from_le_bytes(chunk.try_into().expect("eight bytes")))
+                .wrapping_mul(PRIME);
             hash ^= hash >> 29;
         }
         for byte in chunks.remainder() {
@@ -57,7 +61,8 @@ impl Recency {
     pub fn used(&self, place: TablePlace, now: u64, read: bool) {
         let since = now.saturating_sub(self.start) & 0x7fff_ffff;
         let entry = place.0 >> 32 << 32 | since << 1 | u64::from(read);
-        // Most reads find what they would write: a line that is only read can stay in every core's cache.
+        // Most reads find what they would write: a line that is only read can stay in every core's
+        // cache.
         let slot = self.entry(place);
         if slot.load(Ordering::Relaxed) != entry {
             slot.store(entry, Ordering::Relaxed);

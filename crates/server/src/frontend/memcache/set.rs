@@ -1,7 +1,9 @@
 //! Stores and removals that do not look at what was there.
 
 use afterglow_engine::{Ack, PutOutcome};
-use afterglow_memcache::{Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, absolute};
+use afterglow_memcache::{
+    Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, absolute,
+};
 
 use super::budget::FREE;
 use super::reactor_state::MemcacheReactorState;
@@ -38,16 +40,20 @@ impl MemcacheSession {
         match ack {
             Ack::Done(put) => {
                 let reactor_state = &self.reactor_state;
-                self.answers.push(|out| answer_set(reactor_state, operation, put, (cas, size), out));
+                self.answers
+                    .push(|out| answer_set(reactor_state, operation, put, (cas, size), out));
                 self.at_once.add(Path::Write);
             }
             Ack::Later(pending) => {
                 let slot = self.answers.reserve(&operation.key, true, 0);
-                let (reactor_state, operation) = (self.reactor_state.clone(), operation.clone().into_owned());
+                let (reactor_state, operation) =
+                    (self.reactor_state.clone(), operation.clone().into_owned());
                 let received = self.received;
                 compio::runtime::spawn(async move {
                     let put = pending.await;
-                    slot.answer(|out| answer_set(&reactor_state, &operation, put, (cas, size), out));
+                    slot.answer(|out| {
+                        answer_set(&reactor_state, &operation, put, (cas, size), out)
+                    });
                     reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
@@ -66,7 +72,8 @@ impl MemcacheSession {
         }
         self.reactor_state.counts.store_too_large.inc();
         let (named, reply) = (Box::<[u8]>::from(key), reply.into_owned());
-        let answer = move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
+        let answer =
+            move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
         match remove {
             true => self.remove(key, answer),
             false => {
@@ -77,8 +84,8 @@ impl MemcacheSession {
         Performed::Done
     }
 
-    /// Removes an object without looking; the answer is given once that is where it survives what the namespace's durability
-    /// says.
+    /// Removes an object without looking; the answer is given once that is where it survives what
+    /// the namespace's durability says.
     pub(super) fn remove(&mut self, key: &[u8], answer: impl FnOnce(&mut Vec<u8>) + 'static) {
         match self.store().remove(key) {
             Ack::Done(_) => {

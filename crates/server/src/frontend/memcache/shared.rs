@@ -54,7 +54,8 @@ impl MemcacheShared {
 
     /// What was counted since `stats reset`.
     pub(super) fn counted_now(&self, stats: &Stats) -> MemcacheCounts {
-        // Before the counters are looked at: what is reset meanwhile may be counted, never the other way round.
+        // Before the counters are looked at: what is reset meanwhile may be counted, never the
+        // other way round.
         let before = self.reset.lock();
         self.counted_ever(stats).since(&before)
     }
@@ -70,6 +71,8 @@ impl MemcacheShared {
 impl MemcacheShared {
     /// Whether this look finds the index still being read.
     pub(super) fn says_loading(&self) -> bool {
-        self.loading.try_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+        self.loading
+            .try_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1))
+            .is_ok()
     }
 }

@@ -22,7 +22,8 @@ type Lines = Vec<(String, String)>;
 /// Answers `stats` and its kin.
 pub fn answer(session: &MemcacheSession, argument: &[u8], reply: &Reply<'_>) -> Performed {
     let front_end = &session.reactor_state.front_end;
-    let words: Vec<&[u8]> = argument.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect();
+    let words: Vec<&[u8]> =
+        argument.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect();
     let lines = match words.first().copied().unwrap_or_default() {
         b"" => general(front_end),
         b"settings" => settings(front_end),
@@ -86,14 +87,16 @@ impl Engine {
         Engine { counted: front_end.counted_ever(&stats), stats }
     }
 
-    /// About how many objects there are: those that the index knows, and those that are in memory only.
+    /// About how many objects there are: those that the index knows, and those that are in memory
+    /// only.
     fn items(&self) -> u64 {
         self.stats.index_slots_used.max(self.stats.dram_objects)
     }
 
     /// Bytes in use: segments that are not free, and memory.
     fn bytes(&self) -> u64 {
-        (self.stats.segments - self.stats.segments_free) * self.stats.segment_size + self.stats.dram_bytes
+        (self.stats.segments - self.stats.segments_free) * self.stats.segment_size
+            + self.stats.dram_bytes
     }
 
     /// Bytes there are.
@@ -148,11 +151,14 @@ fn general(front_end: &MemcacheShared) -> Lines {
     lines.extend(NEVER.map(|name| line(name, 0)));
     // The store on flash counts on, as in memcached.
     let ever = front_end.config.metrics.memcache_total();
-    lines.extend(flash(&engine, &ever).map(|figure| line(format!("extstore_{}", figure.stat), figure.value)));
+    lines.extend(
+        flash(&engine, &ever).map(|figure| line(format!("extstore_{}", figure.stat), figure.value)),
+    );
     lines
 }
 
-/// What a memcached counts that Afterglow never does: nothing crawls, no object moves between queues of one class.
+/// What a memcached counts that Afterglow never does: nothing crawls, no object moves between
+/// queues of one class.
 const NEVER: [&str; 10] = [
     "lru_crawler_running",
     "lru_crawler_starts",
@@ -227,7 +233,12 @@ fn flash(engine: &Engine, counts: &MemcacheMetrics) -> [Figure; 13] {
     let in_flight = counts.flash_reads.get().saturating_sub(counts.flash_reads_done.get());
     let (lost, dropped) = ("compact_lost", DropReason::Reclaimed);
     [
-        count(lost, "compact_lost_total", totals.copies_lost, "Objects in memory whose copy on flash went."),
+        count(
+            lost,
+            "compact_lost_total",
+            totals.copies_lost,
+            "Objects in memory whose copy on flash went.",
+        ),
         count("page_evictions", "pages_evicted_total", reclaimed, "Segments reclaimed."),
         count("page_reclaims", "pages_reclaimed_total", reclaimed, "Segments that became free."),
         gauge("pages_free", "pages_free", stats.segments_free, "Segments that are free."),
@@ -239,18 +250,41 @@ fn flash(engine: &Engine, counts: &MemcacheMetrics) -> [Figure; 13] {
             "Objects reclaimed on flash.",
         ),
         count("objects_read", "objects_read_total", totals.device_reads, "Reads of flash."),
-        gauge("objects_used", "objects_used", stats.index_slots_used, "Objects that the index knows."),
-        count("bytes_written", "bytes_written_total", totals.record_bytes, "Bytes of objects written."),
+        gauge(
+            "objects_used",
+            "objects_used",
+            stats.index_slots_used,
+            "Objects that the index knows.",
+        ),
+        count(
+            "bytes_written",
+            "bytes_written_total",
+            totals.record_bytes,
+            "Bytes of objects written.",
+        ),
         count("bytes_read", "bytes_read_total", counts.flash_bytes.get(), "Bytes read from flash."),
-        gauge("bytes_used", "bytes_used", used * stats.segment_size, "Bytes of segments that are not free."),
-        gauge("limit_maxbytes", "bytes_limit", stats.segments * stats.segment_size, "Bytes of all segments."),
+        gauge(
+            "bytes_used",
+            "bytes_used",
+            used * stats.segment_size,
+            "Bytes of segments that are not free.",
+        ),
+        gauge(
+            "limit_maxbytes",
+            "bytes_limit",
+            stats.segments * stats.segment_size,
+            "Bytes of all segments.",
+        ),
         gauge("io_queue", "io_queue_depth", in_flight, "Reads of flash under way."),
     ]
 }
 
 /// Copies on flash dropped for that reason.
 fn of_all(stats: &Stats, reason: DropReason) -> u64 {
-    DropReason::ALL.iter().position(|known| *known == reason).map_or(0, |at| stats.totals.dropped[at])
+    DropReason::ALL
+        .iter()
+        .position(|known| *known == reason)
+        .map_or(0, |at| stats.totals.dropped[at])
 }
 
 /// Adds to the metrics what the front end alone knows, under the names of memcached's exporter.
@@ -260,8 +294,16 @@ pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
     let mut gauge = |name: &str, help: &str, value: u64| out.single(name, Kind::Gauge, help, value);
     gauge("memcached_up", "1: the memcached front end is open.", 1);
     gauge("memcached_accepting_connections", "1: the memcached front end takes connections.", 1);
-    gauge("memcached_uptime_seconds", "Seconds since the front end was opened.", front_end.store.uptime());
-    gauge("memcached_time_seconds", "The front end's clock, in seconds since 1970.", front_end.store.now());
+    gauge(
+        "memcached_uptime_seconds",
+        "Seconds since the front end was opened.",
+        front_end.store.uptime(),
+    );
+    gauge(
+        "memcached_time_seconds",
+        "The front end's clock, in seconds since 1970.",
+        front_end.store.now(),
+    );
     let connections = traffic.opened.saturating_sub(traffic.closed);
     gauge("memcached_current_connections", "Connections open now.", connections);
     gauge(
@@ -270,16 +312,29 @@ pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
         front_end.config.max_connections as u64,
     );
     gauge("memcached_current_items", "Objects, about: those the index knows.", engine.items());
-    gauge("memcached_current_bytes", "Bytes of flash and memory in use for objects.", engine.bytes());
+    gauge(
+        "memcached_current_bytes",
+        "Bytes of flash and memory in use for objects.",
+        engine.bytes(),
+    );
     gauge("memcached_limit_bytes", "Bytes of flash and memory for objects.", engine.capacity());
-    gauge("memcached_malloced_bytes", "Bytes of memory in use for objects.", engine.stats.dram_bytes);
-    let mut counter = |name: &str, help: &str, value: u64| out.single(name, Kind::Counter, help, value);
+    gauge(
+        "memcached_malloced_bytes",
+        "Bytes of memory in use for objects.",
+        engine.stats.dram_bytes,
+    );
+    let mut counter =
+        |name: &str, help: &str, value: u64| out.single(name, Kind::Counter, help, value);
     counter("memcached_connections_total", "Connections ever taken.", traffic.opened);
     counter("memcached_connections_rejected_total", "Connections turned away.", traffic.refused);
     counter("memcached_read_bytes_total", "Bytes received from clients.", traffic.received);
     counter("memcached_written_bytes_total", "Bytes sent to clients.", traffic.sent);
     counter("memcached_items_total", "Objects ever stored.", engine.counted.items);
-    counter("memcached_items_evicted_total", "Objects dropped to make room.", engine.counted.evictions);
+    counter(
+        "memcached_items_evicted_total",
+        "Objects dropped to make room.",
+        engine.counted.evictions,
+    );
     counter(
         "memcached_items_reclaimed_total",
         "Objects dropped because they had expired.",
@@ -292,7 +347,12 @@ pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
         out.single(&name, Kind::Counter, "Processor time used.", seconds);
     }
     for figure in flash(&engine, counts) {
-        out.single(&format!("memcached_extstore_{}", figure.metric), figure.kind, figure.help, figure.value);
+        out.single(
+            &format!("memcached_extstore_{}", figure.metric),
+            figure.kind,
+            figure.help,
+            figure.value,
+        );
     }
     expose_class(&engine, out);
 }
@@ -322,7 +382,8 @@ fn expose_class(engine: &Engine, out: &mut Exposition) {
 fn rustix_usage() -> (String, String) {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> =
+        text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let seconds = |at: usize| {
         let used: u64 = fields.get(at).and_then(|field| field.parse().ok()).unwrap_or(0);
         format!("{}.{:06}", used / ticks, used % ticks * 1_000_000 / ticks)
@@ -334,12 +395,15 @@ fn settings(front_end: &MemcacheShared) -> Lines {
     let config = &front_end.config;
     let stats = front_end.cache.stats();
     let on = |set: bool| if set { "yes" } else { "no" };
-    let tls = config.tls.as_ref().map(|tls| tls.files().map(|path| path.display().to_string()).into());
+    let tls =
+        config.tls.as_ref().map(|tls| tls.files().map(|path| path.display().to_string()).into());
     let tls: Option<(String, String)> = tls;
     let (mut port, mut inter, mut socket) = (0, "NULL".to_string(), "NULL".to_string());
     for address in front_end.addresses.read().iter() {
         match address {
-            FrontEndAddress::Tcp(address) => (port, inter) = (address.port(), address.ip().to_string()),
+            FrontEndAddress::Tcp(address) => {
+                (port, inter) = (address.port(), address.ip().to_string())
+            }
             FrontEndAddress::Unix(path) => socket = path.display().to_string(),
         }
     }
@@ -383,7 +447,10 @@ fn settings(front_end: &MemcacheShared) -> Lines {
         line("inline_ascii_response", "no"),
         line("ext_item_size", 0),
         line("ssl_enabled", on(config.tls.is_some())),
-        line("ssl_chain_cert", tls.clone().map_or("(null)".into(), |(certificates, _)| certificates)),
+        line(
+            "ssl_chain_cert",
+            tls.clone().map_or("(null)".into(), |(certificates, _)| certificates),
+        ),
         line("ssl_key", tls.map_or("(null)".into(), |(_, key)| key)),
         line("ssl_verify_mode", 0),
         line("ssl_ca_cert", "NULL"),
@@ -391,7 +458,8 @@ fn settings(front_end: &MemcacheShared) -> Lines {
     ]
 }
 
-/// What is not known of objects on flash is left out, not given as 0: their ages, and whether those that went were ever read.
+/// What is not known of objects on flash is left out, not given as 0: their ages, and whether those
+/// that went were ever read.
 fn items(front_end: &MemcacheShared) -> Lines {
     let engine = Engine::of(front_end);
     let MemcacheCounts { commands: counts, hot, cold, evictions, expired, .. } = &engine.counted;
@@ -430,7 +498,10 @@ fn slabs(front_end: &MemcacheShared) -> Lines {
         line(name("total_pages"), stats.segments),
         line(name("total_chunks"), stats.segments * (stats.segment_size / ITEM_OVERHEAD as u64)),
         line(name("used_chunks"), engine.bytes() / ITEM_OVERHEAD as u64),
-        line(name("free_chunks"), stats.segments_free * (stats.segment_size / ITEM_OVERHEAD as u64)),
+        line(
+            name("free_chunks"),
+            stats.segments_free * (stats.segment_size / ITEM_OVERHEAD as u64),
+        ),
         line(name("free_chunks_end"), 0),
         line(name("get_hits"), counts.get_hits.get()),
         line(name("cmd_set"), counts.cmd_set.get()),
@@ -494,7 +565,10 @@ fn described(reactor_state: &MemcacheReactorState, reactor: usize) -> Lines {
             line(format!("{number}:addr"), &info.peer),
             line(format!("{number}:listen_addr"), &info.listener),
             line(format!("{number}:state"), state),
-            line(format!("{number}:secs_since_last_cmd"), now.saturating_sub(info.last_request.get())),
+            line(
+                format!("{number}:secs_since_last_cmd"),
+                now.saturating_sub(info.last_request.get()),
+            ),
         ]
     };
     reactor_state.connections().into_iter().flat_map(one).collect()

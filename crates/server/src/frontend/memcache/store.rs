@@ -8,7 +8,8 @@ use afterglow_engine::{
     Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
 };
 use afterglow_memcache::{
-    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, absolute, decide,
+    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply,
+    absolute, decide,
 };
 use bytes::Bytes;
 
@@ -45,7 +46,8 @@ impl FoundBefore {
 }
 
 impl Store {
-    /// Over a namespace, with what the last run left in the data directory, for objects that count `max_item` bytes at most.
+    /// Over a namespace, with what the last run left in the data directory, for objects that count
+    /// `max_item` bytes at most.
     ///
     /// # Errors
     /// When the schedule of `flush_all` cannot be read.
@@ -81,7 +83,8 @@ impl Store {
         self.now().saturating_sub(self.started)
     }
 
-    /// Drops everything if that was asked for and is due. To be called before anything that a client could see.
+    /// Drops everything if that was asked for and is due. To be called before anything that a
+    /// client could see.
     pub fn flush_if_due(&self) -> Option<Flushed<Ack<u64>>> {
         self.flush.due()?;
         self.flush.if_due(self.now(), || self.objects.submit_clear())
@@ -138,13 +141,19 @@ impl Store {
         true
     }
 
-    /// Whether a read of that object changes it: a stale one is to be made anew by whoever sees it first.
+    /// Whether a read of that object changes it: a stale one is to be made anew by whoever sees it
+    /// first.
     pub fn read_changes(hit: &Hit) -> bool {
         object::decode(hit).is_some_and(|item| item.stale && !item.token_sent)
     }
 
     /// Puts an object whatever is there, without looking.
-    pub fn put(&self, key: &[u8], new: &memcache::NewItem<'_>, scratch: &mut Vec<u8>) -> Ack<PutOutcome> {
+    pub fn put(
+        &self,
+        key: &[u8],
+        new: &memcache::NewItem<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Ack<PutOutcome> {
         scratch.clear();
         let options = object::encode(new, scratch);
         self.objects.submit_put(key, scratch, options)
@@ -170,7 +179,9 @@ impl Store {
             }
             // Stored, and over in the same moment.
             PutOutcome::Refused(RefuseReason::Expired) => outcome,
-            PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong) => Outcome::TooLarge,
+            PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong) => {
+                Outcome::TooLarge
+            }
             PutOutcome::Refused(_) => Outcome::Failed,
         }
     }
@@ -180,7 +191,8 @@ impl Store {
         self.objects.submit_remove(key)
     }
 
-    /// What `action` does to `item`. As in memcached an object that would grow too large stays as it is.
+    /// What `action` does to `item`. As in memcached an object that would grow too large stays as
+    /// it is.
     fn decide<'a>(
         &self,
         key: &[u8],
@@ -201,7 +213,12 @@ impl Store {
     }
 
     /// What a read-modify-write does to what it finds; runs under a lock of the cache.
-    pub fn change(&self, key: &[u8], action: &Action<'_>, found: Option<&Hit>) -> (Change, FoundBefore) {
+    pub fn change(
+        &self,
+        key: &[u8],
+        action: &Action<'_>,
+        found: Option<&Hit>,
+    ) -> (Change, FoundBefore) {
         let now = self.now();
         let item = found.and_then(|hit| self.item(key, hit, now));
         let change = match self.decide(key, action, item, now).change {
@@ -228,14 +245,17 @@ impl Store {
     ) {
         let FoundBefore { found, now } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
-        // Deciding again about the same gives the same: it is cheaper than to carry the decision out of the lock.
+        // Deciding again about the same gives the same: it is cheaper than to carry the decision
+        // out of the lock.
         let decision = self.decide(key, action, item, *now);
         let mut outcome = decision.outcome;
-        if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change) {
+        if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change)
+        {
             outcome = self.stored(key, put, outcome, new.cas);
             // What memcached changes in place was read before if it was.
             let in_place = !matches!(outcome, Outcome::Stored { .. });
-            if in_place && item.is_some_and(|old| old.fetched && new.value.len() <= old.value.len()) {
+            if in_place && item.is_some_and(|old| old.fetched && new.value.len() <= old.value.len())
+            {
                 self.recency.used(Recency::place(key), *now, true);
             }
         }

@@ -1,4 +1,5 @@
-//! The front end over devices that take as long for a read as a test wants, and over a connection whose writes are counted.
+//! The front end over devices that take as long for a read as a test wants, and over a connection
+//! whose writes are counted.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -92,7 +93,8 @@ impl DeviceSet for Slow {
     }
 }
 
-/// A front end of one reactor, whose objects `cold0`, `cold1`, ... are on flash alone and `warm` is in DRAM.
+/// A front end of one reactor, whose objects `cold0`, `cold1`, ... are on flash alone and `warm` is
+/// in DRAM.
 struct Opened {
     front_end: MemcacheFrontEnd,
     slow: Arc<Slow>,
@@ -136,7 +138,8 @@ impl Opened {
             (config.memory, config.journal_size) = (32 << 20, 1 << 20);
             Arc::new(Cache::open(config).unwrap())
         };
-        let start = || Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
+        let start =
+            || Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
         let (cache, reactors) = (open(), start());
         let front_end = MemcacheFrontEnd::start(config(&dir), &cache, &reactors).unwrap();
         let mut client = connect(&front_end);
@@ -154,9 +157,11 @@ impl Opened {
         while cache.stats().loading {
             std::thread::yield_now();
         }
-        let slow = Slow { devices: cache.devices(), state: Mutex::default(), changed: Condvar::default() };
+        let slow =
+            Slow { devices: cache.devices(), state: Mutex::default(), changed: Condvar::default() };
         let slow = Arc::new(slow);
-        let front_end = MemcacheFrontEnd::start_over(slow.clone(), config(&dir), &cache, &reactors).unwrap();
+        let front_end =
+            MemcacheFrontEnd::start_over(slow.clone(), config(&dir), &cache, &reactors).unwrap();
         let mut client = connect(&front_end);
         client.send("set warm 0 0 2\r\nhi\r\n");
         assert_eq!(client.line(), "STORED");
@@ -200,7 +205,8 @@ impl Client {
             if line == "END" {
                 return found.unwrap_or_else(|| panic!("no `{name}`"));
             }
-            if let Some(value) = line.strip_prefix("STAT ").and_then(|rest| rest.strip_prefix(name)) {
+            if let Some(value) = line.strip_prefix("STAT ").and_then(|rest| rest.strip_prefix(name))
+            {
                 found = value.trim().parse().ok().or(found);
             }
         }
@@ -208,7 +214,8 @@ impl Client {
 
     fn has_nothing(&mut self) -> bool {
         self.0.get_ref().set_nonblocking(true).unwrap();
-        let nothing = matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let nothing =
+            matches!(self.0.fill_buf(), Err(error) if error.kind() == ErrorKind::WouldBlock);
         self.0.get_ref().set_nonblocking(false).unwrap();
         nothing
     }
@@ -264,7 +271,8 @@ fn requests_are_counted_by_kind_and_timed_by_the_way_they_are_answered() {
         .unwrap();
     let mut client = connect(&opened.front_end);
     opened.slow.release();
-    let kinds = [RequestKind::Get, RequestKind::Store, RequestKind::Delete, RequestKind::Arithmetic];
+    let kinds =
+        [RequestKind::Get, RequestKind::Store, RequestKind::Delete, RequestKind::Arithmetic];
     let ways = [Path::Dram, Path::Flash, Path::Miss, Path::Write, Path::Local];
     let figures = || {
         let kinds = kinds.map(|kind| metrics.requests.of(kind).get());
@@ -281,9 +289,17 @@ fn requests_are_counted_by_kind_and_timed_by_the_way_they_are_answered() {
     let grown = |after: &[u64], before: &[u64]| -> Vec<u64> {
         after.iter().zip(before).map(|(after, before)| after - before).collect()
     };
-    assert_eq!(grown(&kinds_after, &kinds_before), [5, 1, 1, 1], "gets, stores, deletes, arithmetic");
+    assert_eq!(
+        grown(&kinds_after, &kinds_before),
+        [5, 1, 1, 1],
+        "gets, stores, deletes, arithmetic"
+    );
     // Each key of a multi-get is timed; that of the last `mn` may not be known yet.
-    assert_eq!(grown(&ways_after[..4], &ways_before[..4]), [1, 2, 3, 5], "memory, flash, misses, writes");
+    assert_eq!(
+        grown(&ways_after[..4], &ways_before[..4]),
+        [1, 2, 3, 5],
+        "memory, flash, misses, writes"
+    );
     assert!(ways_after[4] - ways_before[4] >= 3);
 }
 
@@ -294,7 +310,8 @@ fn a_limit_of_memory_is_kept_within_what_the_cache_was_opened_with() {
     let capacity = |client: &mut Client| client.stat("limit_maxbytes");
     let full = capacity(&mut client);
     let failed = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
-    for (limit, answer, less) in [(28, "OK", 4), (33, failed, 4), (8, "OK", 24), (31, "OK", 1), (32, "OK", 0)]
+    for (limit, answer, less) in
+        [(28, "OK", 4), (33, failed, 4), (8, "OK", 24), (31, "OK", 1), (32, "OK", 0)]
     {
         client.send(&format!("cache_memlimit {limit}\r\n"));
         assert_eq!(client.line(), answer, "{limit}");
@@ -321,7 +338,8 @@ fn a_limit_of_memory_is_kept_within_what_the_cache_was_opened_with() {
         assert_eq!(client.lines(), [value(n), "END".into()]);
     }
     let (evicted, on_flash) = (client.stat("evictions"), client.stat("get_extstore"));
-    // Of keys whose hashes agree in tag and place the later one wins, and nobody can count that: one in some thousands.
+    // Of keys whose hashes agree in tag and place the later one wins, and nobody can count that:
+    // one in some thousands.
     assert!(missing <= evicted + 8 && on_flash > 1_000, "{missing} {evicted} {on_flash}");
 }
 
@@ -349,20 +367,32 @@ fn a_reset_takes_what_was_counted_out_of_stats_and_leaves_the_metrics() {
     let sum = |front_end: &MemcacheShared| front_end.config.metrics.memcache_total().cmd_get.get();
     let (before, open) = (sum(&opened.front_end.front_end), client.stat("curr_connections"));
     assert!(before == 3 && open >= 1);
-    for name in ["cmd_get", "cmd_set", "get_extstore", "total_items", "total_connections", "bytes_written"] {
+    for name in
+        ["cmd_get", "cmd_set", "get_extstore", "total_items", "total_connections", "bytes_written"]
+    {
         assert!(client.stat(name) > 0, "{name}");
     }
-    let kept = ["curr_items", "limit_maxbytes", "extstore_objects_read"].map(|name| client.stat(name));
+    let kept =
+        ["curr_items", "limit_maxbytes", "extstore_objects_read"].map(|name| client.stat(name));
     client.send("stats reset\r\n");
     assert_eq!(client.line(), "RESET");
-    for name in
-        ["cmd_get", "cmd_set", "get_hits", "get_misses", "get_extstore", "delete_misses", "total_items"]
-    {
+    for name in [
+        "cmd_get",
+        "cmd_set",
+        "get_hits",
+        "get_misses",
+        "get_extstore",
+        "delete_misses",
+        "total_items",
+    ] {
         assert_eq!(client.stat(name), 0, "{name}");
     }
     assert_eq!(client.stat("total_connections"), 0);
     assert_eq!(client.stat("curr_connections"), open, "what is there now is not reset");
-    assert_eq!(["curr_items", "limit_maxbytes", "extstore_objects_read"].map(|name| client.stat(name)), kept);
+    assert_eq!(
+        ["curr_items", "limit_maxbytes", "extstore_objects_read"].map(|name| client.stat(name)),
+        kept
+    );
     client.send("get warm\r\n");
     let _: [String; 3] = client.lines();
     assert_eq!((client.stat("cmd_get"), client.stat("get_hits")), (1, 1));
@@ -373,7 +403,8 @@ fn a_reset_takes_what_was_counted_out_of_stats_and_leaves_the_metrics() {
 fn a_get_that_waits_for_room_is_no_miss() {
     let opened = Opened::new(40);
     let mut client = connect(&opened.front_end);
-    // The first waits for flash, and what is behind it fills the room there is before the others are come to.
+    // The first waits for flash, and what is behind it fills the room there is before the others
+    // are come to.
     let large = "x".repeat(8_000);
     client.send(&format!("set large 0 0 8000\r\n{large}\r\n"));
     assert_eq!(client.line(), "STORED");
@@ -430,7 +461,9 @@ fn what_would_grow_too_large_is_not_stored_and_stays() {
     client.send(&format!("set k 7 0 20000\r\n{half}\r\n"));
     assert_eq!(client.line(), "STORED");
     let (fits, beyond) = ("x".repeat(rest), "x".repeat(rest + 1));
-    for (verb, answer) in [("append k 0 0", "NOT_STORED"), ("prepend k 0 0", "NOT_STORED"), ("ms k", "NS")] {
+    for (verb, answer) in
+        [("append k 0 0", "NOT_STORED"), ("prepend k 0 0", "NOT_STORED"), ("ms k", "NS")]
+    {
         let mode = if verb == "ms k" { " MA" } else { "" };
         client.send(&format!("{verb} {}{mode}\r\n{beyond}\r\nget k\r\n", rest + 1));
         assert_eq!(client.lines(), [answer, "VALUE k 7 20000", half.as_str(), "END"], "{verb}");

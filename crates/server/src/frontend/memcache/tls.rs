@@ -1,4 +1,5 @@
-//! TLS, sans-io: what comes from the socket goes through a rustls connection, and so does what goes there.
+//! TLS, sans-io: what comes from the socket goes through a rustls connection, and so does what goes
+//! there.
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -86,9 +87,13 @@ fn read(certificates: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Tl
         .map_err(wrong("certificates", certificates))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(wrong("a private key", key))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let unusable =
-        |source| TlsError::Unusable { certificates: certificates.to_owned(), key: key.to_owned(), source };
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let unusable = |source| TlsError::Unusable {
+        certificates: certificates.to_owned(),
+        key: key.to_owned(),
+        source,
+    };
+    let builder =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.map_err(unusable)?.with_no_client_auth().with_single_cert(chain, secret);
     Ok(Arc::new(config.map_err(unusable)?))
 }
@@ -133,8 +138,9 @@ impl Transport {
         matches!(self, Transport::Tls(_))
     }
 
-    /// Takes what the socket gave and appends what the client said. False when that was its last: it said so, or went on with
-    /// what is no TLS. Nothing behind that counts, all before it does. There may be an alert to send.
+    /// Takes what the socket gave and appends what the client said. False when that was its last:
+    /// it said so, or went on with what is no TLS. Nothing behind that counts, all before it does.
+    /// There may be an alert to send.
     pub fn open(&mut self, raw: &[u8], input: &mut Vec<u8>) -> bool {
         let Transport::Tls(connection) = self else {
             input.extend_from_slice(raw);
@@ -142,7 +148,8 @@ impl Transport {
         };
         let mut rest = raw;
         while !rest.is_empty() {
-            // Once the client has said that it is done, rustls takes nothing any more: no error, no byte.
+            // Once the client has said that it is done, rustls takes nothing any more: no error, no
+            // byte.
             if !matches!(connection.read_tls(&mut rest), Ok(1..)) {
                 return false;
             }

@@ -1,5 +1,5 @@
-//! Looks at the connections of a reactor from time to time: which rest, are idle, or stand still while others wait for the memory, or
-//! for the turn to dump, that they hold.
+//! Looks at the connections of a reactor from time to time: which rest, are idle, or stand still
+//! while others wait for the memory, or for the turn to dump, that they hold.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,8 @@ use super::shared::MemcacheShared;
 
 /// A connection that stands still for so long is cut when others wait for what it holds.
 pub(super) const STALL: u64 = 10;
-/// A connection on which nothing has come for so long gives back the memory that it keeps for answers.
+/// A connection on which nothing has come for so long gives back the memory that it keeps for
+/// answers.
 const REST: u64 = 2;
 /// How often it is looked for connections that stand still.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,15 +25,16 @@ pub async fn watch(front_end: Arc<MemcacheShared>) {
     }
 }
 
-/// Has connections that rest give back what they keep. Cuts those that are idle for too long, and those that stand still while others
-/// wait for what they hold.
+/// Has connections that rest give back what they keep. Cuts those that are idle for too long, and
+/// those that stand still while others wait for what they hold.
 pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
     let front_end = &reactor_state.front_end;
     let short = reactor_state.budget.is_short();
     let dump_wanted = front_end.dump_turn.is_wanted();
     for info in reactor_state.connections() {
         let stands_still = [info.writing_since.get(), info.holding_since.get()];
-        let stalled = stands_still.into_iter().flatten().any(|since| now.saturating_sub(since) >= STALL);
+        let stalled =
+            stands_still.into_iter().flatten().any(|since| now.saturating_sub(since) >= STALL);
         let rested = now.saturating_sub(info.last_request.get());
         if rested >= REST {
             info.answers.give_back();

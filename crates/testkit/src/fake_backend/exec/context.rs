@@ -55,8 +55,17 @@ pub struct Served<'a> {
 pub enum Reply {
     Void,
     SetKeyspace(String),
-    SchemaChange { change: &'static str, keyspace: String, table: Option<String> },
-    Rows { keyspace: String, table: String, columns: Vec<(String, CqlType)>, rows: Vec<Vec<Option<Vec<u8>>>> },
+    SchemaChange {
+        change: &'static str,
+        keyspace: String,
+        table: Option<String>,
+    },
+    Rows {
+        keyspace: String,
+        table: String,
+        columns: Vec<(String, CqlType)>,
+        rows: Vec<Vec<Option<Vec<u8>>>>,
+    },
 }
 
 /// What becomes of a statement.
@@ -86,7 +95,8 @@ pub fn no_table(name: &str) -> Refusal {
 /// A table of users, or of the system as the node asked shows it.
 pub fn find<'s>(store: &'s Store, name: &Name, context: &Context<'_>) -> Done<Cow<'s, Table>> {
     let keyspace = context.keyspace_of(name)?;
-    let virtual_table = || system::table(store, context.identity, keyspace, &name.table).map(Cow::Owned);
+    let virtual_table =
+        || system::table(store, context.identity, keyspace, &name.table).map(Cow::Owned);
     store
         .table(keyspace, &name.table)
         .map(Cow::Borrowed)
@@ -105,5 +115,7 @@ pub fn replicas_of<'s>(store: &'s Store, keyspace: &str) -> Option<&'s Replicas>
 
 /// Microseconds since 1970.
 pub fn micros_now() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros() as i64)
 }

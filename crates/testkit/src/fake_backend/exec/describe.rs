@@ -37,13 +37,15 @@ pub fn describe(store: &Store, statement: &Statement, context: &Context<'_>) -> 
         Statement::Select { table, items, key, limit } => {
             limit.iter().for_each(|l| mark(l, "[limit]", CqlType::Int));
             let found = find(store, table, context)?;
-            out.result = projection(&found, items)?.into_iter().map(|(name, cql, _)| (name, cql)).collect();
+            out.result =
+                projection(&found, items)?.into_iter().map(|(name, cql, _)| (name, cql)).collect();
             (table, key.iter().collect())
         }
         Statement::Modify(m) => {
             m.ttl.iter().for_each(|t| mark(t, "[ttl]", CqlType::Int));
             m.timestamp.iter().for_each(|t| mark(t, "[timestamp]", CqlType::Bigint));
-            let conditions: &[Assignment] = if let Condition::Equal(all) = &m.condition { all } else { &[] };
+            let conditions: &[Assignment] =
+                if let Condition::Equal(all) = &m.condition { all } else { &[] };
             (&m.table, m.sets.iter().chain(&m.key).chain(conditions).collect())
         }
         _ => return Ok(out),
@@ -55,8 +57,9 @@ pub fn describe(store: &Store, statement: &Statement, context: &Context<'_>) -> 
     }
     out.bound = markers.into_values().collect();
     let partition = table.columns.iter().filter(|c| c.kind == ColumnKind::Partition);
-    let indexes: Option<Vec<u16>> =
-        partition.map(|c| out.bound.iter().position(|(n, _)| *n == c.name).map(|i| i as u16)).collect();
+    let indexes: Option<Vec<u16>> = partition
+        .map(|c| out.bound.iter().position(|(n, _)| *n == c.name).map(|i| i as u16))
+        .collect();
     out.partition = indexes.unwrap_or_default();
     (out.keyspace, out.table) = (context.keyspace_of(name)?.to_owned(), name.table.clone());
     Ok(out)

@@ -16,18 +16,23 @@ use super::{refusal::Refusal, statement::Statement, store::Store};
 /// Runs one statement.
 pub fn execute(store: &mut Store, statement: &Statement, context: &Context<'_>) -> Done<Reply> {
     match statement {
-        Statement::Use(name) if store.keyspaces.contains_key(name) || name.starts_with("system") => {
+        Statement::Use(name)
+            if store.keyspaces.contains_key(name) || name.starts_with("system") =>
+        {
             Ok(Reply::SetKeyspace(name.clone()))
         }
         Statement::Use(name) => Err(Refusal::invalid(format!("Keyspace '{name}' does not exist"))),
         Statement::Select { table, items, key, limit } => {
             select::select(store, table, items, key, limit.as_ref(), context)
         }
-        Statement::Modify(modify) => modify::modify_all(store, std::slice::from_ref(modify), context),
+        Statement::Modify(modify) => {
+            modify::modify_all(store, std::slice::from_ref(modify), context)
+        }
         Statement::Batch(all) => modify::modify_all(store, all, context),
         Statement::Truncate(name) => {
             let keyspace = context.keyspace_of(name)?;
-            let table = store.table_mut(keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
+            let table =
+                store.table_mut(keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
             table.rows.clear();
             Ok(Reply::Void)
         }

@@ -57,7 +57,8 @@ pub fn modify_all(store: &mut Store, all: &[Modify], context: &Context<'_>) -> D
 
 fn resolve<'a>(store: &Store, modify: &'a Modify, context: &'a Context<'_>) -> Done<Change<'a>> {
     let keyspace = context.keyspace_of(&modify.table)?;
-    let table = store.table(keyspace, &modify.table.table).ok_or_else(|| no_table(&modify.table.table))?;
+    let table =
+        store.table(keyspace, &modify.table.table).ok_or_else(|| no_table(&modify.table.table))?;
     let mut key = vec![None; table.key_len];
     let mut cells = Vec::new();
     for (name, term) in modify.key.iter().chain(&modify.sets) {
@@ -65,7 +66,9 @@ fn resolve<'a>(store: &Store, modify: &'a Modify, context: &'a Context<'_>) -> D
         match (term.bytes(&table.columns[i].cql, context.values)?, i < table.key_len) {
             (Bound::Bytes(bytes), true) => key[i] = Some(bytes),
             (_, true) => {
-                return Err(Refusal::invalid(format!("Invalid null or unset value for column {name}")));
+                return Err(Refusal::invalid(format!(
+                    "Invalid null or unset value for column {name}"
+                )));
             }
             (Bound::Bytes(bytes), false) => cells.push((i, Some(bytes))),
             (Bound::Null, false) => cells.push((i, None)),
@@ -110,14 +113,17 @@ fn holds(store: &Store, change: &Change<'_>, context: &Context<'_>) -> Done<bool
 fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Context<'_>) -> Done<()> {
     let Change { modify, keyspace, key, cells } = change;
     let whole = |term: &Term| match term.bytes(&CqlType::Bigint, context.values)? {
-        Bound::Bytes(b) if b.len() == 8 => Ok(Some(i64::from_be_bytes(b.try_into().unwrap_or_default()))),
+        Bound::Bytes(b) if b.len() == 8 => {
+            Ok(Some(i64::from_be_bytes(b.try_into().unwrap_or_default())))
+        }
         Bound::Bytes(b) if b.len() == 4 => {
             Ok(Some(i64::from(i32::from_be_bytes(b.try_into().unwrap_or_default()))))
         }
         Bound::Bytes(_) => Err(Refusal::invalid("a number of 4 or 8 bytes was expected")),
         _ => Ok(None),
     };
-    let timestamp = modify.timestamp.as_ref().map(whole).transpose()?.flatten().unwrap_or(timestamp);
+    let timestamp =
+        modify.timestamp.as_ref().map(whole).transpose()?.flatten().unwrap_or(timestamp);
     let ttl = modify.ttl.as_ref().map(whole).transpose()?.flatten();
     let expires = ttl.filter(|t| *t > 0).map(|t| context.seconds() + t as u64);
     let copied = replicas_of(store, keyspace).is_some();
@@ -130,7 +136,8 @@ fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Contex
         _ => change(row),
     };
     if modify.kind == ModifyKind::Delete && modify.sets.is_empty() {
-        // A later write of an older time may find no tombstone of a row that never was; tests do not go there.
+        // A later write of an older time may find no tombstone of a row that never was; tests do
+        // not go there.
         let delete = |row: &mut Row| row.delete(timestamp);
         let doomed = table.rows.range_mut(key.clone()..).take_while(|(k, _)| k.starts_with(&key));
         doomed.for_each(|(key, row)| write(row, key, &delete));

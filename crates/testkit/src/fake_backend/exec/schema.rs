@@ -13,7 +13,10 @@ use crate::fake_backend::{
 };
 
 fn exists(what: String) -> Refusal {
-    Refusal { code: ErrorCode::AlreadyExists, message: format!("Cannot add already existing {what}") }
+    Refusal {
+        code: ErrorCode::AlreadyExists,
+        message: format!("Cannot add already existing {what}"),
+    }
 }
 
 pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) -> Done<Reply> {
@@ -48,21 +51,27 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             table.id[8..].copy_from_slice(&(store.schema_version + 1).to_be_bytes());
             table.id[6] = 0x10;
             let owner = store.keyspaces.get_mut(&keyspace);
-            let owner =
-                owner.ok_or_else(|| Refusal::invalid(format!("Keyspace '{keyspace}' doesn't exist")))?;
+            let owner = owner
+                .ok_or_else(|| Refusal::invalid(format!("Keyspace '{keyspace}' doesn't exist")))?;
             owner.tables.insert(name.table.clone(), table);
             changed("CREATED", &keyspace, Some(&name.table))
         }
         Statement::AddColumn { name, column: (column, type_name) } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
-            let table = store.table_mut(&keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
+            let table =
+                store.table_mut(&keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
             add_column(table, column, type_name)?;
             changed("UPDATED", &keyspace, Some(&name.table))
         }
-        Statement::Drop { keyspace: true, name, if_exists } => match store.keyspaces.remove(&name.table) {
+        Statement::Drop { keyspace: true, name, if_exists } => match store
+            .keyspaces
+            .remove(&name.table)
+        {
             Some(_) => changed("DROPPED", &name.table, None),
             None if *if_exists => return Ok(Reply::Void),
-            None => return Err(Refusal::invalid(format!("Keyspace '{}' doesn't exist", name.table))),
+            None => {
+                return Err(Refusal::invalid(format!("Keyspace '{}' doesn't exist", name.table)));
+            }
         },
         Statement::Drop { name, if_exists, .. } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
@@ -79,11 +88,15 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
     Ok(reply)
 }
 
-fn new_table(columns: &[(String, String)], partition: &[String], clustering: &[String]) -> Done<Table> {
+fn new_table(
+    columns: &[(String, String)],
+    partition: &[String],
+    clustering: &[String],
+) -> Done<Table> {
     let mut all = Vec::new();
     for (name, type_name) in columns {
-        let cql =
-            type_named(type_name).ok_or_else(|| Refusal::invalid(format!("Unknown type {type_name}")))?;
+        let cql = type_named(type_name)
+            .ok_or_else(|| Refusal::invalid(format!("Unknown type {type_name}")))?;
         let place = |names: &[String]| names.iter().position(|n| n == name).map(|p| p as i32);
         let (kind, position) = match (place(partition), place(clustering)) {
             (Some(p), _) => (ColumnKind::Partition, p),
@@ -103,14 +116,16 @@ fn new_table(columns: &[(String, String)], partition: &[String], clustering: &[S
 
 /// Adds a regular column in its place; the cells of those behind it move.
 fn add_column(table: &mut Table, name: &str, type_name: &str) -> Done<()> {
-    let cql = type_named(type_name).ok_or_else(|| Refusal::invalid(format!("Unknown type {type_name}")))?;
+    let cql = type_named(type_name)
+        .ok_or_else(|| Refusal::invalid(format!("Unknown type {type_name}")))?;
     if table.column(name).is_some() {
         return Err(Refusal::invalid(format!("Column with name '{name}' already exists")));
     }
     let regulars = &table.columns[table.key_len..];
     let at = table.key_len + regulars.iter().take_while(|c| *c.name < *name).count();
     let kind = ColumnKind::Regular;
-    let column = Column { name: name.to_owned(), kind, position: -1, type_name: type_name.to_owned(), cql };
+    let column =
+        Column { name: name.to_owned(), kind, position: -1, type_name: type_name.to_owned(), cql };
     table.columns.insert(at, column);
     table.rows.values_mut().for_each(|row| row.make_room(at));
     Ok(())

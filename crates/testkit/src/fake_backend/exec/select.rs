@@ -17,7 +17,10 @@ pub fn projection(table: &Table, items: &[Item]) -> Done<Vec<(String, CqlType, I
     for item in items {
         match item {
             Item::All => out.extend(
-                table.columns.iter().map(|c| (c.name.clone(), c.cql.clone(), Item::Column(c.name.clone()))),
+                table
+                    .columns
+                    .iter()
+                    .map(|c| (c.name.clone(), c.cql.clone(), Item::Column(c.name.clone()))),
             ),
             Item::Column(name) => {
                 let i = column(table, name)?;
@@ -59,7 +62,8 @@ pub fn select(
     let limit = rows_at_most(limit, context)?;
     let now = context.seconds();
     let matches = |(key, row): &Found<'_>| {
-        row.exists(now) && wanted.iter().all(|(i, bytes)| value(key, row, *i, now).as_ref() == Some(bytes))
+        row.exists(now)
+            && wanted.iter().all(|(i, bytes)| value(key, row, *i, now).as_ref() == Some(bytes))
     };
     let whole = whole_key(&table, &wanted);
     let keyspace = context.keyspace_of(name)?;
@@ -71,8 +75,12 @@ pub fn select(
         _ => None,
     };
     let found: Vec<Found<'_>> = match (&whole, &together) {
-        (Some(key), Some(row)) => row.iter().map(|row| (key, row)).filter(matches).take(limit).collect(),
-        (Some(key), None) => table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect(),
+        (Some(key), Some(row)) => {
+            row.iter().map(|row| (key, row)).filter(matches).take(limit).collect()
+        }
+        (Some(key), None) => {
+            table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect()
+        }
         (None, _) => table.rows.iter().filter(matches).take(limit).collect(),
     };
     let rows = match columns.iter().any(|(_, _, item)| *item == Item::Count) {
@@ -95,7 +103,11 @@ fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<
         let i = column(table, name)?;
         match term.bytes(&table.columns[i].cql, context.values)? {
             Bound::Bytes(bytes) => wanted.push((i, bytes)),
-            _ => return Err(Refusal::invalid(format!("Invalid null or unset value for column {name}"))),
+            _ => {
+                return Err(Refusal::invalid(format!(
+                    "Invalid null or unset value for column {name}"
+                )));
+            }
         }
     }
     Ok(wanted)
@@ -103,7 +115,9 @@ fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<
 
 fn rows_at_most(limit: Option<&Term>, context: &Context<'_>) -> Done<usize> {
     Ok(match limit.map(|l| l.bytes(&CqlType::Int, context.values)).transpose()? {
-        Some(Bound::Bytes(b)) => b.try_into().map_or(usize::MAX, |b| i32::from_be_bytes(b).max(0) as usize),
+        Some(Bound::Bytes(b)) => {
+            b.try_into().map_or(usize::MAX, |b| i32::from_be_bytes(b).max(0) as usize)
+        }
         _ => usize::MAX,
     })
 }
@@ -111,7 +125,10 @@ fn rows_at_most(limit: Option<&Term>, context: &Context<'_>) -> Done<usize> {
 /// The key, if all of its columns are given: the common case, which needs no scan.
 fn whole_key(table: &Table, wanted: &[(usize, Vec<u8>)]) -> Option<Vec<Vec<u8>>> {
     let mut whole: Vec<Option<Vec<u8>>> = vec![None; table.key_len];
-    wanted.iter().filter(|(i, _)| *i < table.key_len).for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
+    wanted
+        .iter()
+        .filter(|(i, _)| *i < table.key_len)
+        .for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
     whole.into_iter().collect()
 }
 

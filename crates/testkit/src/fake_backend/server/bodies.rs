@@ -43,7 +43,10 @@ pub fn own(value: Value<'_>) -> Bound {
 /// The bound values in the order of the markers, whose names are known for prepared statements.
 pub fn bound(params: &QueryParams<'_>, names: &[(String, CqlType)]) -> Vec<Bound> {
     if params.values.are_named() && !names.is_empty() {
-        return names.iter().map(|(name, _)| params.values.by_name(name).map_or(Bound::Unset, own)).collect();
+        return names
+            .iter()
+            .map(|(name, _)| params.values.by_name(name).map_or(Bound::Unset, own))
+            .collect();
     }
     params.values.iter().map(|(_, value)| own(value)).collect()
 }
@@ -61,7 +64,9 @@ pub fn error_body(refusal: &Refusal) -> ErrorBody<'_> {
             contentions: None,
         },
         ErrorCode::Unavailable => ErrorDetail::Unavailable { consistency, required: 2, alive: 1 },
-        ErrorCode::CasWriteUnknown => ErrorDetail::CasWriteUnknown { consistency, received, block_for },
+        ErrorCode::CasWriteUnknown => {
+            ErrorDetail::CasWriteUnknown { consistency, received, block_for }
+        }
         _ => body.detail,
     };
     body

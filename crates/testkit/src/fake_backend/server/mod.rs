@@ -1,4 +1,5 @@
-//! The server as its test handles it: nodes, faults, scripts, counts, and a thread for each connection.
+//! The server as its test handles it: nodes, faults, scripts, counts, and a thread for each
+//! connection.
 
 mod bodies;
 mod hold;
@@ -50,18 +51,24 @@ impl FakeBackend {
         Self::serve(address, faults, Version::MAX, None, Database::default())
     }
 
-    /// A database of its own at any free port, which speaks up to `highest`. It shows `script` every
-    /// request, and answers those that the script does not (it returns false).
+    /// A database of its own at any free port, which speaks up to `highest`. It shows `script`
+    /// every request, and answers those that the script does not (it returns false).
     pub fn scripted(
         highest: Version,
         script: impl Fn(&Arc<Ask>) -> bool + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Self::serve(address, Faults::default(), highest, Some(Box::new(script)), Database::default())
+        Self::serve(
+            address,
+            Faults::default(),
+            highest,
+            Some(Box::new(script)),
+            Database::default(),
+        )
     }
 
-    /// Another node of the same database, at any free port. It has faults, accounts and counts of its own, and tells its listeners
-    /// of the schema changes that it is asked for itself.
+    /// Another node of the same database, at any free port. It has faults, accounts and counts of
+    /// its own, and tells its listeners of the schema changes that it is asked for itself.
     pub fn join(&self) -> io::Result<Self> {
         self.join_as(None)
     }
@@ -139,12 +146,14 @@ impl FakeBackend {
         self.shared.reads.load(Ordering::SeqCst)
     }
 
-    /// From now on whoever connects must log in; adds a user, who may read nothing yet, or changes the password.
+    /// From now on whoever connects must log in; adds a user, who may read nothing yet, or changes
+    /// the password.
     pub fn add_user(&self, user: &str, password: &str) {
         lock(&self.shared.accounts).set(user, password);
     }
 
-    /// Lets a user read a table (`keyspace.table`), or no longer. Everything else is open to every user.
+    /// Lets a user read a table (`keyspace.table`), or no longer. Everything else is open to every
+    /// user.
     pub fn grant_read(&self, user: &str, table: &str, may: bool) {
         lock(&self.shared.accounts).grant(user, table, may);
     }
@@ -186,7 +195,8 @@ impl FakeBackend {
         self.shared.announce(event);
     }
 
-    /// Runs a statement here, past connections and faults; nobody is told of a change of the schema.
+    /// Runs a statement here, past connections and faults; nobody is told of a change of the
+    /// schema.
     ///
     /// # Panics
     /// The statement is refused.
@@ -210,13 +220,15 @@ impl FakeBackend {
         }
     }
 
-    /// From now on there are [`COPIES`] of every row of users' tables: reads and writes take as many as their level says. They
-    /// stand for what their keyspace's replication promises; that is the caller's to set.
+    /// From now on there are [`COPIES`] of every row of users' tables: reads and writes take as
+    /// many as their level says. They stand for what their keyspace's replication promises; that is
+    /// the caller's to set.
     pub fn replicate(&self) {
         lock(&self.shared.database.store).replicas.get_or_insert_default();
     }
 
-    /// From now on these copies answer. The others miss what is written meanwhile, also when they are back.
+    /// From now on these copies answer. The others miss what is written meanwhile, also when they
+    /// are back.
     pub fn set_copies(&self, up: [bool; COPIES]) {
         lock(&self.shared.database.store).replicas.get_or_insert_default().set_up(up);
     }
@@ -226,13 +238,15 @@ impl FakeBackend {
         lock(&self.shared.database.store).replicas.get_or_insert_default().deliver();
     }
 
-    /// From now on nothing is answered, nor anybody hung up on, as by a process that was stopped, until what this returns is dropped.
+    /// From now on nothing is answered, nor anybody hung up on, as by a process that was stopped,
+    /// until what this returns is dropped.
     pub fn freeze(&self) -> Frozen<'_> {
         self.shared.holds.freeze()
     }
 
-    /// From now on statements of that kind are executed but not answered, until what this returns is dropped. A connection
-    /// answers one after the other, so what comes after such a statement waits too.
+    /// From now on statements of that kind are executed but not answered, until what this returns
+    /// is dropped. A connection answers one after the other, so what comes after such a statement
+    /// waits too.
     pub fn hold(&self, kind: StatementKind) -> Held<'_> {
         self.shared.holds.hold(kind)
     }

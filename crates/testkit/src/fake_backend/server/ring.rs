@@ -18,7 +18,8 @@ impl FakeBackend {
         self.change(|node| node.token = token);
     }
 
-    /// Keeps showing the present version of the schema, whatever changes; or shows the true one again.
+    /// Keeps showing the present version of the schema, whatever changes; or shows the true one
+    /// again.
     pub fn keep_schema_version(&self, keeps: bool) {
         let version = lock(&self.shared.database.store).schema_version;
         self.change(|node| node.shows_schema = keeps.then_some(version));

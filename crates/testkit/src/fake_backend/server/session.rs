@@ -16,7 +16,8 @@ use afterglow_cql::{
     message::{self, Consistency, QueryParams, Request, StatementRef},
     negotiate,
     response::{
-        self, ErrorBody, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared, encode_rows_start,
+        self, ErrorBody, Event, MetadataOut, SchemaChange, SchemaTarget, encode_prepared,
+        encode_rows_start,
     },
 };
 use afterglow_loadgen::rng::{Rng, mix};
@@ -174,7 +175,8 @@ impl<'a> Session<'a> {
                 Err(refusal) => Some(Err(refusal)),
             },
             Request::Execute(execute) => {
-                let Some(known) = lock(&self.shared.database.prepared).get(execute.id).cloned() else {
+                let Some(known) = lock(&self.shared.database.prepared).get(execute.id).cloned()
+                else {
                     let text = "Prepared query with that ID not found";
                     return Ok(Some(error_answer(&ErrorBody::unprepared(text, execute.id))));
                 };
@@ -280,7 +282,9 @@ impl<'a> Session<'a> {
 
     /// Whether the user may read the table of a SELECT.
     fn check_read(&self, statement: &Statement, keyspace: Option<&str>) -> Result<(), Refusal> {
-        let (Some(user), Statement::Select { table, .. }) = (&self.user, statement) else { return Ok(()) };
+        let (Some(user), Statement::Select { table, .. }) = (&self.user, statement) else {
+            return Ok(());
+        };
         let keyspace = table.keyspace.as_deref().or(keyspace).unwrap_or_default();
         if keyspace.starts_with("system") || keyspace == "afterglow" {
             return Ok(());
@@ -326,7 +330,10 @@ impl<'a> Session<'a> {
                         code: ErrorCode::Unprepared,
                         message: "Prepared query with that ID not found".to_owned(),
                     })?;
-                    (prepared.statement.clone(), prepared.keyspace.clone().or_else(|| self.keyspace.clone()))
+                    (
+                        prepared.statement.clone(),
+                        prepared.keyspace.clone().or_else(|| self.keyspace.clone()),
+                    )
                 }
             };
             let values: Vec<Bound> = item.values.iter().map(|(_, v)| own(v)).collect();
@@ -354,8 +361,10 @@ impl<'a> Session<'a> {
         let mut out = Vec::new();
         let types: Vec<Vec<u8>> = description.bound.iter().map(|(_, t)| type_bytes(t)).collect();
         let bound = specs(&description.keyspace, &description.table, &description.bound, &types);
-        let result_types: Vec<Vec<u8>> = description.result.iter().map(|(_, t)| type_bytes(t)).collect();
-        let result = specs(&description.keyspace, &description.table, &description.result, &result_types);
+        let result_types: Vec<Vec<u8>> =
+            description.result.iter().map(|(_, t)| type_bytes(t)).collect();
+        let result =
+            specs(&description.keyspace, &description.table, &description.result, &result_types);
         let metadata = MetadataOut::of_table(&result);
         encode_prepared(
             version,

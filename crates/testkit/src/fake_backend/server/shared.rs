@@ -92,7 +92,12 @@ impl ServerShared {
 
     /// Who it is now.
     pub fn identity(&self, store: &Store) -> Identity {
-        store.nodes.iter().find(|node| node.address == self.address()).unwrap_or(&self.joined_as).clone()
+        store
+            .nodes
+            .iter()
+            .find(|node| node.address == self.address())
+            .unwrap_or(&self.joined_as)
+            .clone()
     }
 
     /// Sends an event to everybody who listens at this node.

@@ -24,8 +24,8 @@ impl Wire {
         Self(Mutex::new(Writing { stream, encoder: Encoder::new() }))
     }
 
-    /// Appends an envelope, to be sent by [`Wire::flush`]. What opens a connection of v5 is the last
-    /// that is not in segments.
+    /// Appends an envelope, to be sent by [`Wire::flush`]. What opens a connection of v5 is the
+    /// last that is not in segments.
     pub fn push(&self, header: &Header, body: &[u8]) {
         let encoder = &mut lock(&self.0).encoder;
         encoder.push(header, body);

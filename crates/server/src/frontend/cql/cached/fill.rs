@@ -31,7 +31,12 @@ pub struct FillStatement {
 
 impl FillStatement {
     /// The metadata of an answer with these columns under these names.
-    pub fn metadata(&self, version: Version, projection: &[Projected], names: &[String]) -> Vec<u8> {
+    pub fn metadata(
+        &self,
+        version: Version,
+        projection: &[Projected],
+        names: &[String],
+    ) -> Vec<u8> {
         let columns: Vec<ColumnSpec<'_>> = projection
             .iter()
             .zip(names)
@@ -68,7 +73,8 @@ pub enum FillFailure {
 /// A statement with the generation of the schema that it was prepared in.
 type OfGeneration = (u64, Arc<FillStatement>);
 
-/// The fill statements of all tables. They belong to one generation of the schema and are prepared anew for the next.
+/// The fill statements of all tables. They belong to one generation of the schema and are prepared
+/// anew for the next.
 #[derive(Default)]
 pub struct FillStatements {
     prepared: Mutex<HashMap<(Uuid, Version), OfGeneration>>,
@@ -76,12 +82,18 @@ pub struct FillStatements {
 
 impl FillStatements {
     /// The statement, if it is prepared.
-    pub fn ready(&self, plan: &ReadPlan, version: Version, generation: u64) -> Option<Arc<FillStatement>> {
+    pub fn ready(
+        &self,
+        plan: &ReadPlan,
+        version: Version,
+        generation: u64,
+    ) -> Option<Arc<FillStatement>> {
         let (_, statement) = {
             let prepared = self.prepared.lock();
             prepared.get(&(plan.table.id, version)).filter(|(of, _)| *of == generation).cloned()?
         };
-        // A plan may be older than the generation that its request saw: its columns must not pass for the newer ones.
+        // A plan may be older than the generation that its request saw: its columns must not pass
+        // for the newer ones.
         (statement.fingerprint == plan.fingerprint).then_some(statement)
     }
 
@@ -105,9 +117,12 @@ impl FillStatements {
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
         let mut body = Vec::new();
-        Prepare { text: &fill_query(&plan.table), keyspace: None }.encode(backend.version(), &mut body);
-        let answer =
-            backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.map_err(|_| FillFailure::Failed)?;
+        Prepare { text: &fill_query(&plan.table), keyspace: None }
+            .encode(backend.version(), &mut body);
+        let answer = backend
+            .call(Opcode::Prepare, Flags::NONE, body.into())
+            .await
+            .map_err(|_| FillFailure::Failed)?;
         let statement = Arc::new(understand(&answer, plan).ok_or(FillFailure::Failed)?);
         let mut prepared = self.prepared.lock();
         if prepared.len() >= MAX_STATEMENTS {
@@ -195,9 +210,12 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
     if answer.header.opcode != Opcode::Result {
         return Err(FillFailure::Failed);
     }
-    let (extras, message) = response::split(&answer.header, &answer.body).map_err(|_| FillFailure::Failed)?;
+    let (extras, message) =
+        response::split(&answer.header, &answer.body).map_err(|_| FillFailure::Failed)?;
     let rows = match Response::parse(&answer.header, message) {
-        Ok(Response::Result(ResultBody::Rows(rows))) if extras.is_plain() && !rows.metadata.has_more() => {
+        Ok(Response::Result(ResultBody::Rows(rows)))
+            if extras.is_plain() && !rows.metadata.has_more() =>
+        {
             rows
         }
         _ => return Err(FillFailure::Uncacheable),

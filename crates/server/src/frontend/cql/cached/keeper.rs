@@ -1,5 +1,5 @@
-//! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first reactor, with a
-//! connection of its own.
+//! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first
+//! reactor, with a connection of its own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ enum Learned {
     Told,
 }
 
-/// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours is in flight.
+/// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours
+/// is in flight.
 pub(super) type Stop = oneshot::Sender<StopRequest>;
 /// Whether to give the lease back, and whom to tell when that is done.
 pub(super) type StopRequest = (bool, std::sync::mpsc::SyncSender<()>);
@@ -120,7 +121,8 @@ impl Keeper {
     async fn keep_lease(&mut self) {
         for _ in 0..4 {
             let Next::Send(request) = self.claims.next() else { return };
-            // Without a connection nothing was asked: the next look is soon, so that a start does not wait.
+            // Without a connection nothing was asked: the next look is soon, so that a start does
+            // not wait.
             let Some(backend) = self.connect().await else { return };
             let sent_at = self.now();
             let answer = self.ask(&backend, request).await.unwrap_or(Answer::Failed);
@@ -130,12 +132,15 @@ impl Keeper {
             let change = self.claims.answered(request, sent_at, answer);
             let settled = match change {
                 // Before any row can be filled under the lease.
-                Change::Acquired { before: Before::Another(_), .. } => settled_epoch(&backend).await,
+                Change::Acquired { before: Before::Another(_), .. } => {
+                    settled_epoch(&backend).await
+                }
                 _ => None,
             };
             self.claims.apply(request, answer, change, settled);
             self.note(request, answer, change);
-            if answer == Answer::Failed || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
+            if answer == Answer::Failed
+                || matches!(change, Change::Acquired { .. } | Change::HeldByOther(_))
             {
                 self.shared.settled.store(true, Ordering::Release);
             }
@@ -187,7 +192,10 @@ impl Keeper {
             None => None,
             Some(row) => Some(LeaseRow {
                 owner: uuid(row.bytes("owner")),
-                epoch: row.bytes("epoch").and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)?,
+                epoch: row
+                    .bytes("epoch")
+                    .and_then(|bytes| bytes.try_into().ok())
+                    .map(i64::from_be_bytes)?,
                 last_owner: uuid(row.bytes("last_owner")),
             }),
         }))
@@ -195,7 +203,9 @@ impl Keeper {
 
     /// The connection, with the lease's table behind it.
     async fn connect(&mut self) -> Option<Rc<Backend>> {
-        let Cluster::Known { version, guarded: false, .. } = self.front_end.cluster() else { return None };
+        let Cluster::Known { version, guarded: false, .. } = self.front_end.cluster() else {
+            return None;
+        };
         if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
             if self.now() < self.connect_at {
                 return None;
@@ -225,10 +235,13 @@ impl Keeper {
     /// Makes the lease's table where the schema does not have it.
     async fn prepare(&mut self, backend: &Backend) -> Option<()> {
         if self.front_end.schema.current().table("afterglow", "lease").is_none() {
-            let local = query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
+            let local =
+                query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
             let dc = local.rows().next()?.text("data_center")?;
-            let peers = query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
-            let neighbours = peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
+            let peers =
+                query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
+            let neighbours =
+                peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
             execute(backend, &create_keyspace(&dc, REPLICAS.min(neighbours + 1))).await?;
             execute(backend, CREATE_TABLE).await?;
         }
@@ -242,7 +255,8 @@ impl Keeper {
             let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
             setting_of(&call(backend, &text, Consistency::One).await?)
         };
-        let (variant, purging) = (setting("paxos_variant").await, setting("paxos_state_purging").await);
+        let (variant, purging) =
+            (setting("paxos_variant").await, setting("paxos_state_purging").await);
         if let (Some(variant), Some(purging)) = (variant, purging) {
             self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
             self.paxos = Learned::Told;
@@ -262,7 +276,8 @@ impl Keeper {
                 let _ = execute_at(&backend, &settled_cql(epoch), Consistency::Quorum).await;
             }
             // If it fails the lease runs out by itself.
-            let _ = query(&backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum).await;
+            let _ = query(&backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum)
+                .await;
         }
         if let Some(backend) = self.connection.take() {
             backend.close();
@@ -285,11 +300,13 @@ async fn call(
     params.serial_consistency = Some(Consistency::Serial);
     let mut body = Vec::new();
     Query { text, params }.encode(backend.version(), &mut body);
-    let answer = compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
+    let answer =
+        compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
     answer.ok()?.ok()
 }
 
-/// The epoch whose holder said that its writes were settled: unless it did, one that it acknowledged at ONE may be anywhere.
+/// The epoch whose holder said that its writes were settled: unless it did, one that it
+/// acknowledged at ONE may be anywhere.
 async fn settled_epoch(backend: &Backend) -> Option<i64> {
     let read = query(backend, READ_SETTLED, Consistency::Quorum).await?;
     let epoch = read.rows().next()?.bytes("epoch")?.try_into().ok()?;

@@ -81,7 +81,14 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
                 return Some(Box::pin(pending.hit(row, tier)));
             };
             request.metrics().hits.inc(tier);
-            answer(request.into_responder(), read, &terms.key, &row, metadata.view(), path_of(tier));
+            answer(
+                request.into_responder(),
+                read,
+                &terms.key,
+                &row,
+                metadata.view(),
+                path_of(tier),
+            );
             return None;
         }
         LookupOutcome::Missing(reason) => {
@@ -120,7 +127,8 @@ struct Terms {
 enum Wanted {
     Skipped,
     Whole(Bytes),
-    /// Of a statement that came as text: made from the types that the fill statement's preparation told.
+    /// Of a statement that came as text: made from the types that the fill statement's preparation
+    /// told.
     ByFillStatement {
         generation: u64,
     },
@@ -147,7 +155,9 @@ impl Wanted {
             Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
             Wanted::ByFillStatement { generation } => {
                 let statement = shared.statements.ready(read, version, *generation)?;
-                Some(Ready::Whole(statement.metadata(version, &read.projection, &read.names).into()))
+                Some(Ready::Whole(
+                    statement.metadata(version, &read.projection, &read.names).into(),
+                ))
             }
         }
     }
@@ -165,23 +175,34 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     let (params, metadata) = match (&message, &request.asked) {
         (Message::Query(query), _) => {
             let skip = query.params.skip_metadata;
-            (query.params, if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } })
+            (
+                query.params,
+                if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } },
+            )
         }
         (Message::Execute(execute), Operation::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
-            // A client that was told of other columns by an answer, not by PREPARE, says nothing about those that are known here.
+            // A client that was told of other columns by an answer, not by PREPARE, says nothing
+            // about those that are known here.
             match (execute.result_metadata_id, &known.metadata_id) {
                 (Some(theirs), Some(ours)) if theirs != ours => {
                     return Err(Unfit::Outdated(prepared.clone(), ours.clone()));
                 }
-                (theirs, ours) if theirs != ours.as_deref() => return Err(PassReason::Option.into()),
+                (theirs, ours) if theirs != ours.as_deref() => {
+                    return Err(PassReason::Option.into());
+                }
                 _ => {}
             }
-            if !prepared.is_confirmed(request.header.version, generation) || known.names != read.names {
+            if !prepared.is_confirmed(request.header.version, generation)
+                || known.names != read.names
+            {
                 return Err(Unfit::Unconfirmed(prepared.clone()));
             }
             let skip = execute.params.skip_metadata;
-            (execute.params, if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) })
+            (
+                execute.params,
+                if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) },
+            )
         }
         _ => return Err(PassReason::NotUnderstood.into()),
     };
@@ -196,7 +217,12 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
 }
 
 /// Whether a row read at [`FILL_AT`] is what the database would answer at this level.
-fn answers(shared: &CachedState, request: &Request, read: &ReadPlan, consistency: Consistency) -> bool {
+fn answers(
+    shared: &CachedState,
+    request: &Request,
+    read: &ReadPlan,
+    consistency: Consistency,
+) -> bool {
     if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
         return true; // without a look at the schema
     }
@@ -241,7 +267,8 @@ impl Pending {
         }
     }
 
-    /// What is rare and large waits in boxes of its own, so that the memory of every read stays of a size that is cheap to come by.
+    /// What is rare and large waits in boxes of its own, so that the memory of every read stays of
+    /// a size that is cheap to come by.
     async fn read_and_reply(self, mut flash: FlashRead) {
         let found = loop {
             let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
@@ -249,7 +276,9 @@ impl Pending {
             };
             let bytes = read_flash(device, flash.offset(), flash.len()).await;
             match flash.finish(bytes) {
-                Lookup::Hit(hit) => break LookupOutcome::of(&self.shared, &hit, &self.terms, self.read()),
+                Lookup::Hit(hit) => {
+                    break LookupOutcome::of(&self.shared, &hit, &self.terms, self.read());
+                }
                 Lookup::Miss(reason) => break LookupOutcome::Missing(reason.into()),
                 Lookup::Flash(again) => flash = again,
             }
@@ -268,7 +297,8 @@ impl Pending {
         self.reply(row, path_of(tier)).await;
     }
 
-    /// Answers with the row; by the database where the metadata that the client wants cannot be had.
+    /// Answers with the row; by the database where the metadata that the client wants cannot be
+    /// had.
     async fn reply(self, row: Row, path: Path) {
         let Some(metadata) = self.metadata().await else {
             return self.request.pass(path);
@@ -311,7 +341,9 @@ impl Pending {
                 let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
                 match row {
                     // The row was read with another client's rights.
-                    Some(row) if is_allowed(&self.request, self.read()) => self.reply(row, Path::Miss).await,
+                    Some(row) if is_allowed(&self.request, self.read()) => {
+                        self.reply(row, Path::Miss).await
+                    }
                     Some(_) => ask(self.request, self.plan).await,
                     None => self.request.pass(Path::Miss),
                 }
@@ -349,7 +381,8 @@ impl Pending {
                     None => self.request.pass(Path::Miss),
                 }
             }
-            // Whatever the database had against the fill, its answer to the client's own request is what counts.
+            // Whatever the database had against the fill, its answer to the client's own request is
+            // what counts.
             Err(failure) => {
                 fills.inc(match failure {
                     FillFailure::Failed => FillOutcome::Failed,
@@ -364,14 +397,16 @@ impl Pending {
 }
 
 impl Pending {
-    /// Reads the whole row, of another node too if the first is silent, and not for longer than anybody waits for it: an answer
-    /// that comes later is dropped with its ticket.
+    /// Reads the whole row, of another node too if the first is silent, and not for longer than
+    /// anybody waits for it: an answer that comes later is dropped with its ticket.
     async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
-        let filled = compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
+        let filled =
+            compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
         filled.unwrap_or(Err(FillFailure::Late))
     }
 
-    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was taken.
+    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was
+    /// taken.
     async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
         let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
         // A quorum of another data centre may lack what was acknowledged in ours.
@@ -385,8 +420,11 @@ impl Pending {
                 Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
                 Ok(Some(filled)) => return filled,
                 Ok(None) => return Err(FillFailure::Failed),
-                // A node that answers others is at work, and would be no faster for being asked elsewhere.
-                Err(_) if asked.len() < MOST_ASKED && asked.iter().all(|backend| backend.is_silent()) => {}
+                // A node that answers others is at work, and would be no faster for being asked
+                // elsewhere.
+                Err(_)
+                    if asked.len() < MOST_ASKED
+                        && asked.iter().all(|backend| backend.is_silent()) => {}
                 Err(_) => continue,
             }
             if let Some(another) = self.request.connection_beside(&asked) {
@@ -402,13 +440,14 @@ impl Pending {
     }
 }
 
-/// Whether the database has said, not long ago, that this client's user may read the table. Where the database does not ask who clients
-/// are, everybody may.
+/// Whether the database has said, not long ago, that this client's user may read the table. Where
+/// the database does not ask who clients are, everybody may.
 fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
         Some(user) => {
-            client.reactor_state.permissions.may(user.id, read.table.id, Instant::now()) == May::Answer
+            client.reactor_state.permissions.may(user.id, read.table.id, Instant::now())
+                == May::Answer
         }
         None => is_anonymous_allowed(client),
     }
@@ -423,7 +462,8 @@ fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     }
 }
 
-/// Of a client with a connection of its own nobody can say who it is, nor of one that came before the database began to ask.
+/// Of a client with a connection of its own nobody can say who it is, nor of one that came before
+/// the database began to ask.
 fn is_anonymous_allowed(client: &Client) -> bool {
     client.dedicated.borrow().is_none() && !client.reactor_state.front_end.cluster().asks_who()
 }
@@ -455,7 +495,8 @@ async fn ask(mut request: Request, plan: Arc<Plan>) {
     }
 }
 
-/// Whether an answer has rows in the columns that clients know by `metadata`, as far as it says: it may leave them out.
+/// Whether an answer has rows in the columns that clients know by `metadata`, as far as it says: it
+/// may leave them out.
 fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
     match parsed(answer) {
         Some(Response::Result(ResultBody::Rows(Rows { metadata: now, .. }))) => {
@@ -466,8 +507,9 @@ fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
     }
 }
 
-/// An EXECUTE (v5) of a client that knows other columns than those of the id `now`. The server tells it that id with its
-/// answer. A client that goes on with the old one would never have a hit: it has to prepare again, once.
+/// An EXECUTE (v5) of a client that knows other columns than those of the id `now`. The server
+/// tells it that id with its answer. A client that goes on with the old one would never have a hit:
+/// it has to prepare again, once.
 fn outdated(request: Request, prepared: Arc<Prepared>, now: Bytes) -> Option<Later> {
     let client = request.client().clone();
     if client.outdated.borrow_mut().must_prepare(&prepared.id, &now, Instant::now()) {
@@ -496,8 +538,8 @@ fn told_by(answer: &Envelope) -> Option<&[u8]> {
     }
 }
 
-/// Passes an EXECUTE on and looks whether the server takes the statement for prepared, and for the columns that are known of it. If they are
-/// others, it was prepared again past us: then so do we.
+/// Passes an EXECUTE on and looks whether the server takes the statement for prepared, and for the
+/// columns that are known of it. If they are others, it was prepared again past us: then so do we.
 async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
     let version = request.header.version;
     let generation = request.client().reactor_state.schema().generation;
@@ -505,12 +547,17 @@ async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>)
     match request.call().await {
         Ok(answer) => {
             // The call may have prepared it again.
-            let prepared =
-                request.client().reactor_state.front_end.prepared.get(&prepared.id).unwrap_or(prepared);
+            let prepared = request
+                .client()
+                .reactor_state
+                .front_end
+                .prepared
+                .get(&prepared.id)
+                .unwrap_or(prepared);
             let known = prepared.answer(version);
-            let is_known = known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
-            let fits =
-                matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
+            let is_known =
+                known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
+            let fits = matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
             if is_known && fits {
                 prepared.confirm(version, generation);
             } else if !is_known

@@ -1,4 +1,5 @@
-//! Decides for every request whether the cache answers it, fills from it, or must drop something because of it.
+//! Decides for every request whether the cache answers it, fills from it, or must drop something
+//! because of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,11 @@ pub struct CachedRouter {
 
 impl CachedRouter {
     /// A router over `cache`, whose flash devices are read on the reactors' own rings.
-    pub fn new(cache: Arc<RowCache>, devices: &Arc<dyn DeviceSet>, fill_timeout: Duration) -> CachedRouter {
+    pub fn new(
+        cache: Arc<RowCache>,
+        devices: &Arc<dyn DeviceSet>,
+        fill_timeout: Duration,
+    ) -> CachedRouter {
         CachedRouter { shared: Arc::new(CachedState::new(cache, devices, fill_timeout)) }
     }
 
@@ -92,9 +97,12 @@ impl Router for CachedRouter {
                 if moved {
                     self.shared.cache.moved();
                 }
-                let before =
-                    std::mem::replace(&mut *self.shared.schema_version.write(), schema_version.clone());
-                // What changed while nobody told us may have been changed back: only equal versions prove anything.
+                let before = std::mem::replace(
+                    &mut *self.shared.schema_version.write(),
+                    schema_version.clone(),
+                );
+                // What changed while nobody told us may have been changed back: only equal versions
+                // prove anything.
                 if before.is_some() && before != schema_version {
                     tracing::warn!(
                         "the schema changed while the control connection was lost: the cache is emptied"
@@ -115,7 +123,8 @@ impl Router for CachedRouter {
                 self.shared.guarded.store(true, Ordering::Release);
                 self.shared.cache.forget(&WriteScope::everything());
             }
-            // The last schema still tells what statements mean; what was cached is still what it was.
+            // The last schema still tells what statements mean; what was cached is still what it
+            // was.
             ControlState::Lost => {}
         }
     }
@@ -127,7 +136,9 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
         Planned::NotUnderstood | Planned::List | Planned::Describe => PassReason::NotUnderstood,
         Planned::UnknownTable | Planned::UnknownColumn => PassReason::SchemaUnknown,
         Planned::NotCacheable(_) => PassReason::UncacheableTable,
-        Planned::NotOneRow | Planned::UncertainBinds | Planned::UncertainLiteral => PassReason::NotOneRow,
+        Planned::NotOneRow | Planned::UncertainBinds | Planned::UncertainLiteral => {
+            PassReason::NotOneRow
+        }
         Planned::Expression | Planned::Json => PassReason::Projection,
         Planned::Distinct | Planned::Clause | Planned::Bypass => PassReason::Clause,
     }

@@ -1,9 +1,11 @@
 //! What became of a lightweight transaction whose outcome nobody was told.
 //!
-//! A proposal that reached some replicas may be completed by any later operation of its partition. A SERIAL read decides it: it completes
-//! what is in progress, and what it does not see in progress cannot be completed any more (Cassandra's `Paxos.md`: "no update made concurrently
-//! with any operation (including a read or a failing CAS) can resurface after that operation is decided"), unless a server is told not
-//! to be so strict. Where that cannot be had, the replicas forget the proposal in time.
+//! A proposal that reached some replicas may be completed by any later operation of its partition.
+//! A SERIAL read decides it: it completes what is in progress, and what it does not see in progress
+//! cannot be completed any more (Cassandra's `Paxos.md`: "no update made concurrently with any
+//! operation (including a read or a failing CAS) can resurface after that operation is decided"),
+//! unless a server is told not to be so strict. Where that cannot be had, the replicas forget the
+//! proposal in time.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,10 +115,15 @@ impl Inquiry {
             values.push(Value::Bytes(value));
         }
         let params = QueryParams { values: values.view(), ..QueryParams::new(self.consistency) };
-        let names: Vec<String> = self.table.partition_key.iter().map(|column| quoted(&column.name)).collect();
+        let names: Vec<String> =
+            self.table.partition_key.iter().map(|column| quoted(&column.name)).collect();
         let keys: Vec<String> = names.iter().map(|name| format!("{name} = ?")).collect();
         let (keyspace, name) = (quoted(&self.table.keyspace), quoted(&self.table.name));
-        let text = format!("SELECT {} FROM {keyspace}.{name} WHERE {} LIMIT 1", names[0], keys.join(" AND "));
+        let text = format!(
+            "SELECT {} FROM {keyspace}.{name} WHERE {} LIMIT 1",
+            names[0],
+            keys.join(" AND ")
+        );
         let mut body = Vec::new();
         Query { text: &text, params }.encode(self.version, &mut body);
         let (reactor_state, who) = (&self.client.reactor_state, self.client.who(self.version));
@@ -129,7 +136,10 @@ impl Inquiry {
             return match answer {
                 Ok(answer) if answer.header.opcode == Opcode::Result => Heard::Decided,
                 Ok(answer)
-                    if matches!(error_code(&answer), Some(ErrorCode::Invalid | ErrorCode::Unauthorized)) =>
+                    if matches!(
+                        error_code(&answer),
+                        Some(ErrorCode::Invalid | ErrorCode::Unauthorized)
+                    ) =>
                 {
                     Heard::Never
                 }

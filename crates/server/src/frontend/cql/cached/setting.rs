@@ -40,7 +40,12 @@ mod tests {
                 type_bytes: &[0, 13],
             };
             let mut body = Vec::new();
-            encode_rows_start(Version::V4, &MetadataOut::of_table(&[column]), values.len(), &mut body);
+            encode_rows_start(
+                Version::V4,
+                &MetadataOut::of_table(&[column]),
+                values.len(),
+                &mut body,
+            );
             for value in values {
                 body.extend_from_slice(&(value.len() as i32).to_be_bytes());
                 body.extend_from_slice(value.as_bytes());

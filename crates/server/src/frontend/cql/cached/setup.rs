@@ -83,7 +83,8 @@ impl Cached {
         let (stop, stopped) = oneshot::channel();
         let counted = self.router.shared().cache.clone();
         front_end.front_end().config.metrics.add_source(move |out| {
-            let help = "Partitions and tables not cached now because the outcome of a write is unknown.";
+            let help =
+                "Partitions and tables not cached now because the outcome of a write is unknown.";
             out.header("afterglow_quarantined_partitions", Kind::Gauge, help);
             out.sample("afterglow_quarantined_partitions", &[("frontend", "cql")], counted.held());
         });
@@ -107,11 +108,13 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// The clean stop, after the front end was drained. `whole`: every request was answered, so that nothing of ours is under way
-    /// and the lease can be given back at once. Blocks; not to be called on a reactor.
+    /// The clean stop, after the front end was drained. `whole`: every request was answered, so
+    /// that nothing of ours is under way and the lease can be given back at once. Blocks; not to be
+    /// called on a reactor.
     pub fn stop(self, whole: bool) {
         let (done, ended) = std::sync::mpsc::sync_channel(1);
-        // Who takes the lease next knows nothing of writes whose outcome is unknown: it had better wait until ours runs out.
+        // Who takes the lease next knows nothing of writes whose outcome is unknown: it had better
+        // wait until ours runs out.
         let release = whole && self.cache.held() == 0;
         if self.stop.send((release, done)).is_ok() {
             // The lease runs out by itself when this takes too long.

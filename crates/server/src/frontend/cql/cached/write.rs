@@ -1,5 +1,5 @@
-//! The order of a write: intent noted, gates closed, rows dropped; sent; answered, gates open, intent settled; then the
-//! client is told.
+//! The order of a write: intent noted, gates closed, rows dropped; sent; answered, gates open,
+//! intent settled; then the client is told.
 
 use std::sync::Arc;
 
@@ -31,7 +31,9 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         None => true,
     };
     let dead_after = match touched.conditional {
-        true => shared.paxos.dead_after(newest.grace(touched.planned()), shared.cache.clock().moment()),
+        true => {
+            shared.paxos.dead_after(newest.grace(touched.planned()), shared.cache.clock().moment())
+        }
         false => 0,
     };
     let transaction = touched.conditional.then(|| touched.clone());
@@ -69,8 +71,9 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
             let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
             write.narrow(keyspace_of(keyspace, &*newest).doomed());
         }
-        let inquiry = transaction
-            .and_then(|touched| serial::Inquiry::of(&shared, &request, &touched, answered, &newest));
+        let inquiry = transaction.and_then(|touched| {
+            serial::Inquiry::of(&shared, &request, &touched, answered, &newest)
+        });
         match inquiry {
             Some(inquiry) => compio::runtime::spawn(inquiry.run(write, answered)).detach(),
             None => write.settle(answered),
@@ -86,7 +89,9 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
 fn count(request: &Request, touched: &WriteScope) {
     let counters = request.metrics();
     touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
-    if let Some(widest) = touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize) {
+    if let Some(widest) =
+        touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize)
+    {
         counters.writes.inc(widest);
     }
 }
@@ -128,9 +133,14 @@ fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
     };
     match (request.message().map(|(_, message)| message), &request.asked) {
         (Ok(Message::Query(query)), Operation::Query(plan)) => add(plan, &query.params.values),
-        (Ok(Message::Execute(execute)), Operation::Execute(_, plan)) => add(plan, &execute.params.values),
+        (Ok(Message::Execute(execute)), Operation::Execute(_, plan)) => {
+            add(plan, &execute.params.values)
+        }
         (Ok(Message::Batch(batch)), Operation::Batch(plans)) => {
-            batch.statements().zip(plans).for_each(|(statement, (_, plan))| add(plan, &statement.values));
+            batch
+                .statements()
+                .zip(plans)
+                .for_each(|(statement, (_, plan))| add(plan, &statement.values));
             touched.parted = batch.kind != BatchKind::Logged;
         }
         _ => return WriteScope::everything(),

@@ -1,4 +1,5 @@
-//! How much memory the clients of a front end may take in all, for requests under way and answers that they have not read.
+//! How much memory the clients of a front end may take in all, for requests under way and answers
+//! that they have not read.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use crate::metrics::{Counter, Exposition, Kind};
 pub const FREE: usize = 64 * 1024;
 /// What all clients of a front end may hold beyond that.
 const LIMIT: usize = 512 * 1024 * 1024;
-/// A client whose answers wait to that length, the last one not counted, is cut off. Reading stops long before: many
-/// large answers to requests already under way get here. As many as may be under way, of 64 KiB each, do not.
+/// A client whose answers wait to that length, the last one not counted, is cut off. Reading stops
+/// long before: many large answers to requests already under way get here. As many as may be under
+/// way, of 64 KiB each, do not.
 const MOST_UNREAD: usize = 128 * 1024 * 1024;
 /// However little there is, a client may leave so much unread.
 const LEAST_UNREAD: usize = 1024 * 1024;
@@ -49,8 +51,9 @@ impl Budget {
         self.used.load(Ordering::Relaxed) < self.limit
     }
 
-    /// How much a client may leave unread before another answer. Where the budget is overdrawn, its fair share. One of
-    /// the clients has more than that then, so that what they hold comes down with the answers they get.
+    /// How much a client may leave unread before another answer. Where the budget is overdrawn, its
+    /// fair share. One of the clients has more than that then, so that what they hold comes down
+    /// with the answers they get.
     pub fn may_leave_unread(&self) -> usize {
         if self.used.load(Ordering::Relaxed) <= self.limit {
             return MOST_UNREAD;
@@ -72,7 +75,11 @@ impl Budget {
         out.header(HELD, Kind::Gauge, help);
         out.sample(HELD, &labels, self.used.load(Ordering::Relaxed));
         const REFUSED: &str = "afterglow_client_large_requests_refused_total";
-        out.header(REFUSED, Kind::Counter, "Large requests refused because clients held too much memory.");
+        out.header(
+            REFUSED,
+            Kind::Counter,
+            "Large requests refused because clients held too much memory.",
+        );
         out.sample(REFUSED, &labels, self.refused.get());
         const CUT: &str = "afterglow_client_connections_cut_total";
         out.header(CUT, Kind::Counter, "Connections of clients closed, by reason.");
@@ -114,7 +121,8 @@ impl Share {
         }
     }
 
-    /// The client is to hold so much, if there is room. What is larger than the whole budget gets through alone.
+    /// The client is to hold so much, if there is room. What is larger than the whole budget gets
+    /// through alone.
     ///
     /// Clients of other reactors ask at the same time: room is looked for and taken in one step.
     pub fn try_set(&self, held: usize) -> bool {
@@ -161,7 +169,10 @@ mod tests {
         drop(a);
         assert!(b.try_set(100 * FREE), "what is too large for everybody gets through alone");
         drop(b);
-        assert_eq!((budget.used.load(Ordering::Relaxed), budget.sharers.load(Ordering::Relaxed)), (0, 0));
+        assert_eq!(
+            (budget.used.load(Ordering::Relaxed), budget.sharers.load(Ordering::Relaxed)),
+            (0, 0)
+        );
     }
 
     #[test]

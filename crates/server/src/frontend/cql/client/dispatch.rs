@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Flags, Header, Opcode, Version};
-use afterglow_cql::message::{self, Batch, Consistency, QueryParams, Request as Message, StatementRef};
+use afterglow_cql::message::{
+    self, Batch, Consistency, QueryParams, Request as Message, StatementRef,
+};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
 use bytes::Bytes;
@@ -38,7 +40,8 @@ impl From<ProtocolError> for Refusal {
     }
 }
 
-/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it; `router` decides how it is answered.
+/// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it; `router` decides how it
+/// is answered.
 pub fn request(
     header: Header,
     body: Bytes,
@@ -104,7 +107,11 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Opera
         }
         Message::Batch(batch) => {
             let named = named_keyspace(batch.params.keyspace, || highest(client));
-            Operation::Batch(statements(client, &batch, session_keyspace(named, session.as_deref()))?)
+            Operation::Batch(statements(
+                client,
+                &batch,
+                session_keyspace(named, session.as_deref()),
+            )?)
         }
         _ => Operation::Prepare,
     })
@@ -123,14 +130,20 @@ fn highest(client: &Client) -> Version {
     }
 }
 
-/// The keyspace that a request names, as the database understands it: releases that speak v5 look at it in every version (seen on 4.1.9),
-/// older ones in none (seen on 3.11.19). Few requests name one: only these ask for the version, which all reactors share.
+/// The keyspace that a request names, as the database understands it: releases that speak v5 look
+/// at it in every version (seen on 4.1.9), older ones in none (seen on 3.11.19). Few requests name
+/// one: only these ask for the version, which all reactors share.
 fn named_keyspace(named: Option<&str>, highest: impl FnOnce() -> Version) -> Option<&str> {
     named.filter(|_| highest() >= Version::V5)
 }
 
-/// What servers refuse before they look at the statement, so that hits and system tables must not answer it either.
-fn check_params(client: &Client, header: &Header, params: &QueryParams<'_>) -> Result<(), ProtocolError> {
+/// What servers refuse before they look at the statement, so that hits and system tables must not
+/// answer it either.
+fn check_params(
+    client: &Client,
+    header: &Header,
+    params: &QueryParams<'_>,
+) -> Result<(), ProtocolError> {
     // 4.0 brought the level, and v5.
     if params.consistency == Consistency::NodeLocal && highest(client) < Version::V5 {
         let level = Consistency::NodeLocal as u16;
@@ -147,7 +160,11 @@ fn check_params(client: &Client, header: &Header, params: &QueryParams<'_>) -> R
 
 type Statements = Vec<(Option<Arc<Prepared>>, Arc<Plan>)>;
 
-fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Result<Statements, Refusal> {
+fn statements(
+    client: &Client,
+    batch: &Batch<'_>,
+    keyspace: Option<&str>,
+) -> Result<Statements, Refusal> {
     let schema = client.reactor_state.schema();
     let statement = |statement| match statement {
         StatementRef::Text(text) => Ok((None, client.reactor_state.plan(text, keyspace))),
@@ -160,7 +177,8 @@ fn statements(client: &Client, batch: &Batch<'_>, keyspace: Option<&str>) -> Res
     batch.statements().map(|s| statement(s.statement)).collect()
 }
 
-/// A statement that was prepared through us. Unknown ids are never passed on: nobody could tell what they do to cached rows.
+/// A statement that was prepared through us. Unknown ids are never passed on: nobody could tell
+/// what they do to cached rows.
 fn known(client: &Client, id: &[u8]) -> Result<Arc<Prepared>, Refusal> {
     client
         .reactor_state
@@ -200,11 +218,14 @@ fn decide(request: Request, router: &dyn Router) {
         let path = pass_path(&request.asked);
         return request.pass(path);
     }
-    // A bug behind this seam costs its request, which is answered with an error when it is dropped, not the client's connection.
+    // A bug behind this seam costs its request, which is answered with an error when it is dropped,
+    // not the client's connection.
     match std::panic::catch_unwind(AssertUnwindSafe(|| router.route(request))) {
         Ok(Some(later)) => spawn(later),
         Ok(None) => {}
-        Err(_) => tracing::error!("a request failed because of a bug in Afterglow: please report it"),
+        Err(_) => {
+            tracing::error!("a request failed because of a bug in Afterglow: please report it")
+        }
     }
 }
 
@@ -212,8 +233,8 @@ fn spawn(task: impl Future<Output = ()> + 'static) {
     compio::runtime::spawn(task).detach();
 }
 
-/// Sends USE to a connection that is in that keyspace already, where it changes nothing and is answered in the database's own words;
-/// the connection that other clients share stays in theirs.
+/// Sends USE to a connection that is in that keyspace already, where it changes nothing and is
+/// answered in the database's own words; the connection that other clients share stays in theirs.
 async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     let client = request.client().clone();
     let dedicated = client.dedicated.borrow().clone();
@@ -223,7 +244,10 @@ async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     };
     let answer = match connection {
         Ok(backend) => {
-            match backend.call(request.header.opcode, request.header.flags, request.body.clone()).await {
+            match backend
+                .call(request.header.opcode, request.header.flags, request.body.clone())
+                .await
+            {
                 Ok(answer) => request.settle_unprepared(&backend, answer).await,
                 Err(error) => Err(error),
             }
@@ -251,11 +275,16 @@ async fn in_keyspace(
     let mut last = None;
     for node in client.reactor_state.candidates(None).nodes {
         match client.reactor_state.pool.acquire(node, &who).await {
-            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => last = Some(error),
+            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
+                last = Some(error)
+            }
             decided => return decided,
         }
     }
-    Err(last.unwrap_or(ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }))
+    Err(last.unwrap_or(ConnectError::Unreachable {
+        address: "-".into(),
+        reason: "no node is known".into(),
+    }))
 }
 
 /// Passes PREPARE on and remembers what the id stands for before the client has it.
@@ -271,7 +300,12 @@ async fn prepare(mut request: Request) {
     }
 }
 
-fn remember(client: &Client, request: &Request, answer: &afterglow_cql::frame::Envelope, generation: u64) {
+fn remember(
+    client: &Client,
+    request: &Request,
+    answer: &afterglow_cql::frame::Envelope,
+    generation: u64,
+) {
     let Ok((_, Message::Prepare(asked))) = request.message() else { return };
     let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
     let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
@@ -293,7 +327,11 @@ mod tests {
     #[test]
     fn a_keyspace_in_a_request_counts_where_the_database_looks_at_it() {
         assert_eq!(named_keyspace(Some("ks"), || Version::V5), Some("ks"));
-        assert_eq!(named_keyspace(Some("ks"), || Version::V4), None, "it is executed in the session's");
+        assert_eq!(
+            named_keyspace(Some("ks"), || Version::V4),
+            None,
+            "it is executed in the session's"
+        );
         assert_eq!(named_keyspace(None, || unreachable!("none is named")), None);
     }
 }

@@ -12,11 +12,12 @@ use compio::net::TcpStream;
 
 use crate::reactor::Wake;
 
-/// A write buffer larger than this is given back after use, so that one large answer does not cost memory for ever.
+/// A write buffer larger than this is given back after use, so that one large answer does not cost
+/// memory for ever.
 const KEEP_BUFFER: usize = 256 * 1024;
 
-/// The outgoing half of a connection. Whatever is pushed while a write is under way, or in one turn of the reactor, goes out
-/// together in the next write.
+/// The outgoing half of a connection. Whatever is pushed while a write is under way, or in one turn
+/// of the reactor, goes out together in the next write.
 pub struct Outbox {
     stream: TcpStream,
     encoder: RefCell<Encoder>,
@@ -65,8 +66,8 @@ impl Outbox {
         self.encode(|encoder| encoder.push(header, body));
     }
 
-    /// Queues an envelope whose body `write` appends to the buffer it gets. Should it panic, the connection is closed: half an
-    /// envelope is in the buffer.
+    /// Queues an envelope whose body `write` appends to the buffer it gets. Should it panic, the
+    /// connection is closed: half an envelope is in the buffer.
     pub fn push_with(&self, header: &Header, write: impl FnOnce(&mut Vec<u8>)) {
         let torn = Torn(self);
         self.encode(|encoder| encoder.push_with(header, write));
@@ -110,8 +111,8 @@ impl Outbox {
         self.state.get() == OutboxState::Closed
     }
 
-    /// Waits until `ready` holds; it is asked again whenever bytes were written, on [`Outbox::nudge`] and on closing.
-    /// One task may wait at a time.
+    /// Waits until `ready` holds; it is asked again whenever bytes were written, on
+    /// [`Outbox::nudge`] and on closing. One task may wait at a time.
     pub async fn wait_until(&self, ready: impl Fn(&Self) -> bool) {
         self.space.until(|| ready(self).then_some(())).await;
     }

@@ -16,8 +16,9 @@ use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
 use crate::metrics::Path;
 
-/// How often a request is repeated, beyond once for each statement that it names, because a server does not keep what it was told to prepare:
-/// where its cache is full, a new statement may be the first to go, until it has been asked for often enough to stay.
+/// How often a request is repeated, beyond once for each statement that it names, because a server
+/// does not keep what it was told to prepare: where its cache is full, a new statement may be the
+/// first to go, until it has been asked for often enough to stay.
 const REPEATS: usize = 8;
 
 /// A request on its way; its answer goes to the client as it comes.
@@ -54,7 +55,8 @@ impl AnswerSink for Relay {
 }
 
 impl Request {
-    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is spawned while the connection is up.
+    /// Sends it to the database as it is; the answer goes to the client as it is. Nothing is
+    /// spawned while the connection is up.
     pub fn pass(self, path: Path) {
         match self.connection_now() {
             Some(backend) => self.pass_on(&backend, path),
@@ -79,9 +81,10 @@ impl Request {
         );
     }
 
-    /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and repeats the request, once
-    /// for each statement and [`REPEATS`] times more. Any other answer is given back, and so is UNPREPARED where the server does not take the
-    /// statement any more: its client prepares it and hears why.
+    /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and
+    /// repeats the request, once for each statement and [`REPEATS`] times more. Any other answer is
+    /// given back, and so is UNPREPARED where the server does not take the statement any more: its
+    /// client prepares it and hears why.
     ///
     /// # Errors
     /// The request was repeated and has no answer.
@@ -95,7 +98,9 @@ impl Request {
             && attempts > 0
         {
             attempts -= 1;
-            let Some(prepared) = self.client().reactor_state.front_end.prepared.get(&id) else { break };
+            let Some(prepared) = self.client().reactor_state.front_end.prepared.get(&id) else {
+                break;
+            };
             let Some(now) = self.prepare_again(backend, &prepared).await else { break };
             // From v5 on the server tells a client when its columns are not the present ones.
             if now.is_drifted(self.header.version) {
@@ -106,8 +111,13 @@ impl Request {
         Ok(answer)
     }
 
-    /// Prepares a statement again and remembers the answer. `None` if the server does not take it any more, or under another id.
-    pub async fn prepare_again(&self, backend: &Rc<Backend>, prepared: &Prepared) -> Option<Arc<Prepared>> {
+    /// Prepares a statement again and remembers the answer. `None` if the server does not take it
+    /// any more, or under another id.
+    pub async fn prepare_again(
+        &self,
+        backend: &Rc<Backend>,
+        prepared: &Prepared,
+    ) -> Option<Arc<Prepared>> {
         let version = self.header.version;
         let front_end = &self.client().reactor_state.front_end;
         let generation = front_end.schema.generation();
@@ -127,7 +137,9 @@ impl Request {
         let keyspace = prepared.keyspace.as_deref().filter(|_| named);
         Prepare { text: &prepared.text, keyspace }.encode(version, &mut body);
         let answer = backend.call(Opcode::Prepare, Flags::NONE, body.into()).await.ok()?;
-        let Some(Response::Result(ResultBody::Prepared(now))) = parsed(&answer) else { return None };
+        let Some(Response::Result(ResultBody::Prepared(now))) = parsed(&answer) else {
+            return None;
+        };
         let (_, message) = response::split(&answer.header, &answer.body).ok()?;
         if now.id != &prepared.id[..] {
             return None;

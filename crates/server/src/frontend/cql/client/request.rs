@@ -43,7 +43,8 @@ pub struct Request {
     pub body: Bytes,
     /// What it asks for.
     pub asked: Operation,
-    /// The session's keyspace when it was planned: it must be executed in no other, whatever the client has asked for meanwhile.
+    /// The session's keyspace when it was planned: it must be executed in no other, whatever the
+    /// client has asked for meanwhile.
     keyspace: Option<Rc<str>>,
     went_far: bool,
     responder: Responder,
@@ -79,7 +80,8 @@ impl Request {
     /// The message and what precedes it.
     ///
     /// # Errors
-    /// Never for a request that was given to a [`Router`](crate::frontend::cql::Router): it has been parsed before.
+    /// Never for a request that was given to a [`Router`](crate::frontend::cql::Router): it has
+    /// been parsed before.
     pub fn message(&self) -> Result<(RequestExtras<'_>, Message<'_>), ProtocolError> {
         message::parse(&self.header, &self.body)
     }
@@ -94,8 +96,9 @@ impl Request {
         }
     }
 
-    /// Has an EXECUTE before v5 answered with the result's columns, whether its client asks for that or not: for one that may know others.
-    /// Servers answer so too when they think that a client's columns are not theirs.
+    /// Has an EXECUTE before v5 answered with the result's columns, whether its client asks for
+    /// that or not: for one that may know others. Servers answer so too when they think that a
+    /// client's columns are not theirs.
     pub fn ask_for_metadata(&mut self) {
         let at = match self.message() {
             Ok((_, Message::Execute(execute)))
@@ -126,8 +129,8 @@ impl Request {
         self.responder
     }
 
-    /// Sends it to the database as it is and gives the answer, for who wants to look at it before [`Request::relay`]. A statement that
-    /// the server has forgotten is prepared again unseen.
+    /// Sends it to the database as it is and gives the answer, for who wants to look at it before
+    /// [`Request::relay`]. A statement that the server has forgotten is prepared again unseen.
     ///
     /// # Errors
     /// [`CallError`] says whether the request may have been executed.
@@ -143,7 +146,8 @@ impl Request {
         self.went_far
     }
 
-    /// The connection that requests of this client go to: for requests of our own beside the client's, such as a fill.
+    /// The connection that requests of this client go to: for requests of our own beside the
+    /// client's, such as a fill.
     ///
     /// # Errors
     /// [`CallError::NotSent`].
@@ -154,7 +158,8 @@ impl Request {
         }
     }
 
-    /// As [`Request::connection`], to the first of these nodes that can be reached, and which that is.
+    /// As [`Request::connection`], to the first of these nodes that can be reached, and which that
+    /// is.
     pub(crate) async fn connection_among(
         &self,
         candidates: &Candidates,
@@ -162,7 +167,9 @@ impl Request {
         let client = self.client();
         let dedicated = client.dedicated.borrow().clone();
         if let Some(backend) = dedicated {
-            let lost = || CallError::NotSent("this client's own connection to the database was lost".into());
+            let lost = || {
+                CallError::NotSent("this client's own connection to the database was lost".into())
+            };
             return if backend.is_closed() { Err(lost()) } else { Ok((backend.keep(), None)) };
         }
         let who = self.who();
@@ -170,8 +177,13 @@ impl Request {
         for node in &candidates.nodes {
             let mut made = client.reactor_state.pool.acquire(*node, &who).await;
             if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
-                // It was dropped under the session. Names that say their keyspace still mean what they did, and the database refuses others.
-                made = client.reactor_state.pool.acquire(*node, &Who { keyspace: None, ..who.clone() }).await;
+                // It was dropped under the session. Names that say their keyspace still mean what
+                // they did, and the database refuses others.
+                made = client
+                    .reactor_state
+                    .pool
+                    .acquire(*node, &Who { keyspace: None, ..who.clone() })
+                    .await;
             }
             match made {
                 Ok(backend) => return Ok((backend, Some(*node))),
@@ -181,8 +193,8 @@ impl Request {
         Err(last)
     }
 
-    /// A connection to another node of our data centre than those asked already, if one is there; else it begins to make some. None for
-    /// a client with a connection of its own.
+    /// A connection to another node of our data centre than those asked already, if one is there;
+    /// else it begins to make some. None for a client with a connection of its own.
     pub fn connection_beside(&self, asked: &[Rc<Backend>]) -> Option<KeptBackend> {
         let client = self.client();
         if client.dedicated.borrow().is_some() {
@@ -190,7 +202,8 @@ impl Request {
         }
         let (topology, addresses) =
             (client.reactor_state.topology(), &client.reactor_state.front_end.addresses);
-        let asked: Vec<NodeId> = asked.iter().map(|backend| addresses.id(backend.target())).collect();
+        let asked: Vec<NodeId> =
+            asked.iter().map(|backend| addresses.id(backend.target())).collect();
         let mut nodes = self.candidates().nodes;
         nodes.retain(|node| !asked.contains(node) && topology.is_near(*node));
         let (pool, who) = (&client.reactor_state.pool, self.who());
@@ -202,7 +215,8 @@ impl Request {
         found
     }
 
-    /// A connection that is there now: to the best node, or to the next best while the better ones are being connected to.
+    /// A connection that is there now: to the best node, or to the next best while the better ones
+    /// are being connected to.
     pub(crate) fn connection_now(&self) -> Option<KeptBackend> {
         let client = self.client();
         if let Some(backend) = &*client.dedicated.borrow() {
@@ -223,8 +237,9 @@ impl Request {
         ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
     }
 
-    /// Answers with the database's answer. When it says that the schema has changed, our own view of the schema is brought up to date first, so
-    /// that whoever has seen the answer finds plans made for the new schema.
+    /// Answers with the database's answer. When it says that the schema has changed, our own view
+    /// of the schema is brought up to date first, so that whoever has seen the answer finds plans
+    /// made for the new schema.
     pub async fn relay(self, answer: Envelope, path: Path) {
         if result_kind(&answer) == Some(ResultKind::SchemaChange) {
             self.client().reactor_state.front_end.refresh_schema().await;

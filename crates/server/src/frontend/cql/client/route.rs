@@ -35,7 +35,8 @@ impl CqlReactorState {
         Candidates { nodes, preferred: 1 }
     }
 
-    /// Where a request for the partition of that token goes: to its replicas, then to nodes of the same data centre, then to any.
+    /// Where a request for the partition of that token goes: to its replicas, then to nodes of the
+    /// same data centre, then to any.
     pub fn candidates(&self, partition: Option<(&str, i64)>) -> Candidates {
         let topology = self.topology();
         if topology.nodes.len() < 2 {
@@ -47,7 +48,8 @@ impl CqlReactorState {
             let replicas = self.replicas(&topology, keyspace);
             let replicas = replicas.of(token);
             nodes.extend(
-                (0..replicas.len()).map(|i| topology.nodes[replicas[(i + turn) % replicas.len()]].id),
+                (0..replicas.len())
+                    .map(|i| topology.nodes[replicas[(i + turn) % replicas.len()]].id),
             );
         }
         let preferred = nodes.len().max(1);
@@ -82,8 +84,9 @@ impl CqlReactorState {
             return replicas.clone();
         }
         let reactor_state = &topology.nodes[0].place.data_center;
-        let replicas =
-            schema.replication(keyspace).map(|settings| topology.ring.replicas(settings, reactor_state));
+        let replicas = schema
+            .replication(keyspace)
+            .map(|settings| topology.ring.replicas(settings, reactor_state));
         let replicas = Rc::new(replicas.unwrap_or_default());
         known.by_keyspace.insert(keyspace.into(), replicas.clone());
         replicas
@@ -91,7 +94,8 @@ impl CqlReactorState {
 }
 
 fn add_contacts(topology: &Topology, nodes: &mut Vec<NodeId>) {
-    // Once nodes are known, contact points are among them, perhaps under other names; a node must not be connected to twice.
+    // Once nodes are known, contact points are among them, perhaps under other names; a node must
+    // not be connected to twice.
     if nodes.is_empty() {
         nodes.extend(&topology.contacts);
     }
@@ -102,7 +106,8 @@ impl Request {
     pub(crate) fn candidates(&self) -> Candidates {
         let reactor_state = &self.client().reactor_state;
         if reactor_state.topology().nodes.len() < 2 || self.changes_schema() {
-            // Our view of the schema is read from that node, and so are the versions that drivers compare.
+            // Our view of the schema is read from that node, and so are the versions that drivers
+            // compare.
             return reactor_state.control_first();
         }
         let mut found = None;
@@ -113,11 +118,14 @@ impl Request {
     }
 
     fn changes_schema(&self) -> bool {
-        let (Operation::Query(plan) | Operation::Execute(_, plan)) = &self.asked else { return false };
+        let (Operation::Query(plan) | Operation::Execute(_, plan)) = &self.asked else {
+            return false;
+        };
         matches!(&**plan, Plan::Write(plan) if plan.kind == WriteKind::Schema)
     }
 
-    /// Calls `found` with keyspace and key of a partition that the request touches, if it shows one.
+    /// Calls `found` with keyspace and key of a partition that the request touches, if it shows
+    /// one.
     fn with_partition(&self, mut found: impl FnMut(&str, &[u8])) {
         let Ok((_, message)) = self.message() else { return };
         match (message, &self.asked) {
@@ -143,7 +151,12 @@ impl Request {
         }
     }
 
-    fn of_plan(&self, plan: &Plan, values: &Values<'_>, found: &mut dyn FnMut(&str, &[u8])) -> bool {
+    fn of_plan(
+        &self,
+        plan: &Plan,
+        values: &Values<'_>,
+        found: &mut dyn FnMut(&str, &[u8]),
+    ) -> bool {
         let template = match plan {
             Plan::CachedRead(read) => read.key.partition(),
             Plan::Write(write) => match write.targets.first() {
@@ -181,10 +194,13 @@ fn of_answer(answer: &Answer, values: &Values<'_>, found: &mut dyn FnMut(&str, &
     if values.are_named() {
         return false;
     }
-    let components: Option<Vec<&[u8]>> =
-        indexes.iter().map(|index| values.get((*index).into()).and_then(|value| value.bytes())).collect();
+    let components: Option<Vec<&[u8]>> = indexes
+        .iter()
+        .map(|index| values.get((*index).into()).and_then(|value| value.bytes()))
+        .collect();
     let mut key = Vec::new();
-    let bound = components.is_some_and(|components| partition_key(components.into_iter(), &mut key).is_ok());
+    let bound = components
+        .is_some_and(|components| partition_key(components.into_iter(), &mut key).is_ok());
     if bound {
         found(keyspace, &key);
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{
-    Compression, DEFAULT_MAX_ENVELOPE, Decoder, Envelope, Flags, FrameError, Header, Opcode, Version,
+    Compression, DEFAULT_MAX_ENVELOPE, Decoder, Envelope, Flags, FrameError, Header, Opcode,
+    Version,
 };
 use afterglow_cql::message::{self, AuthResponse, Request as Message, Startup};
 use afterglow_cql::negotiate::{self, Stage};
@@ -31,7 +32,8 @@ use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::{ConnectionGuard, yield_now};
 
-/// Read buffer of a connection: small, because there may be many; grows to the larger size when filled by one read.
+/// Read buffer of a connection: small, because there may be many; grows to the larger size when
+/// filled by one read.
 const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
 /// How long an envelope may be before the client has logged in: the largest tickets are shorter.
 const MAX_BEFORE_LOGIN: usize = 128 * 1024;
@@ -45,8 +47,8 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 const TURN: usize = 64;
 /// How long a client that comes before the database waits.
 const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
-/// How long a client that comes before the lease waits: a moment at the start, so that a warm cache's clients do not all go to
-/// the database first.
+/// How long a client that comes before the lease waits: a moment at the start, so that a warm
+/// cache's clients do not all go to the database first.
 const WAIT_FOR_CACHE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the database has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -107,8 +109,8 @@ struct ClientSession {
     client: Rc<Client>,
     router: Arc<dyn Router>,
     decoder: Decoder,
-    /// How long it may still be waited for the large request that is arriving. What is between its parts, and takes time here, does not
-    /// count.
+    /// How long it may still be waited for the large request that is arriving. What is between its
+    /// parts, and takes time here, does not count.
     may_take: Option<Duration>,
 }
 
@@ -151,12 +153,13 @@ impl ClientSession {
         Some(read)
     }
 
-    /// Handles every whole envelope that has come. One read may bring many thousands of them, where segments are
-    /// compressed: the client's bounds hold between any two, and others have their turn after some.
+    /// Handles every whole envelope that has come. One read may bring many thousands of them, where
+    /// segments are compressed: the client's bounds hold between any two, and others have their
+    /// turn after some.
     async fn take_all(&mut self, received: Instant) -> Result<(), Hangup> {
         for taken in 1_usize.. {
-            // Room for the large request that is arriving has been given: who waited for more while it fills all that there is
-            // would wait for ever.
+            // Room for the large request that is arriving has been given: who waited for more while
+            // it fills all that there is would wait for ever.
             match self.may_take {
                 None => self.client.wait_for_room().await,
                 Some(_) => self.client.wait_for_answers_taken().await,
@@ -190,13 +193,15 @@ impl ClientSession {
         Ok(())
     }
 
-    /// A large request begins: it is read when there is room for it, and skipped when there is none for long.
+    /// A large request begins: it is read when there is room for it, and skipped when there is none
+    /// for long.
     async fn hold(&mut self, takes: usize) {
         if self.client.admit(takes, WAIT_FOR_ROOM).await {
             self.may_take = Some(arrives_within(takes));
             return self.decoder.admit();
         }
-        let text = "Clients of Afterglow hold too much memory for another request of this size, try again";
+        let text =
+            "Clients of Afterglow hold too much memory for another request of this size, try again";
         self.decoder.refuse(ProtocolError::overloaded(text));
     }
 
@@ -223,9 +228,11 @@ impl ClientSession {
         }
         match header.opcode {
             Opcode::Query | Opcode::Prepare | Opcode::Execute | Opcode::Batch => {
-                // On a connection of its own a USE must not meet other requests: nobody could tell in which keyspace those are executed.
+                // On a connection of its own a USE must not meet other requests: nobody could tell
+                // in which keyspace those are executed.
                 let understood = dispatch::understand(&self.client, &header, &envelope.body);
-                let apart = self.client.dedicated.borrow().is_some() && dispatch::is_use(&understood);
+                let apart =
+                    self.client.dedicated.borrow().is_some() && dispatch::is_use(&understood);
                 if apart {
                     self.client.wait_until_in_flight(1).await;
                 }
@@ -249,16 +256,17 @@ impl ClientSession {
                 self.client.wants_schema.set(register.asks_for("SCHEMA_CHANGE"));
                 responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
             }
-            Ok(_) => {
-                responder.protocol_error(&ProtocolError::new(format!("Unexpected message {}", header.opcode)))
-            }
+            Ok(_) => responder.protocol_error(&ProtocolError::new(format!(
+                "Unexpected message {}",
+                header.opcode
+            ))),
             Err(error) => responder.protocol_error(&error),
         }
         Ok(())
     }
 
-    /// The answer to a version that the database does not speak, as it would give it. The client may try another one on the
-    /// same connection.
+    /// The answer to a version that the database does not speak, as it would give it. The client
+    /// may try another one on the same connection.
     fn refuses_version(&self, header: &Header) -> Option<FrameError> {
         match self.client.reactor_state.front_end.cluster() {
             Cluster::Known { version: highest, .. } if header.version > highest => {
@@ -298,8 +306,8 @@ impl ClientSession {
         self.started(version, compression, Stage::Ready);
     }
 
-    /// Waits until it is known what versions the database speaks, and then until the cache is what it is going to be; each for
-    /// a while.
+    /// Waits until it is known what versions the database speaks, and then until the cache is what
+    /// it is going to be; each for a while.
     async fn wait_for_database(&self) {
         let front_end = &self.client.reactor_state.front_end;
         self.wait(WAIT_FOR_DATABASE, || front_end.cluster() != Cluster::Unknown).await;
@@ -315,7 +323,8 @@ impl ClientSession {
         }
     }
 
-    /// The answer to STARTUP is on its way: from now on the connection has a version, perhaps compression and, in v5, segments.
+    /// The answer to STARTUP is on its way: from now on the connection has a version, perhaps
+    /// compression and, in v5, segments.
     fn started(&mut self, version: Version, compression: Option<Compression>, stage: Stage) {
         self.client.stage.set(stage);
         self.client.version.set(Some(version));
@@ -330,8 +339,9 @@ impl ClientSession {
         }
     }
 
-    /// The database wants to know who the client is. With a password, which can be said again for the connections that clients share, it is
-    /// asked by us and checked with the answer; in any other way the database asks itself.
+    /// The database wants to know who the client is. With a password, which can be said again for
+    /// the connections that clients share, it is asked by us and checked with the answer; in any
+    /// other way the database asks itself.
     async fn startup_guarded(
         &mut self,
         startup: &Startup<'_>,
@@ -339,7 +349,13 @@ impl ClientSession {
         envelope: &Envelope,
         responder: Responder,
     ) {
-        match self.client.reactor_state.front_end.authenticator().filter(|class| takes_passwords(class)) {
+        match self
+            .client
+            .reactor_state
+            .front_end
+            .authenticator()
+            .filter(|class| takes_passwords(class))
+        {
             Some(class) => {
                 responder.reply_with(Opcode::Authenticate, Flags::NONE, Path::Local, |out| {
                     encode_authenticate(&class, out);
@@ -367,7 +383,8 @@ impl ClientSession {
         }
     }
 
-    /// The database wants to know who the client is, and not by a password: it gets a connection of its own, and both talk to each other.
+    /// The database wants to know who the client is, and not by a password: it gets a connection of
+    /// its own, and both talk to each other.
     async fn startup_dedicated(
         &mut self,
         startup: &Startup<'_>,
@@ -376,8 +393,11 @@ impl ClientSession {
         responder: Responder,
     ) {
         // Compression is between the client and us.
-        let options: Vec<_> =
-            startup.options().iter().filter(|(name, _)| !name.eq_ignore_ascii_case("COMPRESSION")).collect();
+        let options: Vec<_> = startup
+            .options()
+            .iter()
+            .filter(|(name, _)| !name.eq_ignore_ascii_case("COMPRESSION"))
+            .collect();
         let mut body = Vec::new();
         Startup::encode(&options, &mut body);
         let body = Bytes::from(body);
@@ -414,7 +434,12 @@ impl ClientSession {
         responder.call_error(&failed, None);
     }
 
-    async fn auth_response(&mut self, token: Option<&[u8]>, envelope: &Envelope, responder: Responder) {
+    async fn auth_response(
+        &mut self,
+        token: Option<&[u8]>,
+        envelope: &Envelope,
+        responder: Responder,
+    ) {
         if self.client.stage.get() != Stage::Authenticating {
             let error = ProtocolError::new("Unexpected message AUTH_RESPONSE, nobody asked for it");
             return responder.protocol_error(&error);
@@ -423,7 +448,8 @@ impl ClientSession {
         let Some(backend) = dedicated else {
             return self.log_in(token, envelope.header.version, responder).await;
         };
-        match backend.call(Opcode::AuthResponse, envelope.header.flags, envelope.body.clone()).await {
+        match backend.call(Opcode::AuthResponse, envelope.header.flags, envelope.body.clone()).await
+        {
             Ok(answer) => {
                 if answer.header.opcode == Opcode::AuthSuccess {
                     self.client.stage.set(Stage::Ready);

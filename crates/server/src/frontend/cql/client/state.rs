@@ -27,14 +27,16 @@ use crate::metrics::Path;
 const PAUSE_READING: usize = 1024 * 1024;
 /// A client may have so many requests under way before nothing more is read from it.
 const MAX_IN_FLIGHT: usize = 1024;
-/// Bytes of requests that a client may have under way before nothing more is read from it. One longer than that gets through.
+/// Bytes of requests that a client may have under way before nothing more is read from it. One
+/// longer than that gets through.
 const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
 /// So often a request is in memory: as it came, and on its way to the database.
 const COPIES: usize = 2;
 /// How often it is looked whether other clients have given memory back.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A client that takes nothing of its answers for so long is cut off when others lack the memory that those take.
+/// A client that takes nothing of its answers for so long is cut off when others lack the memory
+/// that those take.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// One client's connection; lives on one reactor.
@@ -57,7 +59,8 @@ pub struct Client {
     pub version: Cell<Option<Version>>,
     /// Who it is to the database, once the database has said so.
     pub user: RefCell<Option<Arc<User>>>,
-    /// Its own connection to the database, where that asks in a way that cannot be repeated for connections that clients share.
+    /// Its own connection to the database, where that asks in a way that cannot be repeated for
+    /// connections that clients share.
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     /// Statements of which it was told new columns.
     pub outdated: RefCell<Outdated>,
@@ -124,7 +127,8 @@ impl Client {
         }
     }
 
-    /// Waits a while until there is room for a request that takes so much. False when there is none.
+    /// Waits a while until there is room for a request that takes so much. False when there is
+    /// none.
     pub async fn admit(&self, takes: usize, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
         // What was admitted before more was known of the same request is a part of that.
@@ -217,8 +221,8 @@ fn may_ask_more(unread: usize, (requests, bytes): (usize, usize)) -> bool {
     unread < PAUSE_READING && requests < MAX_IN_FLIGHT && bytes < MAX_BYTES_IN_FLIGHT
 }
 
-/// The duty to answer one request, exactly once: a responder that is dropped answers with an error, so that no client
-/// ever waits for something that was forgotten.
+/// The duty to answer one request, exactly once: a responder that is dropped answers with an error,
+/// so that no client ever waits for something that was forgotten.
 pub struct Responder {
     client: Rc<Client>,
     version: Version,
@@ -250,7 +254,13 @@ impl Responder {
     }
 
     /// Answers with a body that `write` appends.
-    pub fn reply_with(self, opcode: Opcode, flags: Flags, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn reply_with(
+        self,
+        opcode: Opcode,
+        flags: Flags,
+        path: Path,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let header = Header { version: self.version, flags, stream: self.stream, opcode };
         let unread = self.client.out.queued();
         self.client.out.push_with(&header, write);
@@ -277,7 +287,8 @@ impl Responder {
         self.error(&ErrorBody::from(error));
     }
 
-    /// Answers as a coordinator would that cannot reach what it needs. `consistency` is the request's, if it has one.
+    /// Answers as a coordinator would that cannot reach what it needs. `consistency` is the
+    /// request's, if it has one.
     pub fn call_error(self, error: &CallError, consistency: Option<Consistency>) {
         let text = error.to_string();
         match (error, consistency) {

@@ -1,8 +1,9 @@
 //! Whether the database's nodes agree on the schema.
 //!
-//! A client that is told of a change too early may write to a node that does not know it. A node that cannot be reached
-//! shows its old version for ever, so it is left out: events tell of nodes that go down, and those that went before the
-//! control connection was made are asked whether they are there.
+//! A client that is told of a change too early may write to a node that does not know it. A node
+//! that cannot be reached shows its old version for ever, so it is left out: events tell of nodes
+//! that go down, and those that went before the control connection was made are asked whether they
+//! are there.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -50,7 +51,8 @@ impl Away {
         self.down.insert(address);
     }
 
-    /// The database says that a node is there. Which of the silent ones it is does not matter: all may be asked again.
+    /// The database says that a node is there. Which of the silent ones it is does not matter: all
+    /// may be asked again.
     pub(crate) fn came(&mut self, address: IpAddr) {
         self.down.remove(&address);
         self.silent.clear();
@@ -60,7 +62,10 @@ impl Away {
         let silent = host_id(row).and_then(|id| self.silent.get(&id));
         let addresses = ["peer", "rpc_address"];
         silent.is_some_and(|since| since.elapsed() < REMEMBERED)
-            || addresses.iter().filter_map(|at| nodes::ip(row.bytes(at)?)).any(|ip| self.down.contains(&ip))
+            || addresses
+                .iter()
+                .filter_map(|at| nodes::ip(row.bytes(at)?))
+                .any(|ip| self.down.contains(&ip))
     }
 
     /// Asks these nodes whether they are there.
@@ -88,9 +93,12 @@ fn host_id(row: &FetchedRow<'_>) -> Option<Uuid> {
 async fn answers(target: &HostPort, version: Version) -> bool {
     // Not counted: it is no connection that requests could use.
     let metrics = Arc::default();
-    let connected = compio::time::timeout(PROBE, Backend::dedicated(target, version, &metrics)).await;
+    let connected =
+        compio::time::timeout(PROBE, Backend::dedicated(target, version, &metrics)).await;
     let Ok(Ok(backend)) = connected else { return false };
-    let answer = compio::time::timeout(PROBE, backend.call(Opcode::Options, Flags::NONE, Bytes::new())).await;
+    let answer =
+        compio::time::timeout(PROBE, backend.call(Opcode::Options, Flags::NONE, Bytes::new()))
+            .await;
     backend.close();
     matches!(answer, Ok(Ok(_)))
 }
@@ -126,7 +134,8 @@ pub(crate) async fn agree(
     }
 }
 
-/// Who has another schema than the node that is asked, as far as they say who they are; none if all agree.
+/// Who has another schema than the node that is asked, as far as they say who they are; none if all
+/// agree.
 fn lacking(local: &Fetched, peers: &Fetched, away: &Away) -> Option<Vec<Uuid>> {
     fn version<'a>(row: &'a FetchedRow<'_>) -> Option<&'a [u8]> {
         row.bytes("schema_version")

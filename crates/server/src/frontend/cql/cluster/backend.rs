@@ -1,7 +1,8 @@
 //! One connection to the database, shared by many requests at once.
 //!
-//! The protocol lets 32,768 requests be under way on a connection. Those beyond wait here, in the order in which they came, until
-//! there are answers to earlier ones. How many wait is bounded by what each client may have under way.
+//! The protocol lets 32,768 requests be under way on a connection. Those beyond wait here, in the
+//! order in which they came, until there are answers to earlier ones. How many wait is bounded by
+//! what each client may have under way.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -120,7 +121,8 @@ impl Backend {
         version: Version,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        let dial = Dial { version, keyspace: None, login: None, events: None, metrics: metrics.clone() };
+        let dial =
+            Dial { version, keyspace: None, login: None, events: None, metrics: metrics.clone() };
         let backend = Self::open(target, &dial, false).await?;
         backend.set_ready();
         Ok(backend)
@@ -134,7 +136,11 @@ impl Backend {
     }
 
     /// A connection on which nothing has been said yet.
-    pub(super) async fn open(target: &HostPort, dial: &Dial, shared: bool) -> Result<Rc<Self>, ConnectError> {
+    pub(super) async fn open(
+        target: &HostPort,
+        dial: &Dial,
+        shared: bool,
+    ) -> Result<Rc<Self>, ConnectError> {
         let address: Rc<str> = target.to_string().into();
         let unreachable = |error: std::io::Error| ConnectError::Unreachable {
             address: address.clone(),
@@ -259,8 +265,8 @@ impl Backend {
         self.out.abort();
     }
 
-    /// Sends a request, as soon as there is a stream for it; the waiter hears of the answer, of the loss of the connection, or that the
-    /// request was not sent.
+    /// Sends a request, as soon as there is a stream for it; the waiter hears of the answer, of the
+    /// loss of the connection, or that the request was not sent.
     pub fn send(&self, opcode: Opcode, flags: Flags, body: Bytes, waiter: AnswerWaiter) {
         if self.is_closed() {
             return waiter.fail(&CallError::NotSent("the connection was just lost".into()));
@@ -319,7 +325,12 @@ impl Backend {
     ///
     /// # Errors
     /// [`CallError`] says whether the request may have been executed.
-    pub async fn call(&self, opcode: Opcode, flags: Flags, body: Bytes) -> Result<Envelope, CallError> {
+    pub async fn call(
+        &self,
+        opcode: Opcode,
+        flags: Flags,
+        body: Bytes,
+    ) -> Result<Envelope, CallError> {
         let (answer, result) = oneshot::channel();
         self.send(opcode, flags, body, AnswerWaiter::Call(answer));
         result.await.unwrap_or(Err(CallError::Lost))
@@ -346,7 +357,10 @@ impl Backend {
     }
 
     /// Hands out every whole answer.
-    fn answers(self: &Rc<Self>, decoder: &mut Decoder) -> Result<(), afterglow_cql::frame::FrameError> {
+    fn answers(
+        self: &Rc<Self>,
+        decoder: &mut Decoder,
+    ) -> Result<(), afterglow_cql::frame::FrameError> {
         while let Some(envelope) = decoder.next_envelope()? {
             let opens = matches!(envelope.header.opcode, Opcode::Ready | Opcode::Authenticate);
             if opens && self.version.has_segments() {
@@ -381,8 +395,8 @@ impl Backend {
         }
     }
 
-    /// Nobody may have moved a shared connection to another keyspace: text that the parser does not take for USE and the server
-    /// does would. Then no further request must use it.
+    /// Nobody may have moved a shared connection to another keyspace: text that the parser does not
+    /// take for USE and the server does would. Then no further request must use it.
     fn guard_keyspace(&self, answer: &Envelope) {
         if result_kind(answer) == Some(ResultKind::SetKeyspace)
             && let Some(Response::Result(response::ResultBody::SetKeyspace(now))) = parsed(answer)
@@ -400,7 +414,8 @@ impl Backend {
     /// The connection is over: tells everybody who waits.
     fn end(&self, failure: ConnectFailure) {
         self.out.abort();
-        // Other attempts to connect may have a sender too: the channel is closed when nobody has one.
+        // Other attempts to connect may have a sender too: the channel is closed when nobody has
+        // one.
         self.events.take();
         if self.ready.replace(false) {
             self.metrics.ready.dec();
@@ -424,7 +439,9 @@ impl Backend {
         let silence = self.last_heard.get().elapsed();
         match care(self.in_flight(), silence) {
             Care::None => {}
-            Care::Ask => self.send(Opcode::Options, Flags::NONE, Bytes::new(), AnswerWaiter::Heartbeat),
+            Care::Ask => {
+                self.send(Opcode::Options, Flags::NONE, Bytes::new(), AnswerWaiter::Heartbeat)
+            }
             Care::Close => {
                 tracing::warn!(address = %self.address, ?silence, "connection closed: the database owes answers and is silent");
                 self.close();
@@ -437,8 +454,9 @@ impl Backend {
 #[derive(Debug, PartialEq, Eq)]
 enum Care {
     None,
-    /// A question that every server answers at once: it keeps firewalls from forgetting the connection, and tells a server that
-    /// takes long (to truncate a table, say) from one that is gone.
+    /// A question that every server answers at once: it keeps firewalls from forgetting the
+    /// connection, and tells a server that takes long (to truncate a table, say) from one that is
+    /// gone.
     Ask,
     Close,
 }

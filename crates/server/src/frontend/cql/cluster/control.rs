@@ -30,7 +30,8 @@ use crate::reactor::{Driver, Reactors, ReactorsConfig};
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often to look whether a database that requires authentication is there, and still does.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How often the schema is read at most before who waits for it is told, where one change follows another.
+/// How often the schema is read at most before who waits for it is told, where one change follows
+/// another.
 const MOST_TURNS: u32 = 4;
 /// How often the nodes are looked at, in case an event was lost.
 const LOOK_AT_NODES: Duration = Duration::from_secs(30);
@@ -54,7 +55,10 @@ pub async fn run(front_end: Arc<CqlShared>) {
                 lost(&front_end);
                 (backoff, said) = (BACKOFF.0, false);
             }
-            Served::Never(ControlConnectionError::Connect(ConnectError::Authentication(class)), version) => {
+            Served::Never(
+                ControlConnectionError::Connect(ConnectError::Authentication(class)),
+                version,
+            ) => {
                 let now = Cluster::Known { version, authentication: true, guarded: true };
                 *front_end.authenticator.write() = Some((*class).into());
                 front_end.config.metrics.authentication.set(1);
@@ -82,8 +86,8 @@ pub async fn run(front_end: Arc<CqlShared>) {
     }
 }
 
-/// A database that requires authentication is there: clients' own connections can be made. Counts as one that is ready,
-/// because we have none of our own.
+/// A database that requires authentication is there: clients' own connections can be made. Counts
+/// as one that is ready, because we have none of our own.
 struct Reachable(Rc<CqlReactorState>);
 
 impl Reachable {
@@ -108,7 +112,8 @@ enum Served {
 }
 
 fn lost(front_end: &CqlShared) {
-    // The snapshot stays: what was cached under it can still be served. What changes meanwhile shows in the schema's version.
+    // The snapshot stays: what was cached under it can still be served. What changes meanwhile
+    // shows in the schema's version.
     *front_end.refresh.lock() = None;
     front_end.listener.control(ControlState::Lost);
 }
@@ -118,7 +123,10 @@ async fn serve(front_end: &Arc<CqlShared>) -> Served {
     let (pushed, events) = mpsc::unbounded();
     let mut version = Version::MAX;
     let backend = loop {
-        match front_end.connect_own(version, Some(pushed.clone()), &reactor_state.backend_metrics).await {
+        match front_end
+            .connect_own(version, Some(pushed.clone()), &reactor_state.backend_metrics)
+            .await
+        {
             Ok((backend, _)) => break backend,
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
                 version = Version::ALL[refused as usize - 1];
@@ -146,22 +154,31 @@ async fn serve(front_end: &Arc<CqlShared>) -> Served {
 }
 
 /// Registers for events first, so that no change is missed between loading and listening.
-async fn open(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlConnectionError> {
+async fn open(
+    front_end: &Arc<CqlShared>,
+    backend: &Rc<Backend>,
+) -> Result<(), ControlConnectionError> {
     let mut body = Vec::new();
     Register::encode(&["SCHEMA_CHANGE", "STATUS_CHANGE", "TOPOLOGY_CHANGE"], &mut body);
     let answer = call(backend, Opcode::Register, body, "REGISTER").await?;
     if answer.header.opcode != Opcode::Ready {
         return Err(ControlConnectionError::Refused("REGISTER"));
     }
-    let node =
-        system_read::load(front_end, backend).await.ok_or(ControlConnectionError::Refused("system.local"))?;
+    let node = system_read::load(front_end, backend)
+        .await
+        .ok_or(ControlConnectionError::Refused("system.local"))?;
     load_nodes(front_end, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
     if front_end.cluster().is_guarded() {
-        // Before the cache opens: what comes from now on goes by its gates, and what went past them it takes into account.
+        // Before the cache opens: what comes from now on goes by its gates, and what went past them
+        // it takes into account.
         let authentication = backend.authenticator().is_some();
-        front_end.set_cluster(Cluster::Known { version: backend.version(), authentication, guarded: false });
+        front_end.set_cluster(Cluster::Known {
+            version: backend.version(),
+            authentication,
+            guarded: false,
+        });
     }
     front_end.listener.control(ControlState::Connected {
         cluster: node.cluster,
@@ -222,15 +239,17 @@ async fn follow(
             Err(error) => return error,
         };
         front_end.announce_untold();
-        // Servers tell of a change before they show its version, on the same connection: who is told of nothing more
-        // has heard of all that this version is made of. Otherwise the next turn looks again.
+        // Servers tell of a change before they show its version, on the same connection: who is
+        // told of nothing more has heard of all that this version is made of. Otherwise the next
+        // turn looks again.
         let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
         unnoted = !is_current;
         if is_current {
             front_end.listener.control(ControlState::Current { schema_version: version });
         }
         turns += 1;
-        // A client that is told of its change finds the version noted: to lose the connection from then on costs nothing.
+        // A client that is told of its change finds the version noted: to lose the connection from
+        // then on costs nothing.
         if is_current || turns >= MOST_TURNS {
             turns = 0;
             for done in waiting.drain(..) {
@@ -241,8 +260,8 @@ async fn follow(
     }
 }
 
-/// Waits for a change, a request or the time to look at the nodes; the changes that are here then, and in `waiting` the requests.
-/// `None` when the connection has ended.
+/// Waits for a change, a request or the time to look at the nodes; the changes that are here then,
+/// and in `waiting` the requests. `None` when the connection has ended.
 async fn next_changes(
     events: &mut Peekable<mpsc::UnboundedReceiver<Envelope>>,
     asked: &mut mpsc::UnboundedReceiver<RefreshRequest>,
@@ -269,7 +288,10 @@ async fn next_changes(
 /// The version of the schema that the node shows.
 async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, ControlConnectionError> {
     let local = fetch(backend, "SELECT schema_version FROM system.local").await?;
-    let id = local.rows().next().and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
+    let id = local
+        .rows()
+        .next()
+        .and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
     Ok(id.map(|id| id.to_string()))
 }
 
@@ -286,7 +308,8 @@ fn note_missed(front_end: &CqlShared, before: &Schema, now: &Schema) {
     front_end.untold.lock().extend(missed);
 }
 
-/// Tells the cache of a schema change; false for events that clients must not see: they are about nodes that they do not talk to.
+/// Tells the cache of a schema change; false for events that clients must not see: they are about
+/// nodes that they do not talk to.
 fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
     let Ok((_, message)) = response::split(&event.header, &event.body) else { return false };
     match Event::parse(message) {
@@ -298,7 +321,8 @@ fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
     }
 }
 
-/// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be called on a reactor.
+/// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be
+/// called on a reactor.
 ///
 /// # Errors
 /// In words for the person who named it.
@@ -351,7 +375,10 @@ fn tick_is_over(changes: &[Envelope], waiting: &[RefreshRequest]) -> bool {
 }
 
 /// Reads the nodes; connections to those that are gone end.
-async fn load_nodes(front_end: &Arc<CqlShared>, backend: &Rc<Backend>) -> Result<(), ControlConnectionError> {
+async fn load_nodes(
+    front_end: &Arc<CqlShared>,
+    backend: &Rc<Backend>,
+) -> Result<(), ControlConnectionError> {
     let local = fetch(backend, nodes::LOCAL).await?;
     let peers = match fetch_if_there(backend, nodes::PEERS_V2).await? {
         Some(peers) => peers,

@@ -38,7 +38,8 @@ pub enum ConnectError {
     /// The server does not speak the version.
     #[error("the database does not speak protocol version {0}")]
     Version(Version),
-    /// The server wants to know who we are, and we have nothing to say; this is the class of its authenticator.
+    /// The server wants to know who we are, and we have nothing to say; this is the class of its
+    /// authenticator.
     #[error("the database requires authentication")]
     Authentication(Rc<str>),
     /// Our own credentials cannot be read.

@@ -16,7 +16,8 @@ pub enum Cluster {
         version: Version,
         /// It wants to know who a client is.
         authentication: bool,
-        /// And who we are, of which we can say nothing: its schema is not known, and nothing is cached.
+        /// And who we are, of which we can say nothing: its schema is not known, and nothing is
+        /// cached.
         guarded: bool,
     },
 }
@@ -52,8 +53,9 @@ pub enum ControlState {
         /// `schema_version` of the node.
         schema_version: Option<String>,
     },
-    /// The database requires authentication. From now on clients talk to it on connections of their own, and the router is not asked
-    /// about their requests, writes included. Called before the first of them.
+    /// The database requires authentication. From now on clients talk to it on connections of their
+    /// own, and the router is not asked about their requests, writes included. Called before the
+    /// first of them.
     Guarded,
     /// Lost, or never there.
     Lost,
@@ -61,10 +63,12 @@ pub enum ControlState {
 
 /// Hears what the control connection learns.
 pub trait ClusterListener: Send + Sync + 'static {
-    /// The database says that its schema has changed. Called before any client hears of it and before plans are made for the new
-    /// schema, of which `schema` does not know yet; possibly also for changes that came through us.
+    /// The database says that its schema has changed. Called before any client hears of it and
+    /// before plans are made for the new schema, of which `schema` does not know yet; possibly also
+    /// for changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore);
 
-    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in doubt.
+    /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
+    /// doubt.
     fn control(&self, state: ControlState);
 }

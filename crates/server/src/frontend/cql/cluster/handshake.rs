@@ -32,10 +32,11 @@ impl Backend {
 
     async fn connect_one(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
         let backend = Self::open(target, &dial, true).await?;
-        let result = match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login)).await {
-            Ok(result) => result,
-            Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
-        };
+        let result =
+            match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login)).await {
+                Ok(result) => result,
+                Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
+            };
         match result {
             Ok(()) => backend.set_ready(),
             Err(_) => backend.close(),
@@ -60,7 +61,8 @@ impl Backend {
         let Some(keyspace) = self.keyspace() else { return Ok(()) };
         let mut body = Vec::new();
         let text = format!("USE {}", quoted(keyspace));
-        Query { text: &text, params: QueryParams::new(Consistency::One) }.encode(self.version(), &mut body);
+        Query { text: &text, params: QueryParams::new(Consistency::One) }
+            .encode(self.version(), &mut body);
         let answer = self.call_or_unreachable(Opcode::Query, body).await?;
         match answer.header.opcode {
             Opcode::Result => Ok(()),
@@ -68,7 +70,11 @@ impl Backend {
         }
     }
 
-    async fn authenticate(&self, asked: &Envelope, login: Option<Login>) -> Result<(), ConnectError> {
+    async fn authenticate(
+        &self,
+        asked: &Envelope,
+        login: Option<Login>,
+    ) -> Result<(), ConnectError> {
         let class = match parsed(asked) {
             Some(Response::Authenticate(class)) => Rc::from(class),
             _ => return Err(self.refusal(asked.clone())),
@@ -84,10 +90,16 @@ impl Backend {
         }
     }
 
-    async fn call_or_unreachable(&self, opcode: Opcode, body: Vec<u8>) -> Result<Envelope, ConnectError> {
-        self.call(opcode, Flags::NONE, body.into()).await.map_err(|error| ConnectError::Unreachable {
-            address: self.address.clone(),
-            reason: error.to_string().into(),
+    async fn call_or_unreachable(
+        &self,
+        opcode: Opcode,
+        body: Vec<u8>,
+    ) -> Result<Envelope, ConnectError> {
+        self.call(opcode, Flags::NONE, body.into()).await.map_err(|error| {
+            ConnectError::Unreachable {
+                address: self.address.clone(),
+                reason: error.to_string().into(),
+            }
         })
     }
 

@@ -1,4 +1,5 @@
-//! Who clients are to the database: credentials that it has accepted, to be used again for the connections they share.
+//! Who clients are to the database: credentials that it has accepted, to be used again for the
+//! connections they share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::hex::hex;
 
-/// Credentials that the database has just accepted are not checked again for so long: what it keeps them for itself by default
-/// (`credentials_validity`).
+/// Credentials that the database has just accepted are not checked again for so long: what it keeps
+/// them for itself by default (`credentials_validity`).
 const ACCEPTED_FOR: Duration = Duration::from_secs(2);
 
 /// A SASL PLAIN token and the user it names. Kept in memory, shown nowhere.
@@ -23,8 +24,9 @@ pub struct Login {
 }
 
 impl Login {
-    /// The user of a token, as the database reads it: `authorisation id, 0, user, 0, password`, from its end. Any other token is its own user:
-    /// should the database accept it, nobody can say whose connections it may share.
+    /// The user of a token, as the database reads it: `authorisation id, 0, user, 0, password`,
+    /// from its end. Any other token is its own user: should the database accept it, nobody can say
+    /// whose connections it may share.
     pub fn of_token(token: &[u8]) -> Self {
         let mut parts = token.rsplitn(4, |byte| *byte == 0);
         let (_password, user) = (parts.next(), parts.next());
@@ -41,7 +43,8 @@ impl Login {
 
 /// A user that the database knows.
 pub struct User {
-    /// Tells users apart; names may come again with other rights, but that is the database's business.
+    /// Tells users apart; names may come again with other rights, but that is the database's
+    /// business.
     pub id: u32,
     accepted: RwLock<(Login, Instant)>,
 }
@@ -68,7 +71,8 @@ impl Users {
         fresh.then_some(user)
     }
 
-    /// The number of the user whose credentials these were when the database last accepted any, however long ago.
+    /// The number of the user whose credentials these were when the database last accepted any,
+    /// however long ago.
     pub fn known(&self, login: &Login) -> Option<u32> {
         let users = self.0.lock();
         let user = users.get(&login.user)?;
@@ -80,9 +84,9 @@ impl Users {
     pub fn accept(&self, login: &Login, asked: Instant) -> Arc<User> {
         let mut users = self.0.lock();
         let id = users.len() as u32 + 1;
-        let user = users
-            .entry(login.user.clone())
-            .or_insert_with(|| Arc::new(User { id, accepted: RwLock::new((login.clone(), asked)) }));
+        let user = users.entry(login.user.clone()).or_insert_with(|| {
+            Arc::new(User { id, accepted: RwLock::new((login.clone(), asked)) })
+        });
         *user.accepted.write() = (login.clone(), asked);
         user.clone()
     }
@@ -100,7 +104,11 @@ mod tests {
         let strange = [&b""[..], b"bob", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
         for token in strange {
             assert!(named(token).starts_with('\0'), "{token:?}");
-            assert_eq!(strange.iter().filter(|other| named(other) == named(token)).count(), 1, "{token:?}");
+            assert_eq!(
+                strange.iter().filter(|other| named(other) == named(token)).count(),
+                1,
+                "{token:?}"
+            );
         }
     }
 

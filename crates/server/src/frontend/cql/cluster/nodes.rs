@@ -1,4 +1,5 @@
-//! The database's nodes as the front end knows them: a snapshot, replaced whole when a node joins, leaves or moves.
+//! The database's nodes as the front end knows them: a snapshot, replaced whole when a node joins,
+//! leaves or moves.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -59,7 +60,8 @@ pub struct Node {
 pub struct Topology {
     /// Grows with every snapshot.
     pub generation: u64,
-    /// The nodes; the one that the control connection talks to is the first. Empty until it has talked.
+    /// The nodes; the one that the control connection talks to is the first. Empty until it has
+    /// talked.
     pub nodes: Vec<Node>,
     /// Their ring, by index in `nodes`.
     pub ring: Ring,
@@ -80,12 +82,15 @@ impl Topology {
         self.nodes.first().map(|node| node.id).or(self.contacts.first().copied())
     }
 
-    /// Whether requests are sent there: once nodes are known, contact points are only where to ask for them.
+    /// Whether requests are sent there: once nodes are known, contact points are only where to ask
+    /// for them.
     pub fn has(&self, id: NodeId) -> bool {
-        self.nodes.iter().any(|node| node.id == id) || self.nodes.is_empty() && self.contacts.contains(&id)
+        self.nodes.iter().any(|node| node.id == id)
+            || self.nodes.is_empty() && self.contacts.contains(&id)
     }
 
-    /// Whether a node is in our data centre, that of the first. What others answer at LOCAL_QUORUM or acknowledge is of other replicas.
+    /// Whether a node is in our data centre, that of the first. What others answer at LOCAL_QUORUM
+    /// or acknowledge is of other replicas.
     pub fn is_near(&self, id: NodeId) -> bool {
         let Some(first) = self.nodes.first() else { return true };
         let near = |node: &Node| node.id == id && node.place.data_center == first.place.data_center;
@@ -134,30 +139,40 @@ impl TopologyStore {
         let ring = Ring::new(nodes.iter().map(|node| node.place.clone()).collect());
         let generation = current.generation + 1;
         let contacts = current.contacts.clone();
-        let spread = nodes.windows(2).any(|pair| pair[0].place.data_center != pair[1].place.data_center);
+        let spread =
+            nodes.windows(2).any(|pair| pair[0].place.data_center != pair[1].place.data_center);
         *current = Arc::new(Topology { generation, nodes, ring, spread, contacts });
         self.generation.store(generation, Ordering::Release);
         true
     }
 }
 
-/// The queries whose answers tell the nodes: of the node that is asked, of the others since Cassandra 4.0, and before.
-pub const LOCAL: &str = "SELECT host_id, data_center, rack, tokens FROM system.local WHERE key='local'";
+/// The queries whose answers tell the nodes: of the node that is asked, of the others since
+/// Cassandra 4.0, and before.
+pub const LOCAL: &str =
+    "SELECT host_id, data_center, rack, tokens FROM system.local WHERE key='local'";
 /// See [`LOCAL`].
-pub const PEERS_V2: &str =
-    "SELECT peer, native_address, native_port, host_id, data_center, rack, tokens FROM system.peers_v2";
+pub const PEERS_V2: &str = "SELECT peer, native_address, native_port, host_id, data_center, rack, tokens FROM system.peers_v2";
 /// See [`LOCAL`].
-pub const PEERS: &str = "SELECT peer, rpc_address, host_id, data_center, rack, tokens FROM system.peers";
+pub const PEERS: &str =
+    "SELECT peer, rpc_address, host_id, data_center, rack, tokens FROM system.peers";
 
-/// The nodes that these answers tell of; `asked` is the address at which the first was asked. A row that lacks something is of a node that is
-/// coming or going, and left out.
-pub fn read(local: &Fetched, peers: &Fetched, asked: &HostPort, addresses: &Addresses) -> Vec<Node> {
+/// The nodes that these answers tell of; `asked` is the address at which the first was asked. A row
+/// that lacks something is of a node that is coming or going, and left out.
+pub fn read(
+    local: &Fetched,
+    peers: &Fetched,
+    asked: &HostPort,
+    addresses: &Addresses,
+) -> Vec<Node> {
     let own = local.rows().filter_map(|row| node(&row, addresses.id(asked)));
     let others = peers.rows().filter_map(|row| {
         let told = row.bytes("native_address").or(row.bytes("rpc_address")).and_then(ip);
         // A node that listens on every address is reached at the one that other nodes use.
-        let told = told.filter(|ip| !ip.is_unspecified()).or_else(|| row.bytes("peer").and_then(ip))?;
-        let port = row.int("native_port").and_then(|port| u16::try_from(port).ok()).unwrap_or(asked.port);
+        let told =
+            told.filter(|ip| !ip.is_unspecified()).or_else(|| row.bytes("peer").and_then(ip))?;
+        let port =
+            row.int("native_port").and_then(|port| u16::try_from(port).ok()).unwrap_or(asked.port);
         node(&row, addresses.id(&HostPort { host: told.to_string(), port }))
     });
     let mut nodes: Vec<Node> = own.chain(others).collect();
@@ -169,7 +184,8 @@ pub fn read(local: &Fetched, peers: &Fetched, asked: &HostPort, addresses: &Addr
 
 fn node(row: &FetchedRow<'_>, id: NodeId) -> Option<Node> {
     let host_id = row.bytes("host_id").and_then(|id| Uuid::from_slice(id).ok())?;
-    let tokens = crate::frontend::cql::cluster::rows::text_set(row.bytes("tokens").unwrap_or_default());
+    let tokens =
+        crate::frontend::cql::cluster::rows::text_set(row.bytes("tokens").unwrap_or_default());
     let tokens: Vec<i64> = tokens.iter().filter_map(|token| token.parse().ok()).collect();
     let place = Place { data_center: row.text("data_center")?, rack: row.text("rack")?, tokens };
     Some(Node { id, host_id, place })
@@ -201,7 +217,11 @@ mod tests {
         let node = |number: usize, data_center: &str| Node {
             id: NodeId(number),
             host_id: Uuid::from_u128(number as u128),
-            place: Place { data_center: data_center.into(), rack: "r".into(), tokens: vec![number as i64] },
+            place: Place {
+                data_center: data_center.into(),
+                rack: "r".into(),
+                tokens: vec![number as i64],
+            },
         };
         let near = |nodes: Vec<Node>| {
             let store = TopologyStore::new(vec![NodeId(9)]);
@@ -220,8 +240,10 @@ mod tests {
         let host = |n: u8| Some(vec![n; 16]);
         let (dc, rack) = (Some(b"dc".to_vec()), Some(b"r".to_vec()));
         let columns = ["host_id", "data_center", "rack", "tokens"];
-        let local = Fetched::of(&columns, vec![vec![host(1), dc.clone(), rack.clone(), tokens("-5")]]);
-        let columns = ["peer", "native_address", "native_port", "host_id", "data_center", "rack", "tokens"];
+        let local =
+            Fetched::of(&columns, vec![vec![host(1), dc.clone(), rack.clone(), tokens("-5")]]);
+        let columns =
+            ["peer", "native_address", "native_port", "host_id", "data_center", "rack", "tokens"];
         let ip = |last: u8| Some(vec![10, 0, 0, last]);
         let port = |port: i32| Some(port.to_be_bytes().to_vec());
         let row = |peer, native, port, host, tokens| {
@@ -243,7 +265,11 @@ mod tests {
         let shown: Vec<_> = nodes
             .iter()
             .map(|node| {
-                (addresses.get(node.id).to_string(), node.host_id.as_bytes()[0], node.place.tokens.clone())
+                (
+                    addresses.get(node.id).to_string(),
+                    node.host_id.as_bytes()[0],
+                    node.place.tokens.clone(),
+                )
             })
             .collect();
         assert_eq!(

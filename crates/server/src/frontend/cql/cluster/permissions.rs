@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-/// How long a decision counts: what the database keeps its own for by default (`permissions_validity`), less a little.
+/// How long a decision counts: what the database keeps its own for by default
+/// (`permissions_validity`), less a little.
 const VALID: Duration = Duration::from_millis(1900);
 /// From this age on, one request goes to the database to renew it, while others are still answered.
 const RENEW: Duration = Duration::from_millis(1000);
@@ -40,7 +41,8 @@ impl PermissionCache {
         let mut permissions = self.0.borrow_mut();
         let Some(permit) = permissions.get_mut(&(user, table)) else { return May::Ask };
         let age = now.saturating_duration_since(permit.asked);
-        let renewing = permit.renewing.is_some_and(|since| now.saturating_duration_since(since) < RENEW);
+        let renewing =
+            permit.renewing.is_some_and(|since| now.saturating_duration_since(since) < RENEW);
         if age >= VALID || age >= RENEW && !renewing {
             permit.renewing = Some(now);
             return May::Ask;
@@ -77,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_decision_is_renewed_by_one_request_while_it_counts_and_ends() {
-        let (permissions, table, start) = (PermissionCache::default(), Uuid::from_u128(7), Instant::now());
+        let (permissions, table, start) =
+            (PermissionCache::default(), Uuid::from_u128(7), Instant::now());
         let may = |after: u64| permissions.may(1, table, start + Duration::from_millis(after));
         assert_eq!(may(0), May::Ask);
         permissions.allow(1, table, start);

@@ -1,7 +1,9 @@
-//! Connections to the database that all clients of a reactor share: one for each node, user, protocol version and keyspace.
+//! Connections to the database that all clients of a reactor share: one for each node, user,
+//! protocol version and keyspace.
 //!
-//! Whoever is given a connection has a [`KeptBackend`] of it until he has asked what he wants to: a connection that has to make room for
-//! another one ends only when nobody has one, and no request is without its answer.
+//! Whoever is given a connection has a [`KeptBackend`] of it until he has asked what he wants to: a
+//! connection that has to make room for another one ends only when nobody has one, and no request
+//! is without its answer.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -22,17 +24,20 @@ use crate::metrics::BackendMetrics;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
-/// Connections to one node for one user over all reactors. There are as many only where clients are in many keyspaces: in one, each
-/// reactor has a single connection for each protocol version.
+/// Connections to one node for one user over all reactors. There are as many only where clients are
+/// in many keyspaces: in one, each reactor has a single connection for each protocol version.
 const PER_NODE_AND_USER: usize = 64;
 /// Connections to one node for one user that a reactor may have, however many reactors there are.
 const PER_REACTOR: usize = 8;
-/// A connection that was made for one keyspace is not given up for another one before it has served for so long: clients that are in
-/// more keyspaces than there may be connections wait for their turn, and do not have one made for each request.
+/// A connection that was made for one keyspace is not given up for another one before it has served
+/// for so long: clients that are in more keyspaces than there may be connections wait for their
+/// turn, and do not have one made for each request.
 const TENURE: Duration = Duration::from_millis(200);
-/// Failures that are remembered: beyond that all are forgotten. Clients make up names of keyspaces, and each has its own.
+/// Failures that are remembered: beyond that all are forgotten. Clients make up names of keyspaces,
+/// and each has its own.
 const MAX_DOWN: usize = 256;
-/// A node that could not be reached is the last choice for a login for so long: each attempt takes its whole time where packets are dropped.
+/// A node that could not be reached is the last choice for a login for so long: each attempt takes
+/// its whole time where packets are dropped.
 const AVOIDED: Duration = Duration::from_secs(10);
 
 /// Whose connection, and how it speaks.
@@ -125,7 +130,8 @@ impl Pool {
         }
     }
 
-    /// Begins to make the connection if there is none and none is being made, unless that failed a moment ago.
+    /// Begins to make the connection if there is none and none is being made, unless that failed a
+    /// moment ago.
     pub fn prepare(self: &Rc<Self>, node: NodeId, who: &Who) {
         // Whether it comes about is for the next request to see.
         let _ = self.begin(node, who);
@@ -148,8 +154,12 @@ impl Pool {
         let entry = entries.entry(key.clone()).or_default();
         let (answer, waiting) = oneshot::channel();
         let backoff = match entry {
-            PoolEntry::Up(backend) if !backend.is_closed() => return Ok(Begun::Ready(backend.keep())),
-            PoolEntry::Down { until, error, .. } if Instant::now() < *until => return Err(error.clone()),
+            PoolEntry::Up(backend) if !backend.is_closed() => {
+                return Ok(Begun::Ready(backend.keep()));
+            }
+            PoolEntry::Down { until, error, .. } if Instant::now() < *until => {
+                return Err(error.clone());
+            }
             PoolEntry::Connecting(waiters, _) => {
                 waiters.push(answer);
                 return Ok(Begun::Waiting(waiting));
@@ -163,9 +173,10 @@ impl Pool {
         Ok(Begun::Waiting(waiting))
     }
 
-    /// Has the database check credentials, by making a connection with them. The caller gives it to [`Pool::adopt`] if they are good. `known`:
-    /// the user that they were good for before, whose connections stay within their number. Others take nobody's place: who guesses a
-    /// password must not end its owner's connections.
+    /// Has the database check credentials, by making a connection with them. The caller gives it to
+    /// [`Pool::adopt`] if they are good. `known`: the user that they were good for before, whose
+    /// connections stay within their number. Others take nobody's place: who guesses a password
+    /// must not end its owner's connections.
     ///
     /// # Errors
     /// [`ConnectError::Refused`] has the database's words.
@@ -217,8 +228,8 @@ impl Pool {
         self.place_is_free();
     }
 
-    /// Lets go of nodes that are no longer wanted, once what is under way there has ended; forgets failures, so that a node that is back is
-    /// tried at once.
+    /// Lets go of nodes that are no longer wanted, once what is under way there has ended; forgets
+    /// failures, so that a node that is back is tried at once.
     pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
         let mut left = Vec::new();
         let mut gone = self.gone.borrow_mut();
@@ -250,19 +261,25 @@ impl Pool {
     /// Places that connections of the same node and user take, those being made included.
     fn taken(&self, key: &PoolKey) -> usize {
         let entries = self.entries.borrow();
-        let up = |entry: &PoolEntry| matches!(entry, PoolEntry::Up(backend) if !backend.is_closed());
-        let open = entries.iter().filter(|(other, entry)| other.shares_with(key) && up(entry)).count();
+        let up =
+            |entry: &PoolEntry| matches!(entry, PoolEntry::Up(backend) if !backend.is_closed());
+        let open =
+            entries.iter().filter(|(other, entry)| other.shares_with(key) && up(entry)).count();
         let dialing = self.dialing.borrow().iter().filter(|other| other.shares_with(key)).count();
         open + dialing + self.leaving(key)
     }
 
     fn leaving(&self, key: &PoolKey) -> usize {
         let retiring = self.retiring.borrow();
-        retiring.iter().filter(|(other, backend)| other.shares_with(key) && !backend.is_closed()).count()
+        retiring
+            .iter()
+            .filter(|(other, backend)| other.shares_with(key) && !backend.is_closed())
+            .count()
     }
 
-    /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for one if need be, and has a connection end
-    /// for it that nobody uses, or few do, once it has served for its time. It takes no more requests then, so it ends.
+    /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for
+    /// one if need be, and has a connection end for it that nobody uses, or few do, once it has
+    /// served for its time. It takes no more requests then, so it ends.
     async fn make_room(&self, key: &PoolKey) {
         while self.taken(key) >= self.share {
             let (free, wait) = oneshot::channel();
@@ -299,10 +316,13 @@ impl Pool {
     fn victim(&self, key: &PoolKey) -> Option<(PoolKey, Rc<Backend>)> {
         let entries = self.entries.borrow();
         let candidates = entries.iter().filter_map(|(other, entry)| match entry {
-            PoolEntry::Up(backend) if other != key && other.shares_with(key) => Some((other, backend)),
+            PoolEntry::Up(backend) if other != key && other.shares_with(key) => {
+                Some((other, backend))
+            }
             _ => None,
         });
-        // Of those that have served for their time the one that fewest use; else the oldest, which is the next to have.
+        // Of those that have served for their time the one that fewest use; else the oldest, which
+        // is the next to have.
         let least = candidates.min_by_key(|(_, backend)| {
             let left = TENURE.saturating_sub(backend.age());
             (left, backend.in_use(), backend.last_heard())
@@ -354,9 +374,12 @@ impl Pool {
         let mut left = None;
         match &result {
             // The node went meanwhile: who waits is answered, and nobody else asks it.
-            Ok(backend) if self.gone.borrow().contains(&key.node) => left = Some((key, backend.clone())),
+            Ok(backend) if self.gone.borrow().contains(&key.node) => {
+                left = Some((key, backend.clone()))
+            }
             Ok(backend) => drop(entries.insert(key, PoolEntry::Up(backend.clone()))),
-            // A keyspace that does not exist may exist in a moment, and made-up names must not fill the table.
+            // A keyspace that does not exist may exist in a moment, and made-up names must not fill
+            // the table.
             Err(ConnectError::Refused { .. }) => {}
             Err(error) => {
                 let until = Instant::now() + backoff;
@@ -412,7 +435,8 @@ mod tests {
         let node = addresses.id(&crate::config::HostPort { host: "127.0.0.1".into(), port: 1 });
         let mut entries = HashMap::new();
         let key = |n: usize| {
-            let who = Who { user: None, version: Version::V4, keyspace: Some(n.to_string().into()) };
+            let who =
+                Who { user: None, version: Version::V4, keyspace: Some(n.to_string().into()) };
             PoolKey::new(node, &who)
         };
         let mut other = key(0);

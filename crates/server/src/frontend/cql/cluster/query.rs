@@ -39,7 +39,8 @@ pub(crate) async fn fetch(
     Fetched::new(&answer).ok_or(ControlConnectionError::Refused(text))
 }
 
-/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in it.
+/// As [`fetch`]; `None` if there is no such table. Any other refusal says nothing about what is in
+/// it.
 pub(crate) async fn fetch_if_there(
     backend: &Rc<Backend>,
     text: &'static str,

@@ -23,13 +23,19 @@ impl Fetched {
     /// From an answer; `None` when it is something else or damaged.
     pub fn new(answer: &Envelope) -> Option<Self> {
         let (_, message) = response::split(&answer.header, &answer.body).ok()?;
-        let Ok(Response::Result(ResultBody::Rows(rows))) = Response::parse(&answer.header, message) else {
+        let Ok(Response::Result(ResultBody::Rows(rows))) = Response::parse(&answer.header, message)
+        else {
             return None;
         };
         rows.check().ok()?;
-        let columns =
-            rows.metadata.columns.iter().map(|c| (c.name.to_owned(), c.type_bytes.to_vec())).collect();
-        let cells = |row: response::Row<'_>| row.cells().map(|cell| cell.map(<[u8]>::to_vec)).collect();
+        let columns = rows
+            .metadata
+            .columns
+            .iter()
+            .map(|c| (c.name.to_owned(), c.type_bytes.to_vec()))
+            .collect();
+        let cells =
+            |row: response::Row<'_>| row.cells().map(|cell| cell.map(<[u8]>::to_vec)).collect();
         let rows = rows.iter().map(|row| row.map(cells)).collect::<Result<_, _>>().ok()?;
         Some(Self { columns, rows })
     }
@@ -37,7 +43,10 @@ impl Fetched {
     /// Rows without an answer they came from.
     #[cfg(test)]
     pub(crate) fn of(columns: &[&str], rows: Vec<Vec<Option<Vec<u8>>>>) -> Self {
-        Self { columns: columns.iter().map(|name| ((*name).to_owned(), Vec::new())).collect(), rows }
+        Self {
+            columns: columns.iter().map(|name| ((*name).to_owned(), Vec::new())).collect(),
+            rows,
+        }
     }
 
     /// The rows.
@@ -78,7 +87,8 @@ impl FetchedRow<'_> {
     }
 }
 
-/// The items of a `set<text>`, or keys and values of a `map<text, text>` in turn; what is damaged is left out.
+/// The items of a `set<text>`, or keys and values of a `map<text, text>` in turn; what is damaged
+/// is left out.
 fn items(bytes: &[u8], per_entry: usize) -> Vec<String> {
     let mut reader = afterglow_cql::frame::notation::Reader::new(bytes);
     let count = reader.int().ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The database's schema as the front end sees it: read from the database's own tables, kept for all reactors.
+//! The database's schema as the front end sees it: read from the database's own tables, kept for
+//! all reactors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +69,8 @@ pub struct Sources {
     pub masks: Option<Fetched>,
 }
 
-/// Builds a snapshot. Rows that do not look as they should are left out: their tables are then unknown and not cached.
+/// Builds a snapshot. Rows that do not look as they should are left out: their tables are then
+/// unknown and not cached.
 pub fn build(sources: &Sources) -> Schema {
     let mut schema = Schema::default();
     for row in sources.keyspaces.rows() {
@@ -112,15 +114,22 @@ pub fn build(sources: &Sources) -> Schema {
     schema
 }
 
-fn bare_table(row: &crate::frontend::cql::cluster::rows::FetchedRow<'_>, name: &str) -> Option<TableSchema> {
+fn bare_table(
+    row: &crate::frontend::cql::cluster::rows::FetchedRow<'_>,
+    name: &str,
+) -> Option<TableSchema> {
     let keyspace = row.text("keyspace_name")?;
     let id = row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?;
     let system = is_system(&keyspace);
-    Some(TableSchema { system, element_times: false, ..TableSchema::new(keyspace, row.text(name)?, id) })
+    Some(TableSchema {
+        system,
+        element_times: false,
+        ..TableSchema::new(keyspace, row.text(name)?, id)
+    })
 }
 
-/// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with `system` is taken for one: it is
-/// passed through, which is never wrong.
+/// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with
+/// `system` is taken for one: it is passed through, which is never wrong.
 fn is_system(keyspace: &str) -> bool {
     keyspace.starts_with("system") || keyspace.starts_with("dse_")
 }
@@ -196,13 +205,21 @@ mod tests {
         let plain = text_collection(&["compound"], 1);
         let dense = text_collection(&["compound", "dense"], 2);
         let counting = text_collection(&["compound", "counter"], 2);
-        let replication = text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
+        let replication =
+            text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
         let (id, ttl, none) = ([7; 16], int(60), int(0));
         let column = ["keyspace_name", "table_name", "column_name", "kind", "position", "type"];
         Sources {
             keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
             tables: fetched(
-                &["keyspace_name", "table_name", "id", "flags", "default_time_to_live", "gc_grace_seconds"],
+                &[
+                    "keyspace_name",
+                    "table_name",
+                    "id",
+                    "flags",
+                    "default_time_to_live",
+                    "gc_grace_seconds",
+                ],
                 &[
                     &[b"ks", b"t", &id, &plain, &ttl, &int(99)],
                     &[b"ks", b"old", &[8; 16], &dense, &none, &none],
@@ -225,7 +242,10 @@ mod tests {
             indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
             dropped: fetched(
                 &["keyspace_name", "table_name", "column_name", "dropped_time"],
-                &[&[b"ks", b"t", b"aa", &77i64.to_be_bytes()], &[b"ks", b"t", b"gone", &78i64.to_be_bytes()]],
+                &[
+                    &[b"ks", b"t", b"aa", &77i64.to_be_bytes()],
+                    &[b"ks", b"t", b"gone", &78i64.to_be_bytes()],
+                ],
             ),
             masks: Some(fetched(&column[..3], &[&[b"ks", b"t", b"zz"]])),
         }

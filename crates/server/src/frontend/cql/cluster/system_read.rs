@@ -36,7 +36,8 @@ pub async fn load(front_end: &CqlShared, backend: &Rc<Backend>) -> Option<Contac
             .and_then(|id| Uuid::from_slice(id).ok())
             .map(|id| id.to_string()),
     };
-    let known = front_end.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
+    let known =
+        front_end.system.read().as_ref().map(|known| (known.peers.clone(), known.peers_v2.clone()));
     let (peers, peers_v2) = match known {
         // Only their columns matter, and those stay the same.
         Some(known) => known,

@@ -1,4 +1,5 @@
-//! `system.local`, `system.peers` and `system.peers_v2` of the database, kept to be shown to drivers.
+//! `system.local`, `system.peers` and `system.peers_v2` of the database, kept to be shown to
+//! drivers.
 
 use std::net::SocketAddr;
 
@@ -14,9 +15,17 @@ pub struct DatabaseTables {
 }
 
 impl DatabaseTables {
-    /// With this instance in the place of the node: drivers are told its address and, where it has one, its id.
+    /// With this instance in the place of the node: drivers are told its address and, where it has
+    /// one, its id.
     pub fn shown(&self, advertised: SocketAddr, host_id: Option<Uuid>) -> SystemTables {
-        let proxy = Proxy { address: advertised.ip(), port: advertised.port(), host_id, tokens: None };
-        SystemTables::new(self.local.clone(), self.peers.clone(), self.peers_v2.clone(), &proxy, &[])
+        let proxy =
+            Proxy { address: advertised.ip(), port: advertised.port(), host_id, tokens: None };
+        SystemTables::new(
+            self.local.clone(),
+            self.peers.clone(),
+            self.peers_v2.clone(),
+            &proxy,
+            &[],
+        )
     }
 }

@@ -23,12 +23,15 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
     }
 }
 
-/// Answers a query over these tables, with the database's present values (its schema version, say), or the last known while it is away.
+/// Answers a query over these tables, with the database's present values (its schema version, say),
+/// or the last known while it is away.
 pub async fn answer(mut request: Request, question: SystemQuery) {
     let front_end = request.client().reactor_state.front_end.clone();
     // Always of one node: drivers take another's row for another database.
-    let first =
-        Candidates { nodes: front_end.topology.current().first().into_iter().collect(), preferred: 1 };
+    let first = Candidates {
+        nodes: front_end.topology.current().first().into_iter().collect(),
+        preferred: 1,
+    };
     match request.connection_among(&first).await {
         Ok((backend, _)) => drop(system_read::load(&front_end, &backend).await),
         Err(error) if front_end.system.read().is_none() => return request.fail(&error),
@@ -74,7 +77,8 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trac
         let warns = request.header.version >= Version::V4;
         question.evaluate(tables, value).map(|rows| {
             let mut body = Vec::new();
-            let flags = encode_extras(trace, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
+            let flags =
+                encode_extras(trace, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
             body.extend(rows.result_body(skip_metadata));
             (flags, body)
         })
@@ -100,7 +104,8 @@ fn consistency(request: &Request) -> Option<Consistency> {
     }
 }
 
-/// What a server answers at levels that no read of its own tables can have: each server has them alone.
+/// What a server answers at levels that no read of its own tables can have: each server has them
+/// alone.
 fn out_of_reach(consistency: Consistency) -> Option<ErrorBody<'static>> {
     let unavailable = |message, required| ErrorBody {
         code: ErrorCode::Unavailable,
@@ -108,9 +113,10 @@ fn out_of_reach(consistency: Consistency) -> Option<ErrorBody<'static>> {
         detail: ErrorDetail::Unavailable { consistency, required, alive: 1 },
     };
     match consistency {
-        Consistency::Any => {
-            Some(ErrorBody::new(ErrorCode::Invalid, "ANY ConsistencyLevel is only supported for writes"))
-        }
+        Consistency::Any => Some(ErrorBody::new(
+            ErrorCode::Invalid,
+            "ANY ConsistencyLevel is only supported for writes",
+        )),
         Consistency::Two => Some(unavailable("Cannot achieve consistency level TWO", 2)),
         Consistency::Three => Some(unavailable("Cannot achieve consistency level THREE", 3)),
         _ => None,

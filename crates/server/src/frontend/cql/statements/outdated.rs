@@ -36,8 +36,8 @@ impl Outdated {
         }
     }
 
-    /// The client executes the statement with another id than `columns`. Whether it must prepare again: it was told
-    /// that id long enough ago. True once for each statement and change.
+    /// The client executes the statement with another id than `columns`. Whether it must prepare
+    /// again: it was told that id long enough ago. True once for each statement and change.
     pub fn must_prepare(&mut self, statement: &[u8], columns: &Bytes, now: Instant) -> bool {
         let Some(told) = self.0.get_mut(statement) else { return false };
         let late = now.saturating_duration_since(told.at) >= TAKES_ON;

@@ -1,8 +1,10 @@
-//! The file of prepared statements in the data directory: what an id stands for survives our restart, also `kill -9`.
+//! The file of prepared statements in the data directory: what an id stands for survives our
+//! restart, also `kill -9`.
 //!
-//! Records are appended, never changed; the last one of an id and version counts. What a crash or a bad disk leaves
-//! behind costs its statements a round trip (their clients are asked to prepare again) and nothing else: each record
-//! carries a checksum, and reading ends at the first that does not hold. Drawn in `docs/internals/formats.md`.
+//! Records are appended, never changed; the last one of an id and version counts. What a crash or a
+//! bad disk leaves behind costs its statements a round trip (their clients are asked to prepare
+//! again) and nothing else: each record carries a checksum, and reading ends at the first that does
+//! not hold. Drawn in `docs/internals/formats.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,7 +20,8 @@ const FORMAT: u32 = 1;
 const HEADER: usize = 16;
 /// `length of the payload u32 | 0 u32 | checksum of the payload u64`
 const PREFIX: usize = 16;
-/// `version u8 | flags u8 | length of the id u16 | of the keyspace u32 | of the text u32 | of the message u32`
+/// `version u8 | flags u8 | length of the id u16 | of the keyspace u32 | of the text u32 | of the
+/// message u32`
 const FIXED: usize = 16;
 /// Every record is a little different from a checksum of zeros.
 const SEED: u64 = FORMAT as u64;
@@ -66,7 +69,8 @@ impl PlanEntry {
             out.extend_from_slice(part);
         }
         let payload = &out[start + PREFIX..];
-        let (length, checksum) = (payload.len() as u32, XxHash3_64::oneshot_with_seed(SEED, payload));
+        let (length, checksum) =
+            (payload.len() as u32, XxHash3_64::oneshot_with_seed(SEED, payload));
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
         out[start + 8..start + PREFIX].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -113,7 +117,8 @@ pub struct PlanFile {
 }
 
 impl PlanFile {
-    /// Opens the file, or makes an empty one where there is none that can be read. Gives what it holds, oldest first.
+    /// Opens the file, or makes an empty one where there is none that can be read. Gives what it
+    /// holds, oldest first.
     ///
     /// # Errors
     /// It can be neither read nor made.
@@ -162,10 +167,18 @@ impl PlanFile {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn beside(path: &Path, entries: impl IntoIterator<Item = PlanEntry>) -> io::Result<PlanFile> {
+    pub fn beside(
+        path: &Path,
+        entries: impl IntoIterator<Item = PlanEntry>,
+    ) -> io::Result<PlanFile> {
         let temporary = path.with_extension("new");
         let _ = fs::remove_file(&temporary); // of an attempt that a crash ended
-        let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
         let mut made = PlanFile { path: temporary, file: open, len: 0 };
         let mut bytes = header().to_vec();
         for entry in entries {
@@ -199,7 +212,8 @@ impl PlanFile {
         &self.path
     }
 
-    /// Appends an entry. It is with the kernel when this returns, and survives the end of this process.
+    /// Appends an entry. It is with the kernel when this returns, and survives the end of this
+    /// process.
     ///
     /// # Errors
     /// It cannot be written; the file is as it was.
@@ -276,7 +290,8 @@ mod tests {
         let path = dir.path().join("plans");
         drop(PlanFile::make(&path, three()).unwrap());
         let whole = fs::read(&path).unwrap();
-        let two = PlanFile::make(&dir.path().join("two"), three()[..2].to_vec()).unwrap().len() as usize;
+        let two =
+            PlanFile::make(&dir.path().join("two"), three()[..2].to_vec()).unwrap().len() as usize;
         for end in two..whole.len() {
             fs::write(&path, &whole[..end]).unwrap();
             let (mut file, entries) = PlanFile::open(&path).unwrap();
@@ -297,7 +312,10 @@ mod tests {
             bytes[at] ^= 0x10;
             fs::write(&path, bytes).unwrap();
             let read = reopened(&path);
-            assert!(read.iter().zip(three()).all(|(read, was)| *read == was), "byte {at}: {read:?}");
+            assert!(
+                read.iter().zip(three()).all(|(read, was)| *read == was),
+                "byte {at}: {read:?}"
+            );
         }
     }
 

@@ -40,12 +40,15 @@ pub struct Prepared {
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
     /// The server's newest RESULT Prepared in each version.
     answers: [Option<Arc<Answer>>; VERSIONS],
-    /// The server has given other columns for it before: which of them a client before v5 knows, nobody can tell.
+    /// The server has given other columns for it before: which of them a client before v5 knows,
+    /// nobody can tell.
     drifted: bool,
-    /// The generation of the schema in which the server last took the statement for prepared, in each version; 0 for none. Apart,
-    /// because preparing again in one version renews the answer of that one only.
+    /// The generation of the schema in which the server last took the statement for prepared, in
+    /// each version; 0 for none. Apart, because preparing again in one version renews the answer of
+    /// that one only.
     confirmed: [AtomicU64; VERSIONS],
-    /// The generation in which it was last prepared again because its columns were not those of the answer.
+    /// The generation in which it was last prepared again because its columns were not those of the
+    /// answer.
     renewed: AtomicU64,
     used: AtomicBool,
 }
@@ -60,7 +63,8 @@ pub struct Answer {
     pub metadata_id: Option<Bytes>,
     /// Names of the result's columns.
     pub names: Vec<String>,
-    /// Keyspace of the table, and which values make up its partition key; where the server has said so.
+    /// Keyspace of the table, and which values make up its partition key; where the server has said
+    /// so.
     pub partition: Option<(Box<str>, Box<[u16]>)>,
     /// How many values it takes.
     binds: usize,
@@ -69,14 +73,17 @@ pub struct Answer {
 impl Answer {
     fn new(version: Version, message: &[u8]) -> Option<Answer> {
         let whole = Bytes::copy_from_slice(message);
-        let Ok(ResultBody::Prepared(prepared)) = ResultBody::parse(version, &whole) else { return None };
+        let Ok(ResultBody::Prepared(prepared)) = ResultBody::parse(version, &whole) else {
+            return None;
+        };
         let metadata = whole.slice_ref(prepared.result.raw);
         let metadata_id = prepared.result_metadata_id.map(|id| whole.slice_ref(id));
         let names = prepared.result.columns.iter().map(|column| column.name.to_owned()).collect();
         let binds = prepared.bound.len();
         let indexes: Box<[u16]> = prepared.pk_indexes().collect();
         let keyspace = prepared.bound.iter().next().map(|column| Box::from(column.keyspace));
-        let partition = keyspace.filter(|_| !indexes.is_empty()).map(|keyspace| (keyspace, indexes));
+        let partition =
+            keyspace.filter(|_| !indexes.is_empty()).map(|keyspace| (keyspace, indexes));
         Some(Answer { message: whole.clone(), metadata, metadata_id, names, partition, binds })
     }
 }
@@ -102,7 +109,8 @@ pub struct PrepareResult<'a> {
 
 impl Prepared {
     fn new(told: &PrepareResult<'_>, answer: Answer, known: Option<&Prepared>) -> Prepared {
-        // A text with a qualified name has one id in all keyspaces, and clients of all versions may have it.
+        // A text with a qualified name has one id in all keyspaces, and clients of all versions may
+        // have it.
         let (mut answers, confirmed) = match known {
             Some(known) => (
                 known.answers.clone(),
@@ -131,7 +139,8 @@ impl Prepared {
             drifted,
             confirmed,
             renewed: known.map_or(0, |known| known.renewed.load(Ordering::Acquire)).into(),
-            // Only being asked for counts, or one sweep would find all equal and begin with the oldest.
+            // Only being asked for counts, or one sweep would find all equal and begin with the
+            // oldest.
             used: AtomicBool::new(false),
         };
         prepared.confirm(told.version, told.generation);
@@ -164,14 +173,16 @@ impl Prepared {
         self.answers[slot(version)].clone()
     }
 
-    /// Whether clients of that version may know other columns than [`Prepared::answer`] has, and cannot tell. They must not be
-    /// answered without metadata then, even if they ask for that. From v5 on a request says which columns its client knows.
+    /// Whether clients of that version may know other columns than [`Prepared::answer`] has, and
+    /// cannot tell. They must not be answered without metadata then, even if they ask for that.
+    /// From v5 on a request says which columns its client knows.
     pub fn is_drifted(&self, version: Version) -> bool {
         self.drifted && version < Version::V5
     }
 
-    /// Whether the server is known to take it for prepared in this generation of the schema. Only then do the columns that
-    /// clients know fit the plan: after a change the server may want it prepared again, and says so when it is executed.
+    /// Whether the server is known to take it for prepared in this generation of the schema. Only
+    /// then do the columns that clients know fit the plan: after a change the server may want it
+    /// prepared again, and says so when it is executed.
     pub fn is_confirmed(&self, version: Version, generation: u64) -> bool {
         self.confirmed[slot(version)].load(Ordering::Acquire) == generation
     }
@@ -209,8 +220,9 @@ fn slot(version: Version) -> usize {
     Version::ALL.iter().position(|of| *of == version).expect("all versions are in the list")
 }
 
-/// All prepared statements, shared by the reactors. Bounded by bytes: those not used for long are forgotten, and their clients are
-/// asked to prepare again. With a file they are known again after a restart.
+/// All prepared statements, shared by the reactors. Bounded by bytes: those not used for long are
+/// forgotten, and their clients are asked to prepare again. With a file they are known again after
+/// a restart.
 pub struct PreparedStore {
     budget: usize,
     by_id: RwLock<HashMap<Bytes, Arc<Prepared>>>,
@@ -251,7 +263,8 @@ impl PreparedStore {
         }
     }
 
-    /// A store that keeps its statements in that file. A file that cannot be used costs its statements a round trip, and is said.
+    /// A store that keeps its statements in that file. A file that cannot be used costs its
+    /// statements a round trip, and is said.
     pub fn open(path: &Path) -> Self {
         let store = Self::default();
         match PlanFile::open(path) {
@@ -284,7 +297,8 @@ impl PreparedStore {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Remembers what the server answered to a PREPARE, also beyond the end of this process. `None` if that is no RESULT Prepared.
+    /// Remembers what the server answered to a PREPARE, also beyond the end of this process. `None`
+    /// if that is no RESULT Prepared.
     pub fn remember(self: &Arc<Self>, told: &PrepareResult<'_>) -> Option<Arc<Prepared>> {
         let (prepared, changed) = self.insert(told, false)?;
         if changed && let Some(entry) = prepared.entry(told.version) {
@@ -319,7 +333,8 @@ impl PreparedStore {
         let changed = known.is_none_or(|known| {
             let then = known.answer(told.version);
             then.is_none_or(|then| then.message != told.message)
-                || (known.drifted, known.names_keyspace) != (prepared.drifted, prepared.names_keyspace)
+                || (known.drifted, known.names_keyspace)
+                    != (prepared.drifted, prepared.names_keyspace)
                 || known.keyspace.as_deref() != told.keyspace
         });
         let prepared = Arc::new(prepared);
@@ -371,13 +386,15 @@ impl PreparedStore {
         }
     }
 
-    /// Writes a file of what is remembered now and puts it in the old one's place, with what came meanwhile.
+    /// Writes a file of what is remembered now and puts it in the old one's place, with what came
+    /// meanwhile.
     fn write_anew(&self) {
         let path = self.file.lock().file.as_ref().map(|file| file.path().to_owned());
         let Some(path) = path else { return };
         let all: Vec<Arc<Prepared>> = self.by_id.read().values().cloned().collect();
-        let entries =
-            all.iter().flat_map(|prepared| Version::ALL.iter().filter_map(|of| prepared.entry(*of)));
+        let entries = all
+            .iter()
+            .flat_map(|prepared| Version::ALL.iter().filter_map(|of| prepared.entry(*of)));
         let written = PlanFile::beside(&path, entries);
         let mut saved = self.file.lock();
         let meanwhile = saved.meanwhile.take().unwrap_or_default();
@@ -437,7 +454,8 @@ mod tests {
             type_bytes = vec![0, 0, 0, class.len() as u8];
             type_bytes.extend_from_slice(class);
         }
-        let column = ColumnSpec { keyspace: "ks", table: "t", name: column, type_bytes: &type_bytes };
+        let column =
+            ColumnSpec { keyspace: "ks", table: "t", name: column, type_bytes: &type_bytes };
         let metadata_id = (version >= Version::V5).then_some(&b"metadata"[..]);
         let mut out = Vec::new();
         encode_prepared(
@@ -458,7 +476,10 @@ mod tests {
         remember(&store, "hot", Version::V4);
         for n in 0..10_000 {
             remember(&store, &format!("cold{n}"), Version::V4);
-            assert!(store.get(b"hot").is_some(), "forgotten although it was used before number {n}");
+            assert!(
+                store.get(b"hot").is_some(),
+                "forgotten although it was used before number {n}"
+            );
         }
         assert!(store.get(b"cold0").is_none());
         let kept = store.by_id.read().len();
@@ -491,12 +512,14 @@ mod tests {
         let store = Arc::new(PreparedStore::default());
         remember(&store, "id", Version::V4);
         let prepared = store.get(b"id").unwrap();
-        let confirmed = |version| [7, 8].map(|generation| prepared.is_confirmed(version, generation));
+        let confirmed =
+            |version| [7, 8].map(|generation| prepared.is_confirmed(version, generation));
         assert_eq!(confirmed(Version::V4), [true, false]);
         assert_eq!(confirmed(Version::V5), [false, false]);
         prepared.confirm(Version::V4, 8);
         assert_eq!(confirmed(Version::V4), [false, true]);
-        // Prepared again in the other version: what clients of this one know may be older than that.
+        // Prepared again in the other version: what clients of this one know may be older than
+        // that.
         remember(&store, "id", Version::V5);
         let prepared = store.get(b"id").unwrap();
         assert!(prepared.is_confirmed(Version::V4, 8) && prepared.is_confirmed(Version::V5, 7));
@@ -533,7 +556,11 @@ mod tests {
         let (a, b) = (again.get(b"a").unwrap(), again.get(b"b").unwrap());
         assert_eq!((&*a.text, a.keyspace.as_deref()), ("SELECT a FROM ks.t", Some("ks")));
         assert_eq!(a.answer(Version::V4).unwrap().message, answer("a", Version::V4));
-        assert!(a.answer(Version::V5).is_none() && !a.is_drifted(Version::V4) && b.is_drifted(Version::V4));
+        assert!(
+            a.answer(Version::V5).is_none()
+                && !a.is_drifted(Version::V4)
+                && b.is_drifted(Version::V4)
+        );
         assert_eq!(b.answer(Version::V5).unwrap().names, ["other"]);
         assert!((1..10).all(|generation| !b.is_confirmed(Version::V5, generation)));
     }

@@ -22,7 +22,9 @@ fn a_dump_names_what_is_in_memory_and_on_flash_and_one_client_has_it_at_a_time()
     assert_eq!(client.lines(), ["EN", "MN"], "what comes behind a dump is answered behind it");
 
     let turn = Turn::take(&opened.front_end.front_end.dump_turn).expect("the dump is over");
-    other.send("lru_crawler metadump all\r\nstats cachedump 1 1\r\nstats cachedump 2 1\r\nget warm\r\n");
+    other.send(
+        "lru_crawler metadump all\r\nstats cachedump 1 1\r\nstats cachedump 2 1\r\nget warm\r\n",
+    );
     let busy = "BUSY currently processing crawler request";
     assert_eq!(other.lines(), [busy, busy, "END", "VALUE warm 0 2", "hi", "END"]);
     drop(turn);
@@ -55,14 +57,19 @@ fn torn(opened: &Opened) -> (String, Performed) {
 
 #[test]
 fn a_dump_that_fails_behind_objects_ends_the_connection_and_one_that_cannot_begin_does_not() {
-    const ERROR: &str = "ERROR a part of the cache could not be read: clear the namespace instead\r\n";
+    const ERROR: &str =
+        "ERROR a part of the cache could not be read: clear the namespace instead\r\n";
     let opened = Opened::new(40);
     // Whatever is read of flash from now on is beyond its end.
-    let flash = std::fs::OpenOptions::new().write(true).open(opened._dir.path().join("flash")).unwrap();
+    let flash =
+        std::fs::OpenOptions::new().write(true).open(opened._dir.path().join("flash")).unwrap();
     flash.set_len(0).unwrap();
     let (said, performed) = torn(&opened);
     assert_eq!(said, format!("warm{ERROR}"));
-    assert!(matches!(performed, Performed::Close), "who waits for the end hears of it: {performed:?}");
+    assert!(
+        matches!(performed, Performed::Close),
+        "who waits for the end hears of it: {performed:?}"
+    );
     assert!(Turn::take(&opened.front_end.front_end.dump_turn).is_some(), "the next may have one");
     let mut client = connect(&opened.front_end);
     client.send("delete warm noreply\r\nmn\r\n");
@@ -133,8 +140,14 @@ fn who_reads_nothing_of_a_dump_keeps_no_other_from_one_for_ever() {
     other.send("lru_crawler mgdump all\r\n");
     let named = (0..).take_while(|_| other.line() != "EN").count();
     assert_eq!(named, OBJECTS + 1, "and `warm`");
-    assert!(!opened.front_end.front_end.dump_turn.is_wanted(), "the next holder is not accused of it");
-    assert_eq!(opened.front_end.front_end.config.metrics.memcache_total().stalled_connections.get(), 1);
+    assert!(
+        !opened.front_end.front_end.dump_turn.is_wanted(),
+        "the next holder is not accused of it"
+    );
+    assert_eq!(
+        opened.front_end.front_end.config.metrics.memcache_total().stalled_connections.get(),
+        1
+    );
 }
 
 /// A connection whose client takes nothing: a write of it ends when the connection does.
