@@ -1,7 +1,8 @@
 //! The Rust `scylla` driver against one CQL contact point: connect, prepare, write, read, verify.
 //!
-//! `afterglow-rust-driver-test ADDRESS:PORT KEYSPACE` ends with status 0 and a line `ok ...` if every answer was right. Its reads are
-//! made three times over, so that a cache in between has every chance to answer with something old.
+//! `afterglow-rust-driver-test ADDRESS:PORT KEYSPACE` ends with status 0 and a line `ok ...` if
+//! every answer was right. Its reads are made three times over, so that a cache in between has
+//! every chance to answer with something old.
 
 use std::error::Error;
 
@@ -31,8 +32,12 @@ async fn connect(contact: &str) -> Outcome<Session> {
     let builder = SessionBuilder::new().known_node(contact);
     let session = builder.default_execution_profile_handle(profile.into_handle()).build().await?;
     let state = session.get_cluster_state();
-    let nodes: Vec<String> = state.get_nodes_info().iter().map(|node| node.address.to_string()).collect();
-    ensure(nodes == [contact], format!("the driver should know only {contact}, but knows {nodes:?}"))?;
+    let nodes: Vec<String> =
+        state.get_nodes_info().iter().map(|node| node.address.to_string()).collect();
+    ensure(
+        nodes == [contact],
+        format!("the driver should know only {contact}, but knows {nodes:?}"),
+    )?;
     Ok(session)
 }
 
@@ -98,8 +103,12 @@ async fn run(contact: &str, keyspace: &str) -> Outcome {
     }
     let literal = "SELECT n FROM rust_rows WHERE k = 5 AND c = 'c2'";
     for _ in 0..3 {
-        let n =
-            session.query_unpaged(literal, ()).await?.into_rows_result()?.single_row::<(Option<i64>,)>()?.0;
+        let n = session
+            .query_unpaged(literal, ())
+            .await?
+            .into_rows_result()?
+            .single_row::<(Option<i64>,)>()?
+            .0;
         ensure(n == Some(3), format!("unprepared read gave {n:?}"))?;
     }
     for key in (0..ROWS).step_by(2) {
