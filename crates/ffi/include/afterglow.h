@@ -13,7 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// Grows when a function or structure changes in a way that a caller built before would not survive.
+// Grows when a function or structure changes in a way that a caller built before would not
+// survive.
 #define AGLOW_ABI 1
 
 // A key has one value for ever: puts need no journal.
@@ -34,7 +35,8 @@ typedef enum {
   AGLOW_OK = 0,
   // A lookup found nothing, whatever the reason (the counters know it).
   AGLOW_MISS = 1,
-  // A put was refused; the older object is gone all the same, unless the message says that nothing was changed.
+  // A put was refused; the older object is gone all the same, unless the message says that
+  // nothing was changed.
   AGLOW_REFUSED = 2,
   // A listing is over, and complete.
   AGLOW_END = 3,
@@ -83,11 +85,13 @@ typedef struct {
   uint64_t journal_size;
   // Bytes per second that may be written to flash, averaged over a day; default: no limit.
   uint64_t write_budget;
-  // Bytes per segment, a power of two from 64 KiB to 16 MiB. An object may be a quarter of it. Fixed when the cache is created.
+  // Bytes per segment, a power of two from 64 KiB to 16 MiB. An object may be a quarter of it.
+  // Fixed when the cache is created.
   uint32_t segment_size;
   // Device reads in flight at once, more are misses; default 256.
   uint32_t max_blocking_reads;
-  // Not 0: the journal is mapped into memory, which is faster, but a disk that fails may end the process with SIGBUS.
+  // Not 0: the journal is mapped into memory, which is faster, but a disk that fails may end the
+  // process with SIGBUS.
   uint32_t mapped_journal;
 } aglow_config;
 
@@ -126,21 +130,23 @@ uint32_t aglow_abi(void);
 // `config` and what it points at are valid during the call, `cache` may be written.
 aglow_status aglow_cache_open(const aglow_config *config, aglow_cache **cache);
 
-// The clean stop: writes everything out, so that the next opening is warm. Returns when that is done; lookups go on to be
-// answered, puts are refused. Calling it again does nothing.
+// The clean stop: writes everything out, so that the next opening is warm. Returns when that is
+// done; lookups go on to be answered, puts are refused. Calling it again does nothing.
 //
 // # Safety
 // `cache` is a handle that was opened and not freed.
 aglow_status aglow_cache_close(const aglow_cache *cache);
 
-// Frees a cache. Without [`aglow_cache_close`] before, it is like the death of the process. Null is allowed.
+// Frees a cache. Without [`aglow_cache_close`] before, it is like the death of the process. Null
+// is allowed.
 //
 // # Safety
-// `cache` is null, or was opened, and nobody uses it any more; its namespaces are freed too, or not used any more.
+// `cache` is null, or was opened, and nobody uses it any more; its namespaces are freed too, or
+// not used any more.
 aglow_status aglow_cache_free(aglow_cache *cache);
 
-// Opens a namespace, creating it when there is none of that name. `flags` are the AGLOW_* bits for namespaces; with another
-// mutability or survival than before it starts empty.
+// Opens a namespace, creating it when there is none of that name. `flags` are the AGLOW_* bits for
+// namespaces; with another mutability or survival than before it starts empty.
 //
 // # Safety
 // `cache` is an open handle, `name` a text, `namespace_` may be written.
@@ -155,27 +161,25 @@ aglow_status aglow_namespace_open(const aglow_cache *cache,
 // `namespace_` is null, or was opened, and nobody uses it any more.
 aglow_status aglow_namespace_free(aglow_namespace *namespace_);
 
-// The message of the calling thread's last call that was refused or failed; empty if there was none. Valid until this thread's next
-// such call. UTF-8.
+// The message of the calling thread's last call that was refused or failed; empty if there was
+// none. Valid until this thread's next such call. UTF-8.
 const char *aglow_error(void);
 
-// Begins to list the keys of a namespace. All that are there from now until the end are listed, and maybe some put or removed
-// meanwhile; a key may come twice.
+// Begins to list the keys of a namespace. All that are there from now until the end are listed,
+// and maybe some put or removed meanwhile; a key may come twice.
 //
 // # Safety
 // `namespace_` is an open handle, `keys` may be written.
-aglow_status aglow_keys_open(const aglow_namespace *namespace_,
-                             aglow_keys **keys);
+aglow_status aglow_keys_open(const aglow_namespace *namespace_, aglow_keys **keys);
 
-// Copies the next key to `buffer`: `AGLOW_OK`, at the end `AGLOW_END`. With `AGLOW_E_TOO_SMALL` it is not passed: call again with room for `*len`
-// bytes. After `AGLOW_E_INCOMPLETE` there are no more keys, and some were not listed.
+// Copies the next key to `buffer`: `AGLOW_OK`, at the end `AGLOW_END`. With `AGLOW_E_TOO_SMALL` it
+// is not passed: call again with room for `*len` bytes. After `AGLOW_E_INCOMPLETE` there are no
+// more keys, and some were not listed.
 //
 // # Safety
-// `keys` is an open listing that no other thread uses, `buffer` takes `capacity` bytes, `len` is null or may be written.
-aglow_status aglow_keys_next(aglow_keys *keys,
-                             uint8_t *buffer,
-                             size_t capacity,
-                             size_t *len);
+// `keys` is an open listing that no other thread uses, `buffer` takes `capacity` bytes, `len` is
+// null or may be written.
+aglow_status aglow_keys_next(aglow_keys *keys, uint8_t *buffer, size_t capacity, size_t *len);
 
 // Ends a listing. Null is allowed.
 //
@@ -183,20 +187,21 @@ aglow_status aglow_keys_next(aglow_keys *keys,
 // `keys` is null or an open listing, which nobody uses any more.
 aglow_status aglow_keys_free(aglow_keys *keys);
 
-// Copies the oldest line of the engine's log that was not yet fetched: `AGLOW_OK`, or `AGLOW_MISS` if there is none. It begins with its level (`INFO`,
-// `WARN`, `ERROR`). The last 256 lines are kept. A line longer than `capacity` is cut.
+// Copies the oldest line of the engine's log that was not yet fetched: `AGLOW_OK`, or `AGLOW_MISS`
+// if there is none. It begins with its level (`INFO`, `WARN`, `ERROR`). The last 256 lines are
+// kept. A line longer than `capacity` is cut.
 //
 // # Safety
 // `buffer` takes `capacity` bytes, `len` is null or may be written.
-aglow_status aglow_log_next(uint8_t *buffer,
-                            size_t capacity,
-                            size_t *len);
+aglow_status aglow_log_next(uint8_t *buffer, size_t capacity, size_t *len);
 
-// Looks a key up, with one read from flash on the calling thread if need be, and copies the value to `buffer`. A value that is larger than
-// `capacity` is not copied: the call is `AGLOW_E_TOO_SMALL` and `hit` has the length.
+// Looks a key up, with one read from flash on the calling thread if need be, and copies the value
+// to `buffer`. A value that is larger than `capacity` is not copied: the call is
+// `AGLOW_E_TOO_SMALL` and `hit` has the length.
 //
 // # Safety
-// `namespace_` is an open handle, `key` has `key_len` bytes, `buffer` takes `capacity` bytes, `hit` is null or may be written.
+// `namespace_` is an open handle, `key` has `key_len` bytes, `buffer` takes `capacity` bytes,
+// `hit` is null or may be written.
 aglow_status aglow_get(const aglow_namespace *namespace_,
                        const uint8_t *key,
                        size_t key_len,
@@ -204,12 +209,12 @@ aglow_status aglow_get(const aglow_namespace *namespace_,
                        size_t capacity,
                        aglow_hit *hit);
 
-// Puts an object. When this returns no lookup returns an older value of the key, also when it was refused (but for a cache that is
-// closed, which changes nothing).
+// Puts an object. When this returns no lookup returns an older value of the key, also when it was
+// refused (but for a cache that is closed, which changes nothing).
 //
 // # Safety
-// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no expiry, no group) or valid, `version` is null or
-// may be written.
+// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no
+// expiry, no group) or valid, `version` is null or may be written.
 aglow_status aglow_put(const aglow_namespace *namespace_,
                        const uint8_t *key,
                        size_t key_len,
@@ -218,8 +223,9 @@ aglow_status aglow_put(const aglow_namespace *namespace_,
                        const aglow_put_options *options,
                        uint64_t *version);
 
-// Puts an object if the key's version is `*expected`, or with `expected` null if there is no such object. Otherwise it is refused and
-// nothing is changed, also when the object cannot be looked at now.
+// Puts an object if the key's version is `*expected`, or with `expected` null if there is no such
+// object. Otherwise it is refused and nothing is changed, also when the object cannot be looked at
+// now.
 //
 // # Safety
 // As [`aglow_put`]; `expected` is null or valid.
@@ -250,15 +256,13 @@ aglow_status aglow_remove_group(const aglow_namespace *namespace_, uint32_t grou
 // `namespace_` is an open handle.
 aglow_status aglow_clear(const aglow_namespace *namespace_);
 
-// Copies the counters to `buffer` as text: one line for each figure, `name value`. Those of a namespace begin with its name and a dot. `*len` is
-// set to the length; there is no zero byte at the end.
+// Copies the counters to `buffer` as text: one line for each figure, `name value`. Those of a
+// namespace begin with its name and a dot. `*len` is set to the length; there is no zero byte at
+// the end.
 //
 // # Safety
 // `cache` is an open handle, `buffer` takes `capacity` bytes, `len` is null or may be written.
-aglow_status aglow_stats(const aglow_cache *cache,
-                         uint8_t *buffer,
-                         size_t capacity,
-                         size_t *len);
+aglow_status aglow_stats(const aglow_cache *cache, uint8_t *buffer, size_t capacity, size_t *len);
 
 #ifdef __cplusplus
 }  // extern "C"
