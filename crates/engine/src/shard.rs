@@ -128,7 +128,7 @@ impl Shard {
     /// Opening: whether it is known already that slots of `hash` must not be believed below
     /// `version`, or below more.
     pub fn knows_of(&self, hash: u64, version: u64) -> bool {
-        self.kills.as_ref().and_then(|kills| kills.get(&hash)).is_some_and(|&kill| version <= kill)
+        self.known_kill(hash).is_some_and(|kill| version <= kill)
     }
 
     /// Clears the slot of `hash` if it points at `location`.
@@ -160,6 +160,11 @@ impl Shard {
 
     /// Whether a copy of `hash` with this version is known to be superseded.
     pub fn is_superseded(&self, hash: u64, version: u64) -> bool {
-        self.kills.as_ref().and_then(|k| k.get(&hash)).is_some_and(|&kill| version < kill)
+        self.known_kill(hash).is_some_and(|kill| version < kill)
+    }
+
+    /// The version below which nothing of `hash` is believed, while the index loads.
+    fn known_kill(&self, hash: u64) -> Option<u64> {
+        self.kills.as_ref()?.get(&hash).copied()
     }
 }
