@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIST = Path("tools/house/wide-lines.txt")
+from check_functions import held_against
+
 WIDEST = 100
 LONG_WORD = 60
 FENCE = re.compile(r"\s*(?://[/!]?\s*)?```")
@@ -47,7 +48,6 @@ def main():
     listed = subprocess.run(
         ["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-    listed_wide = set(LIST.read_text().split())
     looked_at, wide = 0, {}
     for name in listed.splitlines():
         path = Path(name)
@@ -58,16 +58,15 @@ def main():
         for number, line in enumerate(path.read_text().splitlines(), 1):
             fenced ^= bool(FENCE.match(line))
             if len(line) > WIDEST and not fenced and not may_be_longer(line, suffix):
-                wide.setdefault(name, []).append(f"{name}:{number} has {len(line)} columns")
-    lines = [line for name in wide.keys() - listed_wide for line in wide[name]]
-    for line in sorted(lines):
-        print(f"error: {line}: break it", file=sys.stderr)
-    for name in sorted(listed_wide - wide.keys()):
-        print(f"error: {name} is on {LIST} without need: take it off", file=sys.stderr)
-    complaints = len(lines) + len(listed_wide - wide.keys())
-    print(
-        f"columns: {looked_at} files, {len(listed_wide)} still with wide lines, {complaints} complaints"
+                wide.setdefault(name, []).append(str(number))
+    complaints, still = held_against(
+        wide,
+        "wide-lines.txt",
+        lambda name, numbers: (
+            f"{name} has over {WIDEST} columns in {', '.join(numbers)}: break them"
+        ),
     )
+    print(f"columns: {looked_at} files, {still} still with wide lines, {complaints} complaints")
     return 1 if complaints else 0
 
 
