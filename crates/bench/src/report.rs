@@ -334,7 +334,8 @@ impl Report {
             let _ =
                 write!(out, "<h2>{}</h2><p>{}</p>", escape(&section.name), escape(&section.note));
             out += &table(section).html();
-            out += &curves(section).svg();
+            out += &Chart::of_latencies("Latency", section.series.iter().filter_map(middle_curve))
+                .svg();
         }
         out + "</body></html>\n"
     }
@@ -467,32 +468,11 @@ impl Plot {
     }
 }
 
-/// The latency curves of each series' middle run.
-fn curves(section: &Section) -> Chart<'static> {
-    let nines = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
-    let ticks = [
-        (0.0, "0 %"),
-        (50.0, "50 %"),
-        (90.0, "90 %"),
-        (99.0, "99 %"),
-        (99.9, "99.9 %"),
-        (99.99, "99.99 %"),
-    ];
-    let line = |s: &Series| {
-        let mut runs: Vec<&Run> = s.runs.iter().filter(|r| !r.curve.is_empty()).collect();
-        runs.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
-        let run = runs.get(runs.len() / 2)?;
-        let points = run.curve.iter().map(|(p, us)| (nines(*p), *us)).collect();
-        Some(Line { name: s.name.clone(), points })
-    };
-    Chart {
-        title: "Latency",
-        x_label: "percentile",
-        y_label: "us",
-        logarithmic: true,
-        x_ticks: ticks.iter().map(|(p, label)| (nines(*p), (*label).to_owned())).collect(),
-        lines: section.series.iter().filter_map(line).collect(),
-    }
+/// The latency curve of a series' middle run, with the name of the series.
+fn middle_curve(series: &Series) -> Option<(String, &[(f64, f64)])> {
+    let mut runs: Vec<&Run> = series.runs.iter().filter(|r| !r.curve.is_empty()).collect();
+    runs.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+    Some((series.name.clone(), &runs.get(runs.len() / 2)?.curve))
 }
 
 #[cfg(test)]

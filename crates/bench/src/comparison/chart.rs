@@ -30,6 +30,37 @@ const BOTTOM: f64 = 46.0;
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
+impl<'a> Chart<'a> {
+    /// Curves of latencies: each is a name with percentiles (0 to 100) and microseconds.
+    pub(crate) fn of_latencies<'r>(
+        title: &'a str,
+        curves: impl Iterator<Item = (String, &'r [(f64, f64)])>,
+    ) -> Self {
+        // One unit per nine: 90 % at 1, 99 % at 2.
+        let nines = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
+        let ticks = [
+            (0.0, "0 %"),
+            (50.0, "50 %"),
+            (90.0, "90 %"),
+            (99.0, "99 %"),
+            (99.9, "99.9 %"),
+            (99.99, "99.99 %"),
+        ];
+        let line = |(name, curve): (String, &[(f64, f64)])| Line {
+            name,
+            points: curve.iter().map(|(p, us)| (nines(*p), *us)).collect(),
+        };
+        Self {
+            title,
+            x_label: "percentile",
+            y_label: "us",
+            logarithmic: true,
+            x_ticks: ticks.iter().map(|(p, label)| (nines(*p), (*label).to_owned())).collect(),
+            lines: curves.map(line).collect(),
+        }
+    }
+}
+
 impl Chart<'_> {
     /// The `<svg>`; empty without points.
     pub(crate) fn svg(&self) -> String {

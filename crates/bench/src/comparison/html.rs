@@ -82,29 +82,7 @@ fn lines<'r>(scenario: &'r Scenario<'_>) -> impl Iterator<Item = (String, &'r Ru
 }
 
 fn curves<'s>(scenario: &Scenario<'_>) -> Chart<'s> {
-    // One unit per nine: 90 % at 1, 99 % at 2.
-    let nines = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
-    let ticks = [
-        (0.0, "0 %"),
-        (50.0, "50 %"),
-        (90.0, "90 %"),
-        (99.0, "99 %"),
-        (99.9, "99.9 %"),
-        (99.99, "99.99 %"),
-    ];
-    Chart {
-        title: "Latency of reads",
-        x_label: "percentile",
-        y_label: "us",
-        logarithmic: true,
-        x_ticks: ticks.iter().map(|(p, label)| (nines(*p), (*label).to_owned())).collect(),
-        lines: lines(scenario)
-            .map(|(name, run)| Line {
-                name,
-                points: run.curve.iter().map(|(p, us)| (nines(*p), *us)).collect(),
-            })
-            .collect(),
-    }
+    Chart::of_latencies("Latency of reads", lines(scenario).map(|(name, run)| (name, &*run.curve)))
 }
 
 fn over_time<'s>(
