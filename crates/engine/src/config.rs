@@ -141,13 +141,4 @@ impl NamespaceOptions {
     pub(crate) fn journals_removes(&self) -> bool {
         self.survives == Survives::Crash
     }
-
-    /// Whether the journal tells of every object that another has taken the place of. It does not
-    /// where objects outlive power loss, which may take entries of puts that nobody was told of,
-    /// nor where it is not written at all.
-    pub(crate) fn is_told_by_journal(&self) -> bool {
-        let outlives_its_journal =
-            self.mutability == Mutability::Mutable && self.durability == Durability::Synced;
-        self.survives == Survives::Crash && !outlives_its_journal
-    }
 }

@@ -278,7 +278,13 @@ fn state(data: &[u8]) {
 fn state_seeds() -> Vec<Vec<u8>> {
     let options =
         NamespaceOptions { durability: Durability::Synced, ..NamespaceOptions::default() };
-    let ns = |id: u16| NamespaceRecord { id, name: format!("namespace-{id}"), options, kill: 7 };
+    let ns = |id: u16| NamespaceRecord {
+        id,
+        name: format!("namespace-{id}"),
+        options,
+        kill: 7,
+        journal_gaps: id == 1,
+    };
     let seed = |n| {
         let state = StateFile {
             clean: n == 0,

@@ -33,6 +33,9 @@ pub struct NamespaceRecord {
     /// in the journal, because it must become durable in one step with the boot id that says that a
     /// machine crash has been dealt with.
     pub kill: u64,
+    /// A power loss may have left records of it whose journal entries it took, and not all of them
+    /// were read before it was opened with other options. False after a clean stop.
+    pub journal_gaps: bool,
 }
 
 /// The state file.
@@ -73,6 +76,9 @@ pub enum StateError {
     /// Damaged.
     Damaged,
 }
+
+/// Bit of [`NamespaceRecord::journal_gaps`] beside the options.
+const JOURNAL_GAPS: u16 = 32;
 
 fn pack(o: &NamespaceOptions) -> u16 {
     u16::from(o.mutability == Mutability::Immutable)
@@ -118,7 +124,8 @@ impl StateFile {
         out.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
         for ns in &self.namespaces {
             out.extend_from_slice(&ns.id.to_le_bytes());
-            out.extend_from_slice(&pack(&ns.options).to_le_bytes());
+            let gaps = if ns.journal_gaps { JOURNAL_GAPS } else { 0 };
+            out.extend_from_slice(&(pack(&ns.options) | gaps).to_le_bytes());
             out.extend_from_slice(&ns.kill.to_le_bytes());
             out.extend_from_slice(&(ns.name.len() as u16).to_le_bytes());
             out.extend_from_slice(ns.name.as_bytes());
@@ -166,13 +173,14 @@ impl StateFile {
             namespaces: Vec::new(),
         };
         for _ in 0..r.u32()? {
-            let (id, options, kill, len) = (r.u16()?, unpack(r.u16()?), r.u64()?, r.u16()?);
+            let (id, bits, kill, len) = (r.u16()?, r.u16()?, r.u64()?, r.u16()?);
+            let (options, journal_gaps) = (unpack(bits), bits & JOURNAL_GAPS != 0);
             let name = String::from_utf8(r.bytes(usize::from(len))?.to_vec()).ok()?;
             // Records name their namespace by its place in this list.
             if usize::from(id) != state.namespaces.len() {
                 return None;
             }
-            state.namespaces.push(NamespaceRecord { id, name, options, kill });
+            state.namespaces.push(NamespaceRecord { id, name, options, kill, journal_gaps });
         }
         Some(state)
     }
@@ -226,12 +234,12 @@ mod tests {
         #[test]
         fn a_state_reads_back_and_every_flipped_bit_is_noticed(
             clean: bool, generation: u64, version_limit: u64, options in 0u16..32, name in "[a-z.]{0,40}",
-            flip: prop::sample::Index,
+            journal_gaps: bool, flip: prop::sample::Index,
         ) {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = StateFile {
                 clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
-                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7 }],
+                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7, journal_gaps }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(StateFile::decode(&bytes), Ok(state));

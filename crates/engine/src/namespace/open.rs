@@ -1,6 +1,7 @@
 //! Opening a namespace, or making it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::config::NamespaceOptions;
 use crate::core::Core;
@@ -38,7 +39,13 @@ pub(crate) fn open_namespace(
     let Ok(id) = u16::try_from(id) else {
         return Err(OpenError::Config("65,536 namespaces exist already".into()));
     };
-    let ns = Arc::new(NamespaceState::new(id, name.to_owned(), options));
+    let mut ns = NamespaceState::new(id, name.to_owned(), options);
+    // Segments that are still to be read may hold records of the older options, which this life
+    // reads under the new ones.
+    ns.journal_gaps = core.progress.unread.load(Ordering::Acquire)
+        && known.as_ref().is_some_and(|old| old.may_lack_entries());
+    let journal_gaps = ns.journal_gaps;
+    let ns = Arc::new(ns);
     let mut cleared = 0;
     if let Some(old) = known {
         ns.restore(&old.kills());
@@ -56,7 +63,8 @@ pub(crate) fn open_namespace(
             let kill =
                 state.namespaces.iter().find(|n| n.id == id).map_or(0, |n| n.kill).max(cleared);
             state.namespaces.retain(|n| n.id != id);
-            state.namespaces.push(NamespaceRecord { id, name: name.to_owned(), options, kill });
+            let name = name.to_owned();
+            state.namespaces.push(NamespaceRecord { id, name, options, kill, journal_gaps });
             state.namespaces.sort_by_key(|n| n.id);
         })
         .map_err(OpenError::io("writing the state file"))?;

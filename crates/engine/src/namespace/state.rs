@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use crate::sync::RwLock;
 
 use crate::api::PARTITION_SHIFT;
-use crate::config::NamespaceOptions;
+use crate::config::{NamespaceOptions, Survives};
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::record::Meta;
 use crate::stats::Counters;
@@ -42,6 +42,9 @@ pub struct NamespaceState {
     pub name: String,
     /// Options in force.
     pub options: NamespaceOptions,
+    /// Older options left records whose journal entries a power loss may have taken
+    /// ([`NamespaceRecord::journal_gaps`](crate::format::state::NamespaceRecord)).
+    pub journal_gaps: bool,
     /// Counters.
     pub counters: Counters,
     kill: AtomicU64,
@@ -59,6 +62,7 @@ impl NamespaceState {
             id,
             name,
             options,
+            journal_gaps: false,
             counters: Counters::default(),
             kill: AtomicU64::new(0),
             groups: RwLock::default(),
@@ -66,6 +70,18 @@ impl NamespaceState {
             epochs: OnceLock::new(),
             open: AtomicBool::new(false),
         }
+    }
+
+    /// Whether records may be found whose journal entries a power loss has taken: under these
+    /// options, or under older ones.
+    pub fn may_lack_entries(&self) -> bool {
+        self.options.outlives_power_loss() || self.journal_gaps
+    }
+
+    /// Whether the journal tells of every object that another has taken the place of. It does not
+    /// where entries may lack, nor where it is not written at all.
+    pub fn is_told_by_journal(&self) -> bool {
+        self.options.survives == Survives::Crash && !self.may_lack_entries()
     }
 
     /// Notes that somebody has a handle.

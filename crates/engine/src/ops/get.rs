@@ -149,7 +149,7 @@ fn look_up_on_flash(
     let miss = |reason| miss(ns, reason, attempt.counted);
     // Read before the slot: a slot seen while the map is in force must be compared with it.
     let mapped = core.progress.loading.load(Ordering::Acquire);
-    if !ns.options.is_told_by_journal() && core.progress.unread.load(Ordering::Acquire) {
+    if !ns.is_told_by_journal() && core.progress.unread.load(Ordering::Acquire) {
         return miss(MissReason::Loading);
     }
     let Some(slot) = core.shard(hash).index.lookup(hash) else {

@@ -76,6 +76,7 @@ pub(super) fn begin_life(
     let kill = state.version_limit + if doubt { DOUBT } else { 0 };
     let next = kill + 1;
     for (ns, warm) in state.namespaces.iter_mut().zip(warm) {
+        ns.journal_gaps &= past.end != End::Clean;
         if !warm {
             ns.kill = kill;
             tracing::info!(namespace = %ns.name, "the namespace starts cold: its objects could be stale");

@@ -59,7 +59,8 @@ pub(super) fn build(
     };
     let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
     let namespace = |n: &NamespaceRecord| {
-        let ns = NamespaceState::new(n.id, n.name.clone(), n.options);
+        let mut ns = NamespaceState::new(n.id, n.name.clone(), n.options);
+        ns.journal_gaps = n.journal_gaps;
         ns.kill_all(n.kill);
         Arc::new(ns)
     };

@@ -138,7 +138,10 @@ impl<'a> SegmentReader<'a> {
 /// record alone says that older ones are superseded, and says it only while it is on flash. So it
 /// is journalled before it can be found: what was seen once must not give way to something older
 /// when it is removed, or its segment reclaimed. Only `synced` namespaces are warm after a power
-/// loss. The life that ends before all its segments are read leaves the rest to the next one.
+/// loss. The life that ends before all its segments are read leaves the rest to the next one, in
+/// which the namespace may have other options ([`NamespaceState::may_lack_entries`]).
+///
+/// [`NamespaceState::may_lack_entries`]: crate::namespace::state::NamespaceState::may_lack_entries
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
     if exact.torn && !exact.entries.is_empty() {
@@ -154,7 +157,7 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
         }
         let (ns, hash, version) = (&namespaces[ns], e.hash.get(), e.version.get());
         let mut shard = core.shard(hash).lock();
-        if ns.options.outlives_power_loss() && !shard.knows_of(hash, version) {
+        if ns.may_lack_entries() && !shard.knows_of(hash, version) {
             coverage_mark!(JournalledAgain);
             core.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }

@@ -269,7 +269,8 @@ impl Maker<'_> {
     }
 
     /// The power takes journal entries of puts that nobody was told of, and may leave their
-    /// records. These are seen, then removed with many others, and the process dies.
+    /// records. These are seen, perhaps under other options, then removed with many others, and the
+    /// process dies.
     fn seen_after_a_power_loss(&mut self, r: &mut SimRandom) {
         let synced = |o: &super::plan::Options| o.durability == 2 && !o.clean_stop && !o.immutable;
         let Some(ns) = self.setup.namespaces.iter().position(synced) else {
@@ -293,6 +294,12 @@ impl Maker<'_> {
         }
         for _ in 0..r.below(6) {
             self.then(What::Turn { ms: 0 }, r);
+        }
+        if r.chance(0.3) {
+            let durability = r.below(3) as u8;
+            let options =
+                super::plan::Options { durability, ..self.setup.namespaces[usize::from(ns)] };
+            self.then(What::SetOptions { ns, options }, r);
         }
         self.crash(r, true);
         self.then(What::Idle { turns: r.below(30) as u32 }, r);
