@@ -192,6 +192,10 @@ impl Journal {
     ) -> Self {
         let capacity = Self::capacity(&*media);
         let (began, tail) = (head, tail.max(head.saturating_sub(capacity)));
+        assert!(
+            tail <= head,
+            "a checkpoint needs the journal from {tail} on, which ends at {head}"
+        );
         Self {
             media,
             seed: format::seed(uuid, epoch),
@@ -356,7 +360,12 @@ impl Journal {
 
     /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced
     /// and read back.
+    ///
+    /// # Panics
+    /// When `position` is beyond the head: entries not yet written would be lost.
     pub fn truncate(&self, position: u64) {
+        let head = self.head();
+        assert!(position <= head, "the journal ends at {head}, below {position}");
         if self.tail.fetch_max(position, Ordering::AcqRel) < position {
             coverage_mark!(JournalTruncated);
         }

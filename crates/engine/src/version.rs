@@ -18,7 +18,11 @@ pub struct Versions {
 
 impl Versions {
     /// Starts at `next`; versions below `limit` are reserved.
+    ///
+    /// # Panics
+    /// When the first version is not reserved.
     pub fn new(next: u64, limit: u64) -> Self {
+        assert!(next < limit, "version {next} is not below the reserved {limit}");
         Self { next: next.into(), limit: limit.into() }
     }
 

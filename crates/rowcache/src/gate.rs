@@ -185,6 +185,10 @@ impl Wide {
         gates.clone().any(|gate| gate.hold.closed_until > now).then_some(Bypass::Quarantined)
     }
 
+    fn writers(&self, table: u32) -> u32 {
+        self.all.writers + self.table(table).map_or(0, |gate| gate.writers)
+    }
+
     fn is_weak(&self, table: u32, now: Millis) -> bool {
         let table = self.table(table);
         self.all.hold.weak_until > now || table.is_some_and(|gate| gate.hold.weak_until > now)
@@ -449,6 +453,14 @@ impl<W> Ticket<W> {
             .expect("a ticket's fill stays until it is finished");
         let installed = fill.stamp == now && !fill.barred;
         if installed {
+            // The pair of [`Gates::join`]: no fill starts beside a writer, and none that came since
+            // left the stamp as it was.
+            let writers = stripe.slot(self.slot).writers + wide.writers(self.table);
+            assert!(
+                writers == 0,
+                "a fill of slot {} is installed beside {writers} writers",
+                self.slot
+            );
             install();
             stripe.bar_older(&self.key, self.id);
         }

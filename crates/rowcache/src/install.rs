@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::entry::{ENDLESS, Origin, Row};
 use crate::gate::{Join, Ticket, slot_of};
 use crate::row::{Filled, StoredRow};
-use crate::row_cache::RowCache;
+use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::serve::CachePermission;
 use crate::write_scope::{gate_of, group_of, token_of};
 
@@ -126,6 +126,8 @@ impl<W> RowCache<W> {
             CachePermission::Exclusive { claim } => *claim,
             CachePermission::Bounded { .. } => self.boot,
         };
+        // The pair of [`RowCache::accept`]: what is cached without a claim is never believed.
+        assert!(claim != NO_CLAIM, "a row is cached without a claim");
         let origin = Origin { claim, filled_at: asked_at.boot, life: life.unwrap_or(ENDLESS) };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let expiry = life.map_or(0, |life| asked_at.unix.saturating_add(life));

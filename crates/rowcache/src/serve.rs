@@ -138,6 +138,7 @@ impl<W> RowCache<W> {
             CachePermission::Exclusive { claim } => (claim, origin.life),
             CachePermission::Bounded { seconds } => (self.boot, origin.life.min(seconds)),
         };
+        assert!(present != NO_CLAIM, "a row is served without a claim");
         if origin.claim != present {
             return Err(NotServed::Unusable);
         }

@@ -297,6 +297,9 @@ impl Background {
                 self.checkpoint.last = Some((header.sequence, run.which));
                 self.checkpoint.run = None;
                 self.checkpoint.ended = Some(now);
+                // The pair of what `start_checkpoint` has chosen: what was opened since lies above.
+                let open = self.core.table.oldest_open_position();
+                debug_assert!(open.is_none_or(|open| open >= header.journal_position));
                 self.core.journal.truncate(header.journal_position);
                 self.core.totals.checkpoints.inc();
                 return;

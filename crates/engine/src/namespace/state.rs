@@ -2,7 +2,8 @@
 //!
 //! Removal of many objects is by *kill version*: an object is dead when its version is below the
 //! kill version of its namespace, of its group or of its partition epoch. Kill versions only grow,
-//! so replaying them in any order, or twice, does no harm.
+//! so replaying them in any order, or twice, does no harm. Each removal asserts that what it killed
+//! is dead ([`NamespaceState::is_killed`]), also where it made the namespace forget an older one.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -120,6 +121,14 @@ impl NamespaceState {
     /// Kills everything below `version`.
     pub fn kill_all(&self, version: u64) {
         self.kill.fetch_max(version, Ordering::AcqRel);
+        self.debug_assert_dead(version, 0, 0);
+    }
+
+    /// A removal is over: what is below its version is dead, and stays so.
+    fn debug_assert_dead(&self, below: u64, group: u32, epoch_slot: u32) {
+        let Some(version) = below.checked_sub(1) else { return };
+        let meta = Meta { ns: self.id, version, expiry: 0, group, epoch_slot };
+        debug_assert!(self.is_killed(&meta), "{}: {meta:?} is alive", self.name);
     }
 
     /// Kills what is below `version` in `group`.
@@ -134,6 +143,9 @@ impl NamespaceState {
             self.kill_all(median);
             groups.retain(|_, v| *v > median);
         }
+        assert!(groups.len() <= MAX_GROUPS, "{}: {} removed groups", self.name, groups.len());
+        drop(groups);
+        self.debug_assert_dead(version, group, 0);
     }
 
     /// Kills what is below `version` in partition epoch `slot`.
@@ -144,6 +156,7 @@ impl NamespaceState {
         let Some(page) = pages.get(slot / PAGE) else { return };
         let page = page.get_or_init(|| (0..PAGE).map(|_| AtomicU64::new(0)).collect());
         page[slot % PAGE].fetch_max(version, Ordering::AcqRel);
+        self.debug_assert_dead(version, 0, slot as u32);
     }
 
     /// Everything that kills, for a checkpoint. What the namespace's own kill version covers is

@@ -1,5 +1,6 @@
 //! Segments: the unit of writing and reclaiming on flash.
 
+mod open_segment;
 mod state;
 mod stream;
 

@@ -4,8 +4,8 @@
 //!            take_free                  start_sealing               written
 //!   Free ───────────────▶ Open ───────────────────────▶ Sealing ───────────▶ Sealed
 //!    ▲   new generation    │                               │                   │ start_reclaim
-//!    │                     │ retire                        │ retire            ▼
-//!    ├─────────────────────┴─────────── Retired ◀──────────┘               Reclaiming
+//!    │                     │ retire                        │ retire     retire │  ▼
+//!    ├─────────────────────┴─────────── Retired ◀──────────┴───────────────────┘  Reclaiming
 //!    │                       try_again                                          │
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!                                      set_free
@@ -15,6 +15,12 @@
 //! again after a while, when no write to it is on its way and no stream holds it; slots that still
 //! point into it meet another generation. There is no edge from Open to Sealed: until the last
 //! chunk is written its records are read from memory.
+//!
+//! Invariants, asserted where a state changes:
+//! - A generation is above every earlier one of its segment.
+//! - No write is on its way where a reclaim begins, nor to a segment that is free or just opened:
+//!   it would land among the records of the next use.
+//! - Every write that ends was counted when it started.
 
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -176,6 +182,9 @@ impl SegmentTable {
     /// Free to Open, with a new generation.
     pub fn open(&self, segment: u32, generation: u64, journal_position: u64) {
         let s = self.at(segment);
+        let before = s.generation.load(Ordering::Acquire);
+        assert!(generation > before, "segment {segment}: generation {generation} after {before}");
+        self.assert_no_write(segment);
         self.opened.fetch_add(1, Ordering::Relaxed);
         s.journal_position.store(journal_position, Ordering::Release);
         s.generation.store(generation, Ordering::Release);
@@ -193,13 +202,25 @@ impl SegmentTable {
 
     /// Counts a write on its way.
     pub fn write_started(&self, segment: u32) {
+        let unused = [SegmentState::Free, SegmentState::Reclaiming];
+        debug_assert!(!unused.contains(&self.state(segment)), "segment {segment} takes no records");
         self.at(segment).pending.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The next use of a segment begins when the last write of this one is over.
+    fn assert_no_write(&self, segment: u32) {
+        let pending = self.pending(segment);
+        assert!(
+            pending == 0,
+            "segment {segment}: {pending} writes of its last use are on their way"
+        );
     }
 
     /// Counts a write that succeeded; Sealing to Sealed with the last one.
     pub fn write_done(&self, segment: u32) {
-        let left = self.at(segment).pending.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left == 0 {
+        let before = self.at(segment).pending.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "segment {segment}: a write ends that never started");
+        if before == 1 {
             self.try_step(segment, &[SegmentState::Sealing], SegmentState::Sealed);
         }
     }
@@ -212,11 +233,13 @@ impl SegmentTable {
 
     /// Sealed to Reclaiming.
     pub fn start_reclaim(&self, segment: u32) {
+        self.assert_no_write(segment);
         self.step(segment, SegmentState::Sealed, SegmentState::Reclaiming);
     }
 
     /// Reclaiming to Free.
     pub fn set_free(&self, segment: u32) {
+        self.assert_no_write(segment);
         self.step(segment, SegmentState::Reclaiming, SegmentState::Free);
         self.free.lock().push_back(segment);
     }

@@ -14,6 +14,7 @@ use std::thread::Thread;
 
 use crate::sync::Mutex;
 
+use super::open_segment::OpenSegment;
 use super::state::{SegmentState, SegmentTable};
 use crate::device::AlignedBuf;
 use crate::format::footer::{self, FooterEntry, SegmentId};
@@ -89,19 +90,6 @@ pub struct WriteJob {
     since: u64,
     /// Chunks are counted in the order in which they were closed; [`FOOTER`] for footers.
     number: u64,
-}
-
-struct OpenSegment {
-    id: u32,
-    generation: u64,
-    entries: Vec<FooterEntry>,
-    chunk: AlignedBuf,
-    chunk_start: u32,
-    fill: u32,
-    /// When the first record of the open chunk came, in milliseconds.
-    since: u64,
-    /// Operations that wait for a record of the open chunk.
-    awaited: Vec<u64>,
 }
 
 /// What the streams share.
@@ -323,6 +311,7 @@ impl Streams {
         }
         chunk[open.fill as usize..len as usize].fill(0);
         chunk.set_len(len as usize);
+        open.assert_chunk(&chunk, self.table.segment_size(), self.hash_seed);
         self.totals.padding_bytes.add(u64::from(len - open.fill));
         let awaited = std::mem::take(&mut open.awaited);
         let (segment, start, data) = (open.id, open.chunk_start, Arc::new(chunk));
@@ -364,6 +353,11 @@ impl Streams {
         footer::encode_footer(&mut data, &name, &o.entries);
         self.totals.metadata_bytes.add(len.into());
         let start = self.table.segment_size() - len;
+        assert!(
+            o.chunk_start <= start,
+            "records reach into the footer: {} > {start}",
+            o.chunk_start
+        );
         self.table.write_started(o.id);
         if !self.table.start_sealing(o.id) {
             // A write of it has failed meanwhile: what there is of it is given up.

@@ -340,6 +340,7 @@ impl DramTier {
         while self.bytes() + more > self.budget && !self.is_empty() {
             victims.push(self.evict());
         }
+        debug_assert!(self.bytes() + more <= self.budget || self.is_empty());
     }
 
     /// The queue whose oldest goes next.

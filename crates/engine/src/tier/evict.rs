@@ -13,10 +13,14 @@ use crate::tier::admission::Admission;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
 
 impl Core {
-    /// Puts an entry into the DRAM tier and sees to those it evicts.
+    /// Puts an entry into the DRAM tier and sees to those it evicts. Its version was taken under
+    /// the shard's lock, so that it is above that of whatever it replaces.
     pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: DramEntry) {
         let mut victims = std::mem::take(&mut shard.victims);
-        shard.dram.insert(entry, &mut victims);
+        let version = entry.version;
+        let replaced = shard.dram.insert(entry, &mut victims);
+        let older = replaced.is_none_or(|replaced| replaced.version < version);
+        assert!(older, "version {version} replaces a newer one");
         self.evict_all(shard, victims);
     }
 

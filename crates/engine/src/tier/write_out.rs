@@ -42,6 +42,9 @@ impl Core {
         entry: &DramEntry,
         admission: Admission,
     ) -> Result<Location, DropReason> {
+        // The pair of what a get checks before it promotes: nothing older is copied to flash, where
+        // its slot would take the newer record's place.
+        debug_assert!(!shard.is_superseded(entry.hash, entry.version), "{entry:?} is superseded");
         let (key, value) = entry.data.split_at(entry.key_len as usize);
         let len = record::padded_len(key.len(), value.len());
         let popularity = || shard.sketch.estimate(entry.hash);
@@ -72,6 +75,7 @@ impl Core {
 
     /// Points the index at a record.
     pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, at: Location, len: u32) {
+        debug_assert!(at.offset() + len <= self.table.segment_size(), "{at:?} of {len} bytes");
         let class = SizeClass::from_bytes(len).expect("a quarter of a segment fits a size class");
         let inserted = shard.index.insert(hash, at, class);
         self.table.slot_added(at.segment);

@@ -1,0 +1,42 @@
+//! An open segment: the records of a stream that are not closed yet, and what must be true of a
+//! chunk before it is written.
+
+use crate::device::AlignedBuf;
+use crate::format::BLOCK;
+use crate::format::footer::{self, FooterEntry};
+use crate::format::record;
+
+/// The segment that a stream appends to, and its open chunk.
+pub(super) struct OpenSegment {
+    pub(super) id: u32,
+    pub(super) generation: u64,
+    pub(super) entries: Vec<FooterEntry>,
+    pub(super) chunk: AlignedBuf,
+    pub(super) chunk_start: u32,
+    pub(super) fill: u32,
+    /// When the first record of the open chunk came, in milliseconds.
+    pub(super) since: u64,
+    /// Operations that wait for a record of the open chunk.
+    pub(super) awaited: Vec<u64>,
+}
+
+impl OpenSegment {
+    /// Before its write: `chunk`, the open one, lies within the segment in front of the footer, in
+    /// whole blocks. Debug builds read every record of it back as a get will ([`record::decode`]).
+    pub(super) fn assert_chunk(&self, chunk: &[u8], segment_size: u32, hash_seed: u64) {
+        let (start, end) = (self.chunk_start, self.chunk_start + chunk.len() as u32);
+        assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "{start} to {end}");
+        let footer = segment_size - footer::footer_len(self.entries.len());
+        assert!(end <= footer, "a chunk ends at {end}, its segment's footer begins at {footer}");
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for entry in self.entries.iter().filter(|entry| entry.offset.get() >= start) {
+            let at = entry.offset.get();
+            let seed = record::seed(hash_seed, self.generation, at);
+            let found = record::decode(&chunk[(at - start) as usize..], seed);
+            let version = found.map(|record| record.meta.version);
+            assert_eq!(version, Some(entry.version.get()), "segment {} at {at}", self.id);
+        }
+    }
+}
