@@ -37,9 +37,17 @@ pub(super) struct Account {
     pub(super) reclaimed: u64,
     /// Copies of objects in DRAM that flash refused: a crash loses the objects.
     pub(super) copies_refused: u64,
+    /// Copies that a reclaim took from objects in DRAM: a crash loses these too, until they are
+    /// copied again.
+    pub(super) copies_lost: u64,
 }
 
 impl Account {
+    /// Objects that DRAM alone may have, however old: flash had no place for their copies.
+    pub(super) fn in_dram_alone(&self) -> u64 {
+        self.copies_refused + self.copies_lost
+    }
+
     /// From the page `/metrics`.
     pub(super) fn read(page: &str) -> Account {
         let mut losses = BTreeMap::new();
@@ -60,6 +68,7 @@ impl Account {
             write_errors: metrics::sum(page, "afterglow_engine_device_write_errors_total"),
             reclaimed: metrics::sum(page, "afterglow_engine_reclaimed_segments_total"),
             copies_refused: metrics::sum(page, "afterglow_engine_copies_refused_total"),
+            copies_lost: metrics::sum(page, "afterglow_engine_copies_lost_total"),
         }
     }
 
@@ -178,12 +187,15 @@ mod tests {
         afterglow_engine_refused_puts_total{namespace=\"cql\",reason=\"expired\"} 9\n\
         afterglow_engine_device_write_errors_total 4\n\
         afterglow_engine_reclaimed_segments_total 6\n\
+        afterglow_engine_copies_refused_total 3\n\
+        afterglow_engine_copies_lost_total 2\n\
         afterglow_engine_unsaved_age_seconds 11\n";
 
     #[test]
     fn a_loss_is_accounted_for_when_a_counter_names_it() {
         let account = Account::read(PAGE);
         assert_eq!((account.unsaved_age, account.write_errors, account.reclaimed), (11, 4, 6));
+        assert_eq!(account.in_dram_alone(), 5);
         let losses = account.losses_since(&Account::default());
         assert_eq!(losses.count(), 3 + 1 + 2 + 1, "what is dead or expired is no loss: {losses}");
         assert_eq!((losses.unnamed(7), losses.unnamed(9)), (0, 2));

@@ -149,7 +149,11 @@ impl Round {
                     let (lost, losses) = (kept.unnamed, &self.losses);
                     let _ = write!(line, ", {lost} LOST THAT NO COUNTER NAMES (counted: {losses})");
                 } else if kept.accounted > 0 {
-                    let _ = write!(line, ", {} lost and counted ({})", kept.accounted, self.losses);
+                    let counted = match self.kind {
+                        EndKind::Clean => self.losses.to_string(),
+                        _ => "flash refused their copies".to_owned(),
+                    };
+                    let _ = write!(line, ", {} lost and counted ({counted})", kept.accounted);
                 } else if kept.too_old > 0 && self.place.has_room() {
                     let _ = write!(line, ", {} TOO OLD TO BE MISSING", kept.too_old);
                 }

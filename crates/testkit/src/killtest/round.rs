@@ -133,8 +133,9 @@ impl<'a> Stage<'a> {
         let mut kept = None;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
             let mut found = sample.judge(&self.site.load, ledger, &mut self.site.segments)?;
-            if kind == EndKind::Clean {
-                found.account_for(&round.losses);
+            match kind {
+                EndKind::Clean => found.account_for(&round.losses),
+                _ => found.account_for_crash(counters.account.in_dram_alone()),
             }
             kept = Some(found);
         }
