@@ -92,6 +92,14 @@ fn failing() -> (TempDir, Arc<Failing>, Journal) {
 }
 
 #[test]
+#[should_panic(expected = "the journal ends at 1, below 2")]
+fn a_journal_is_not_cut_off_beyond_its_head() {
+    let (_dir, _media, journal) = failing();
+    journal.append(kill(1), 1);
+    journal.truncate(2);
+}
+
+#[test]
 fn after_a_flush_that_failed_the_next_one_makes_the_word_last_that_entries_are_lost() {
     let (_dir, media, journal) = failing();
     journal.append(kill(1), 1);

@@ -457,6 +457,29 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "1 writes of its last use are on their way")]
+    fn a_write_of_the_last_use_keeps_the_next_one_from_beginning() {
+        let table = table();
+        let s = table.take_free().unwrap();
+        table.open(s, 7, 0);
+        assert!(table.start_sealing(s));
+        table.write_started(s);
+        table.write_done(s);
+        table.write_started(s);
+        table.start_reclaim(s);
+    }
+
+    #[test]
+    #[should_panic(expected = "generation 7 after 7")]
+    fn a_generation_is_never_used_twice() {
+        let table = table();
+        let s = table.take_free().unwrap();
+        table.open(s, 7, 0);
+        assert!(table.retire(s) && table.try_again(s));
+        table.open(s, 7, 0);
+    }
+
+    #[test]
     #[should_panic(expected = "cannot go from Free to Reclaiming")]
     fn edges_that_are_not_drawn_do_not_exist() {
         table().start_reclaim(0);
