@@ -1,9 +1,7 @@
 """One meaning for a type's name within a crate: no `struct`, `enum`, `trait` or `union` is defined
 twice.
 
-Types of tests are exempt, and so are those that a function defines for itself. What two files still
-call alike is on tools/house/duplicate-types.txt, a line for each crate and name. That list only
-shrinks: a name that is on it without need is an error too.
+Types of tests are exempt, and so are those that a function defines for itself.
 """
 
 import re
@@ -12,7 +10,6 @@ import sys
 from pathlib import Path
 
 from check_cycles import COMMENT, without_tests
-from check_functions import held_against
 
 TYPE = re.compile(
     r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union)\s+(\w+)", re.M
@@ -39,15 +36,14 @@ def main():
         ):
             for type_name in types(file):
                 where.setdefault(f"{parts[1]}::{type_name}", []).append(name)
-    twice = {name: files for name, files in where.items() if len(files) > 1}
-    complaints, still = held_against(
-        twice,
-        "duplicate-types.txt",
-        lambda name, files: f"{name} is in {', '.join(files)}: one meaning for a name",
-    )
-    print(
-        f"types: {len(where)} names, {still} still with several meanings, {complaints} complaints"
-    )
+    complaints = [
+        f"{name} is in {', '.join(files)}: one meaning for a name"
+        for name, files in sorted(where.items())
+        if len(files) > 1
+    ]
+    for line in complaints:
+        print(f"error: {line}", file=sys.stderr)
+    print(f"types: {len(where)} names, {len(complaints)} complaints")
     return 1 if complaints else 0
 
 

@@ -90,7 +90,7 @@ impl Counters {
             let mut counters = [Counter::default(); COUNTERS];
             while !heard.stopping.load(Ordering::Relaxed) {
                 // An error means that the server has died: the next one is asked.
-                if let Ok(mut link) = Link::open(&to) {
+                if let Ok(mut link) = CounterLink::open(&to) {
                     let _ = increment(&mut link, &mut counters, &heard);
                 }
                 thread::sleep(AWAY);
@@ -102,7 +102,7 @@ impl Counters {
     /// Sets the objects of a life, all of them acknowledged when this returns.
     pub(super) fn set_once(&self, life: u32) -> io::Result<Vec<String>> {
         let names: Vec<String> = (0..OBJECTS).map(|n| format!("once-{life}-{n}")).collect();
-        let mut link = Link::open(&self.address)?;
+        let mut link = CounterLink::open(&self.address)?;
         for some in names.chunks(BATCH) {
             for name in some {
                 let value = value(name);
@@ -118,7 +118,7 @@ impl Counters {
 
     /// How many of these objects the cache does not have.
     pub(super) fn missing(&self, names: &[String]) -> io::Result<u64> {
-        let mut link = Link::open_within(&self.address, LIMIT)?;
+        let mut link = CounterLink::open_within(&self.address, LIMIT)?;
         let mut missing: Vec<&str> = names.iter().map(String::as_str).collect();
         for _ in 0..TRIES {
             let mut found = HashSet::new();
@@ -161,7 +161,7 @@ impl Drop for Counters {
 }
 
 /// Increments all counters again and again, until it is stopped or the connection breaks.
-fn increment(link: &mut Link, counters: &mut [Counter], shared: &Shared) -> io::Result<()> {
+fn increment(link: &mut CounterLink, counters: &mut [Counter], shared: &Shared) -> io::Result<()> {
     while !shared.stopping.load(Ordering::Relaxed) {
         for (n, counter) in counters.iter_mut().enumerate() {
             // In doubt until the answer has come.
@@ -207,30 +207,30 @@ fn value(name: &str) -> String {
 }
 
 /// A connection to the memcached front end.
-struct Link {
+struct CounterLink {
     stream: BufReader<TcpStream>,
     requests: Vec<u8>,
 }
 
-impl Link {
-    fn open(address: &str) -> io::Result<Link> {
+impl CounterLink {
+    fn open(address: &str) -> io::Result<CounterLink> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         stream.set_nodelay(true)?;
-        Ok(Link { stream: BufReader::new(stream), requests: Vec::new() })
+        Ok(CounterLink { stream: BufReader::new(stream), requests: Vec::new() })
     }
 
     /// Knocks for so long.
-    fn open_within(address: &str, limit: Duration) -> io::Result<Link> {
+    fn open_within(address: &str, limit: Duration) -> io::Result<CounterLink> {
         let tries = (limit.as_millis() / AWAY.as_millis()) as u32;
         for _ in 1..tries {
-            if let Ok(link) = Link::open(address) {
+            if let Ok(link) = CounterLink::open(address) {
                 return Ok(link);
             }
             thread::sleep(AWAY);
         }
-        Link::open(address)
+        CounterLink::open(address)
     }
 
     fn ask(&mut self, request: &str) {

@@ -160,7 +160,7 @@ impl FailingDevice {
 
 /// What the preloaded library shall make fail, in shares of 1.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct DiskFaults {
     pub(super) reads: f64,
     pub(super) writes: f64,
     pub(super) syncs: f64,
@@ -191,7 +191,7 @@ impl Shim {
     }
 
     /// From now on this fails.
-    pub(super) fn set(&self, faults: Faults) -> io::Result<()> {
+    pub(super) fn set(&self, faults: DiskFaults) -> io::Result<()> {
         let millionths = |share: f64| (share * 1e6) as u32;
         let words = [
             millionths(faults.reads),
@@ -233,13 +233,13 @@ mod tests {
             command.status().unwrap().success()
         };
         assert!(copy(&data.join("a")));
-        shim.set(Faults { writes: 1.0, ..Faults::default() }).unwrap();
+        shim.set(DiskFaults { writes: 1.0, ..DiskFaults::default() }).unwrap();
         assert!(!copy(&data.join("a")));
         assert!(copy(&dir.join("elsewhere")));
-        shim.set(Faults { full: true, ..Faults::default() }).unwrap();
+        shim.set(DiskFaults { full: true, ..DiskFaults::default() }).unwrap();
         assert!(!copy(&data.join("b")));
         assert!(shim.failed().unwrap() >= 2);
-        shim.set(Faults::default()).unwrap();
+        shim.set(DiskFaults::default()).unwrap();
         assert!(copy(&data.join("b")));
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -236,7 +236,7 @@ fn micros() -> u64 {
 }
 
 /// A connection with its statements.
-struct Link {
+struct PreparedLink {
     /// When it was made. The server may have died and come back since, while nobody looked at the
     /// connection.
     era: u64,
@@ -262,7 +262,7 @@ enum Write {
 pub(super) struct LoadClient<'a> {
     shared: &'a LoadShared,
     rng: Rng,
-    link: Option<Link>,
+    link: Option<PreparedLink>,
     events: Vec<Event>,
 }
 
@@ -345,7 +345,8 @@ impl<'a> LoadClient<'a> {
             prepare(format!("INSERT INTO {table} (p, c, v) VALUES (?, ?, ?) USING TTL ?"))?;
         let delete = prepare(format!("DELETE FROM {table} WHERE p = ? AND c = ?"))?;
         let wipe = prepare(format!("DELETE FROM {table} WHERE p = ?"))?;
-        self.link = Some(Link { era, connection, select, insert, insert_for, delete, wipe });
+        self.link =
+            Some(PreparedLink { era, connection, select, insert, insert_for, delete, wipe });
         Ok(())
     }
 

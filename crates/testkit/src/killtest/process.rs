@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::KillError;
+use super::error::KillError;
 use afterglow_loadgen::cql::{ConnectOptions, Connection};
 
 /// How `afterglow serve` is started, always the same way so that it finds its cache again.

@@ -5,7 +5,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{EndKind, Kept, Losses, Place, Window, warmth::allowed};
+use super::{
+    account::{Losses, Window},
+    schedule::{EndKind, Place},
+    warmth::{Kept, allowed},
+};
 use crate::history::Violation;
 
 /// Milliseconds: a counters round in which the disk took longer for a small write says nothing

@@ -10,13 +10,16 @@ use std::{
 use afterglow_engine::format::superblock;
 
 use super::{
-    EndKind, KillError, KillOptions, KillReport, Lie, Place, Round,
     account::{Account, Window},
     clock::Lived,
     counters,
-    disk::Faults,
+    disk::DiskFaults,
+    error::KillError,
+    options::{KillOptions, Lie},
     probe::Probe,
     process::Life,
+    report::{KillReport, Round},
+    schedule::{EndKind, Place},
     site::{Medium, Site},
     warmth::{Sample, WINDOW},
 };
@@ -327,10 +330,10 @@ impl<'a> Stage<'a> {
                     (share(&mut self.rng), share(&mut self.rng).max(0.3), share(&mut self.rng));
                 let full = self.rng.below(2) == 0;
                 let before = shim.failed()?;
-                shim.set(Faults { reads, writes, syncs, full })?;
+                shim.set(DiskFaults { reads, writes, syncs, full })?;
                 self.pass(some_time, life, counters)?;
                 if let Medium::Shim(shim) = &self.site.medium {
-                    shim.set(Faults::default())?;
+                    shim.set(DiskFaults::default())?;
                     round.note.push(format!("{} calls failed", shim.failed()? - before));
                 }
             }

@@ -8,12 +8,13 @@ use std::{
 };
 
 use super::{
-    KillError, KillOptions,
     clock::Lived,
     counters::Counters,
     disk::{FailingDevice, Shim, SmallDisk},
+    error::KillError,
     ledger::Ledger,
     load::{Load, LoadOptions},
+    options::KillOptions,
     process::{self, Life, Server},
     rows::Rows,
     schedule::Place,
