@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 WIDEST = 100
 LIST = Path("tools/house/wide-lines.txt")
 LONG_WORD = 60

@@ -8,9 +8,9 @@
 //!    +-- events --> checker +--- rounds, drawn from a seed
 //! ```
 //!
-//! A round goes on with what the round before left: it lives, something happens to it, some rows
-//! are read as a [sample](warmth), it is ended, the reads are judged, the flash is searched for the
-//! sample, it is started again, and the sample is read once more.
+//! A round goes on with what the round before left in its place: it lives, something happens to it,
+//! some rows are read as a [sample](warmth), it is ended, the reads are judged, the flash is
+//! searched for the sample, it is started again, and the sample is read once more.
 
 mod account;
 mod clock;

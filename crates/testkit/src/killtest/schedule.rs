@@ -127,6 +127,13 @@ impl Place {
         }
     }
 
+    /// After how many rounds it is made anew. A file with room for everything has none any more
+    /// when so much has been written that segments are reclaimed: what a crash may cost is then
+    /// a matter of popularity.
+    fn stays(self) -> usize {
+        if self == Place::Roomy { 15 } else { usize::MAX }
+    }
+
     /// Its part of the rounds, in percent.
     fn share(self) -> u32 {
         match self {
@@ -137,7 +144,8 @@ impl Place {
     }
 }
 
-/// Divides `rounds` over `places`, and draws the kinds of each place's rounds.
+/// Divides `rounds` over `places`, and draws the kinds of each place's rounds. A place is made
+/// anew for each part.
 pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<EndKind>)> {
     let shares: u32 = places.iter().map(|place| place.share()).sum();
     let mut rng = Rng::new(seed ^ 0x5EED);
@@ -158,9 +166,7 @@ pub fn plan(rounds: u32, places: &[Place], seed: u64) -> Vec<(Place, Vec<EndKind
         for last in (1..drawn.len()).rev() {
             drawn.swap(last, rng.below(last as u64 + 1) as usize);
         }
-        if part > 0 {
-            plan.push((*place, drawn));
-        }
+        plan.extend(drawn.chunks(place.stays()).map(|kinds| (*place, kinds.to_vec())));
     }
     plan
 }
@@ -182,5 +188,7 @@ mod tests {
         assert_eq!(long, kinds(plan(300, &Place::ALL, 1)));
         assert_ne!(long, kinds(plan(300, &Place::ALL, 2)));
         assert_eq!(kinds(plan(3, &[Place::Roomy], 1)).len(), 3);
+        let parts: Vec<usize> = plan(40, &[Place::Roomy], 1).iter().map(|p| p.1.len()).collect();
+        assert_eq!(parts, [15, 15, 10]);
     }
 }

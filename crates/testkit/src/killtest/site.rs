@@ -1,6 +1,7 @@
 //! A place made ready: disk, database, server, load, and what is known of them.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -97,6 +98,10 @@ impl Site {
         let log = directory.join("afterglow.log");
         process::prepare(&directory, &log).map_err(files(&directory))?;
         let sizes = sizes(place, options.keys);
+        let left = directory.join("data");
+        if left.exists() {
+            fs::remove_dir_all(&left).map_err(files(&left))?;
+        }
         let medium = medium(place, &directory, sizes.flash).map_err(files(&directory))?;
         let data_dir = match &medium {
             Medium::Disk(disk) => disk.path().join("data"),
