@@ -2,8 +2,7 @@
 
 What cannot be broken may be longer: rows of tables and links in Markdown, code and drawings between
 fences, words of sixty characters (names of tests), lines that hold a string or an attribute, and
-what is generated. Files on tools/house/wide-lines.txt still have longer ones (rustfmt leaves the
-bodies of macros alone): that list only shrinks.
+what is generated. rustfmt leaves the bodies of macros alone, so that these need a look.
 """
 
 import re
@@ -12,7 +11,6 @@ import sys
 from pathlib import Path
 
 WIDEST = 100
-LIST = Path("tools/house/wide-lines.txt")
 LONG_WORD = 60
 FENCE = re.compile(r"\s*(?://[/!]?\s*)?```")
 GENERATED = re.compile(r"(^|/)(vendor|target|generated)/|\.lock$")
@@ -43,20 +41,6 @@ def may_be_longer(line, suffix):
     return '"' in bare.replace('"""', "") or suffix == ".rs" and bare.startswith(("#[", "#!["))
 
 
-def held_against(found, complaint):
-    """Complains of what is found and not listed, and of what is listed and not found."""
-    listed = set(LIST.read_text().split()) if LIST.is_file() else set()
-    complaints = [
-        complaint(item, what) for item, what in sorted(found.items()) if item not in listed
-    ]
-    complaints += [
-        f"{item} is on {LIST} without need: take it off" for item in sorted(listed - set(found))
-    ]
-    for line in complaints:
-        print(f"error: {line}", file=sys.stderr)
-    return len(complaints), len(listed)
-
-
 def main():
     listed = subprocess.run(
         ["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True
@@ -72,14 +56,13 @@ def main():
             fenced ^= bool(FENCE.match(line))
             if len(line) > WIDEST and not fenced and not may_be_longer(line, suffix):
                 wide.setdefault(name, []).append(str(number))
-    complaints, still = held_against(
-        wide,
-        lambda name, numbers: (
-            f"{name} has over {WIDEST} columns in {', '.join(numbers)}: break them"
-        ),
-    )
-    print(f"columns: {looked_at} files, {still} still with wide lines, {complaints} complaints")
-    return 1 if complaints else 0
+    for name, numbers in sorted(wide.items()):
+        print(
+            f"error: {name} has over {WIDEST} columns in {', '.join(numbers)}: break them",
+            file=sys.stderr,
+        )
+    print(f"columns: {looked_at} files, {len(wide)} complaints")
+    return 1 if wide else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 //! | what | where | believed after |
 //! |---|---|---|
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
-//! | writes on their way, in doubt or weak | [`IntentTable`] | `kill -9`; else all is dropped and held |
+//! | writes on their way or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
 //! | claim, lease epochs | [`Instance`] | `restart_grace` at most, same boot, same policies |
 //!
 //! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive`

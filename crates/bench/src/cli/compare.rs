@@ -10,7 +10,8 @@ use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs of two labels within a scenario are paired in the order they were made: alternate them, at least five pairs.
+Runs of two labels within a scenario are paired in the order they were made. Alternate them, and
+make at least five pairs.
 
   afterglow-bench report runs/*.json --baseline direct --markdown report.md --html report.html")]
 pub struct ReportArgs {

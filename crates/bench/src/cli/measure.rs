@@ -152,9 +152,9 @@ pub(super) struct Recovery {
 
 #[derive(Args)]
 #[command(after_help = "\
-Makes, fills and drops the keyspace afterglow_bench in the database: do not name one that is in use. \
-Needs two cores: the load client has the second, Afterglow the first while hits are measured and the client's while reads \
-pass through it.")]
+Makes, fills and drops the keyspace afterglow_bench in the database: do not name one that is in \
+use. Needs two cores: the load client has the second, Afterglow the first while hits are measured \
+and the client's while reads pass through it.")]
 pub(super) struct Cql {
     /// The database to stand in front of, HOST:PORT
     #[arg(long, value_name = "HOST:PORT")]

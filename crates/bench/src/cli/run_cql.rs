@@ -20,13 +20,18 @@ use super::outcome::Outcome;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Closed loop (default): every slot sends its next operation when the last one is answered; shows the highest throughput.
-Open loop (--rate): operations start by the clock, latency counts from the intended start, so a stall is charged to everyone who had to wait.
-A run where the client used more than 0.9 of its core is marked void. Pin server and client with taskset and say so.
+Closed loop (default): every slot sends its next operation when the last one is answered. It shows
+the highest throughput.
+Open loop (--rate): operations start by the clock. Latency counts from the intended start, so that a
+stall is charged to everyone who had to wait.
+A run where the client used more than 0.9 of its core is marked void. Pin server and client with
+taskset and say so.
 Exit code 1: something read was wrong or missing, or was never answered.
 
-  afterglow-bench run-cql --hosts 127.0.0.1:9042 --warmup flat --pid cassandra=4242 --label direct --json direct-1.json
-  afterglow-bench run-cql --hosts 127.0.0.1:9043 --rate 15000 --metrics 127.0.0.1:9180 --label afterglow --json after-1.json")]
+  afterglow-bench run-cql --hosts 127.0.0.1:9042 --warmup flat --pid cassandra=4242 \\
+    --label direct --json direct-1.json
+  afterglow-bench run-cql --hosts 127.0.0.1:9043 --rate 15000 --metrics 127.0.0.1:9180 \\
+    --label afterglow --json after-1.json")]
 pub struct RunCqlArgs {
     #[command(flatten)]
     target: Target,

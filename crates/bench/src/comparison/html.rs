@@ -10,10 +10,14 @@ use super::{
 use afterglow_loadgen::result::RunResult;
 
 pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
-h1{font-size:1.5em}h2{margin-top:2em;border-bottom:1px solid #ddd}table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
-th,td{padding:.25em .7em;text-align:right;border-bottom:1px solid #eee}th:first-child,td:first-child{text-align:left}\
-svg{width:100%;max-width:860px;height:auto;display:block;margin:1em 0}svg{fill:#444}svg text{font:11px system-ui,sans-serif}\
-svg .title{font-size:13px;font-weight:600}svg .grid{stroke:#e4e4e4}svg .end{text-anchor:end}svg .middle{text-anchor:middle}\
+h1{font-size:1.5em}h2{margin-top:2em;border-bottom:1px solid #ddd}\
+table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
+th,td{padding:.25em .7em;text-align:right;border-bottom:1px solid #eee}\
+th:first-child,td:first-child{text-align:left}\
+svg{width:100%;max-width:860px;height:auto;display:block;margin:1em 0}\
+svg{fill:#444}svg text{font:11px system-ui,sans-serif}\
+svg .title{font-size:13px;font-weight:600}svg .grid{stroke:#e4e4e4}\
+svg .end{text-anchor:end}svg .middle{text-anchor:middle}\
 code{font-size:12px;background:#f5f5f5;padding:.1em .3em;word-break:break-all}li{margin:.3em 0}";
 
 /// Tables, latency curves, throughput over time, and the command behind every run.

@@ -265,16 +265,20 @@ collection!(
     /// A checked \[string list\].
     StringList, &'a str, |r: &mut Reader<'a>| r.string());
 collection!(
-    /// A checked \[string map\].
-    StringMap, (&'a str, &'a str), |r: &mut Reader<'a>| Ok::<_, ProtocolError>((r.string()?, r.string()?)));
+/// A checked \[string map\].
+StringMap, (&'a str, &'a str), |r: &mut Reader<'a>| {
+    Ok::<_, ProtocolError>((r.string()?, r.string()?))
+});
 collection!(
 /// A checked \[string multimap\].
 StringMultimap, (&'a str, StringList<'a>), |r: &mut Reader<'a>| {
     Ok::<_, ProtocolError>((r.string()?, r.string_list()?))
 });
 collection!(
-    /// A checked \[bytes map\].
-    BytesMap, (&'a str, Option<&'a [u8]>), |r: &mut Reader<'a>| Ok::<_, ProtocolError>((r.string()?, r.bytes()?)));
+/// A checked \[bytes map\].
+BytesMap, (&'a str, Option<&'a [u8]>), |r: &mut Reader<'a>| {
+    Ok::<_, ProtocolError>((r.string()?, r.bytes()?))
+});
 
 impl<'a> StringMap<'a> {
     /// The value of the last entry with this key (a server puts them into a map, the last one

@@ -505,7 +505,10 @@ proptest! {
 
     #[test]
     fn garbage_inside_good_segments_ends_in_errors_at_worst(
-        payloads in prop::collection::vec((any::<bool>(), prop::collection::vec(0..12u8, 0..60)), 0..20),
+        payloads in prop::collection::vec(
+            (any::<bool>(), prop::collection::vec(0..12u8, 0..60)),
+            0..20,
+        ),
     ) {
         let mut decoder = server(true).with_max_envelope(1000);
         for (self_contained, payload) in payloads {

@@ -401,7 +401,11 @@ fn version() -> impl Strategy<Value = Version> {
 proptest! {
     #[test]
     fn queries_and_executes_survive_the_round_trip(
-        version in version(), text in text(), id in bytes(), metadata_id in bytes(), params in params(),
+        version in version(),
+        text in text(),
+        id in bytes(),
+        metadata_id in bytes(),
+        params in params(),
     ) {
         let values = params.values();
         let mut body = Vec::new();
@@ -412,7 +416,8 @@ proptest! {
 
         body.clear();
         let result_metadata_id = (version == Version::V5).then_some(metadata_id.as_slice());
-        Execute { id: &id, result_metadata_id, params: params.with(&values) }.encode(version, &mut body);
+        let execute = Execute { id: &id, result_metadata_id, params: params.with(&values) };
+        execute.encode(version, &mut body);
         let execute = Execute::parse(version, &body).unwrap();
         prop_assert_eq!((execute.id, execute.result_metadata_id), (&id[..], result_metadata_id));
         params.assert_same(version, &execute.params);
@@ -421,8 +426,13 @@ proptest! {
     #[test]
     fn batches_survive_the_round_trip(
         version in version(),
-        kind in prop::sample::select(&[BatchKind::Logged, BatchKind::Unlogged, BatchKind::Counter][..]),
-        statements in prop::collection::vec((prop::result::maybe_ok(text(), bytes()), params()), 0..5),
+        kind in prop::sample::select(
+            &[BatchKind::Logged, BatchKind::Unlogged, BatchKind::Counter][..]
+        ),
+        statements in prop::collection::vec(
+            (prop::result::maybe_ok(text(), bytes()), params()),
+            0..5,
+        ),
         params in params(),
     ) {
         let builders: Vec<_> = statements
@@ -443,7 +453,8 @@ proptest! {
         prop_assert_eq!((batch.kind, batch.len()), (kind, sent.len()));
         for (got, sent) in batch.statements().zip(&sent) {
             prop_assert_eq!(got.statement, sent.statement);
-            let expected = sent.values.iter().map(|(name, value)| (name, as_received(version, value)));
+            let expected = sent.values.iter();
+            let expected = expected.map(|(name, value)| (name, as_received(version, value)));
             prop_assert!(got.values.iter().eq(expected));
         }
         params.assert_same(version, &batch.params);
@@ -456,7 +467,10 @@ proptest! {
         flags: u8,
         body in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
-            prop::collection::vec(prop_oneof![4 => Just(0u8), 4 => 0..6u8, 1 => any::<u8>()], 0..200),
+            prop::collection::vec(
+                prop_oneof![4 => Just(0u8), 4 => 0..6u8, 1 => any::<u8>()],
+                0..200,
+            ),
         ],
     ) {
         let mut header = Header::new(version, 0, opcode);

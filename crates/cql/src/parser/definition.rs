@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn what_describe_writes_is_what_the_database_knows() {
         let script = "
-            CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': '3'};
+            CREATE KEYSPACE shop
+                WITH replication = {'class': 'SimpleStrategy', 'replication_factor': '3'};
             CREATE TYPE shop.address (street text, no int); -- passed over
             USE shop;
             CREATE TABLE items (
@@ -249,8 +250,10 @@ mod tests {
                 PRIMARY KEY ((\"Shop\", id), at)
             ) WITH CLUSTERING ORDER BY (at DESC) AND default_time_to_live = 60 AND comment = 'x; y';
             CREATE INDEX ON items (z);
-            CREATE TABLE IF NOT EXISTS other.hits (k text PRIMARY KEY, n counter) WITH COMPACT STORAGE;
-            CREATE MATERIALIZED VIEW by_z AS SELECT * FROM items WHERE z IS NOT NULL PRIMARY KEY (z, id)";
+            CREATE TABLE IF NOT EXISTS other.hits (k text PRIMARY KEY, n counter)
+                WITH COMPACT STORAGE;
+            CREATE MATERIALIZED VIEW by_z
+                AS SELECT * FROM items WHERE z IS NOT NULL PRIMARY KEY (z, id)";
         let [items, hits, view] = tables(script, None).unwrap().try_into().unwrap();
         let named = |columns: &[Column]| -> Vec<String> {
             columns.iter().map(|column| format!("{} {}", column.name, column.cql_type)).collect()

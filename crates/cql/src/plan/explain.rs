@@ -49,7 +49,10 @@ impl ReadPlan {
                 "  a row has nothing besides its key, and no SELECT shows when it expires: kept under max-staleness only"
             );
         }
-        let shared = |column: &Projected| matches!(column, Projected::Value(at) if usize::from(*at) < table.statics.len());
+        let shared = |column: &Projected| match column {
+            Projected::Value(at) => usize::from(*at) < table.statics.len(),
+            _ => false,
+        };
         if self.projection.iter().any(shared) {
             let _ = writeln!(out, "  a write of a static column drops all rows of its partition");
         }
@@ -66,8 +69,10 @@ impl ReadPlan {
 
 /// What becomes of a text that is not understood. What it drops is known when it has been answered.
 const NOT_UNDERSTOOD: &str = "\
-passed through as a write, because it is not understood; nothing is served from the cache until it is answered; it drops
-nothing if the database refuses it, a keyspace if the answer is a change of that keyspace's schema, and otherwise:
+passed through as a write, because it is not understood; nothing is served from the cache until \
+it is answered; it drops
+nothing if the database refuses it, a keyspace if the answer is a change of that keyspace's \
+schema, and otherwise:
 ";
 
 impl WritePlan {

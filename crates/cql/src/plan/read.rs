@@ -158,7 +158,10 @@ fn project(
 
 /// Whether just what a partition's rows share is asked for: servers refuse that of one row.
 fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
-    let within = |columns: &[Column], selector: &Selector| matches!(&selector.what, Selected::Column(name) if columns.iter().any(|c| c.name == *name));
+    let within = |columns: &[Column], selector: &Selector| match &selector.what {
+        Selected::Column(name) => columns.iter().any(|c| c.name == *name),
+        _ => false,
+    };
     selectors.iter().any(|selector| within(&table.statics, selector))
         && selectors.iter().all(|s| within(&table.statics, s) || within(&table.partition_key, s))
 }

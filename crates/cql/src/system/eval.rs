@@ -87,7 +87,8 @@ impl SystemQuery {
             outputs.push(match &selector.what {
                 Selected::Column(name) => {
                     let at = table.position(name);
-                    let at = at.ok_or_else(|| SystemError::Invalid(tables.undefined_column(name, self.table)))?;
+                    let undefined = || tables.undefined_column(name, self.table);
+                    let at = at.ok_or_else(|| SystemError::Invalid(undefined()))?;
                     if self.select.distinct && *name != self.table.key()[0] {
                         return Err(SystemError::Invalid(format!(
                             "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {name})"
@@ -131,9 +132,9 @@ impl SystemQuery {
 
     /// Without ALLOW FILTERING, relations must be on a prefix of the key.
     fn check_filtering(&self, table: &Table, tests: &[Test]) -> Result<(), SystemError> {
-        const FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may have \
-            unpredictable performance. If you want to execute this query despite the performance unpredictability, use \
-            ALLOW FILTERING";
+        const FILTERING: &str = "Cannot execute this query as it might involve data filtering and \
+            thus may have unpredictable performance. If you want to execute this query despite the \
+            performance unpredictability, use ALLOW FILTERING";
         let restricted =
             |name: &str| tests.iter().any(|test| table.columns[test.column].name == name);
         let on_keys = tests

@@ -107,13 +107,15 @@ impl Table {
     }
 }
 
-const LOCAL_4: &str = "key:text bootstrapped:text broadcast_address:inet broadcast_port:int cluster_name:text \
-    cql_version:text data_center:text gossip_generation:int host_id:uuid listen_address:inet listen_port:int \
-    native_protocol_version:text partitioner:text rack:text release_version:text rpc_address:inet rpc_port:int \
+const LOCAL_4: &str = "key:text bootstrapped:text broadcast_address:inet broadcast_port:int \
+    cluster_name:text cql_version:text data_center:text gossip_generation:int host_id:uuid \
+    listen_address:inet listen_port:int native_protocol_version:text partitioner:text rack:text \
+    release_version:text rpc_address:inet rpc_port:int \
     schema_version:uuid tokens:set<text> truncated_at:map<uuid,_blob>";
-const LOCAL_3: &str = "key:text bootstrapped:text broadcast_address:inet cluster_name:text cql_version:text \
-    data_center:text gossip_generation:int host_id:uuid listen_address:inet native_protocol_version:text \
-    partitioner:text rack:text release_version:text rpc_address:inet schema_version:uuid thrift_version:text \
+const LOCAL_3: &str = "key:text bootstrapped:text broadcast_address:inet cluster_name:text \
+    cql_version:text data_center:text gossip_generation:int host_id:uuid listen_address:inet \
+    native_protocol_version:text partitioner:text rack:text release_version:text rpc_address:inet \
+    schema_version:uuid thrift_version:text \
     tokens:set<text> truncated_at:map<uuid,_blob>";
 const PEERS: &str = "peer:inet data_center:text host_id:uuid preferred_ip:inet rack:text release_version:text \
     rpc_address:inet schema_version:uuid tokens:set<text>";

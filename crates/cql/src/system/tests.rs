@@ -223,9 +223,9 @@ fn refusals_are_worded_as_the_server_words_them() {
         "Undefined column name foo in table system.local",
     );
     invalid("SELECT key FROM system.local LIMIT 0", "LIMIT must be strictly positive");
-    let filtering = "Cannot execute this query as it might involve data filtering and thus may have unpredictable \
-                     performance. If you want to execute this query despite the performance unpredictability, use ALLOW \
-                     FILTERING";
+    let filtering = "Cannot execute this query as it might involve data filtering and thus may have \
+                     unpredictable performance. If you want to execute this query despite the \
+                     performance unpredictability, use ALLOW FILTERING";
     invalid("SELECT peer FROM system.peers WHERE rack = 'r1'", filtering);
     invalid("SELECT peer FROM system.peers_v2 WHERE peer_port = 7000", filtering);
     invalid(

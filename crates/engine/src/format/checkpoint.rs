@@ -404,7 +404,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_reads_back_in_its_place_only(lines in proptest::collection::vec(any::<[u64; 8]>(), 0..20), bit in 0usize..512) {
+        fn a_block_reads_back_in_its_place_only(
+            lines in proptest::collection::vec(any::<[u64; 8]>(), 0..20),
+            bit in 0usize..512,
+        ) {
             let mut out = vec![0; stride(lines.len() as u64) as usize];
             encode_block(&mut out, &[1; 16], 9, 3, 1023, &lines);
             prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 1023), Some(lines));
@@ -416,9 +419,21 @@ mod tests {
         }
 
         #[test]
-        fn tables_read_back(groups in proptest::collection::vec(any::<(u32, u64)>(), 0..9), kill: u64, n in 0u32..5) {
-            let segment = SegmentEntry { generation: 1, min_version: 2, max_expiry: 3, records: 4, bytes: 5, state: 2 };
-            let namespaces = vec![NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups }];
+        fn tables_read_back(
+            groups in proptest::collection::vec(any::<(u32, u64)>(), 0..9),
+            kill: u64,
+            n in 0u32..5,
+        ) {
+            let segment = SegmentEntry {
+                generation: 1,
+                min_version: 2,
+                max_expiry: 3,
+                records: 4,
+                bytes: 5,
+                state: 2,
+            };
+            let kills = NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups };
+            let namespaces = vec![kills];
             let tables = Tables { segments: vec![segment; n as usize], namespaces };
             let bytes = tables.encode();
             prop_assert_eq!(bytes.len(), tables.encoded_len());
@@ -427,7 +442,10 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), n in 0u32..9) {
+        fn garbage_never_panics(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            n in 0u32..9,
+        ) {
             prop_assert_eq!(Header::decode(&bytes, &[0; 16], 1 << 40), None);
             prop_assert_eq!(decode_block(&bytes, &[0; 16], 0, 0, 0), None);
             let _ = Tables::decode(&bytes, n);

@@ -247,13 +247,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_footer_reads_back_and_every_flipped_bit_is_noticed(n in 0u64..300, flip: prop::sample::Index) {
+        fn a_footer_reads_back_and_every_flipped_bit_is_noticed(
+            n in 0u64..300,
+            flip: prop::sample::Index,
+        ) {
             let id = SegmentId { uuid: [9; 16], segment: 5, generation: 77 };
             let entries: Vec<_> = (0..n).map(entry).collect();
             let mut out = vec![1; footer_len(entries.len()) as usize];
             encode_footer(&mut out, &id, &entries);
             prop_assert_eq!(decode_footer(&out, &id.uuid, 5, SIZE), Some((77, &entries[..])));
-            prop_assert_eq!(decode_trailer(&out[out.len() - 64..], &id.uuid, 5), Some((77, entries.len())));
+            let trailer = &out[out.len() - 64..];
+            prop_assert_eq!(decode_trailer(trailer, &id.uuid, 5), Some((77, entries.len())));
             prop_assert_eq!(decode_footer(&out, &[8; 16], 5, SIZE), None);
             prop_assert_eq!(decode_footer(&out, &id.uuid, 6, SIZE), None);
             let covered = entries.len() * 40;
@@ -266,14 +270,20 @@ mod tests {
         #[test]
         fn records_that_cannot_be_are_refused_whatever_the_checksum_says(
             offset in prop_oneof![Just(0), Just(65), 64u32..SIZE, Just(SIZE - 64), any::<u32>()],
-            len in prop_oneof![Just(31), Just(32), Just(SIZE / 4), Just(SIZE / 4 + 1), any::<u32>()],
+            len in prop_oneof![
+                Just(31), Just(32), Just(SIZE / 4), Just(SIZE / 4 + 1), any::<u32>()
+            ],
         ) {
             let id = SegmentId { uuid: [9; 16], segment: 5, generation: 77 };
-            let entries = [entry(1), FooterEntry { offset: offset.into(), len: len.into(), ..entry(2) }];
+            let odd = FooterEntry { offset: offset.into(), len: len.into(), ..entry(2) };
+            let entries = [entry(1), odd];
             let mut out = vec![0; footer_len(2) as usize];
             encode_footer(&mut out, &id, &entries);
             let end = u64::from(offset) + u64::from(len);
-            let possible = offset % 64 == 0 && offset >= 64 && (32..=SIZE / 4).contains(&len) && end <= SIZE.into();
+            let possible = offset % 64 == 0
+                && offset >= 64
+                && (32..=SIZE / 4).contains(&len)
+                && end <= SIZE.into();
             prop_assert_eq!(decode_footer(&out, &id.uuid, 5, SIZE).is_some(), possible);
         }
 

@@ -162,7 +162,8 @@ mod tests {
         #[test]
         fn a_record_reads_back_and_every_flipped_bit_is_noticed(
             ns: u16, version: u64, expiry: u32, group: u32, epoch_slot in 0u32..1 << 20,
-            key in proptest::collection::vec(any::<u8>(), 0..80), value in proptest::collection::vec(any::<u8>(), 0..300),
+            key in proptest::collection::vec(any::<u8>(), 0..80),
+            value in proptest::collection::vec(any::<u8>(), 0..300),
             s: u64, flip: prop::sample::Index,
         ) {
             let meta = Meta { ns, version, expiry, group, epoch_slot };

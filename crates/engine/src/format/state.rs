@@ -238,8 +238,17 @@ mod tests {
         ) {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = StateFile {
-                clean, uuid: [1; 16], generation, boot_id: [2; 16], version_limit, time: 5, hash_seed: 6, set_epoch: 7,
-                checkpoint: 8, journal_epoch: 9, namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7, journal_gaps }],
+                clean,
+                uuid: [1; 16],
+                generation,
+                boot_id: [2; 16],
+                version_limit,
+                time: 5,
+                hash_seed: 6,
+                set_epoch: 7,
+                checkpoint: 8,
+                journal_epoch: 9,
+                namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7, journal_gaps }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(StateFile::decode(&bytes), Ok(state));

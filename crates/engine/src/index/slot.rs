@@ -203,7 +203,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_keeps_its_fields(hash: u64, segment in 0..MAX_SEGMENTS, offset_units in 0..1u32 << 18, class in 0..128u8, freq in 0..4u8) {
+        fn a_slot_keeps_its_fields(
+            hash: u64,
+            segment in 0..MAX_SEGMENTS,
+            offset_units in 0..1u32 << 18, class in 0..128u8, freq in 0..4u8,
+        ) {
             let location = Location { segment, offset_units };
             let slot = Slot::new(hash, location, SizeClass(class), freq);
             prop_assert_ne!(slot.word(), 0);
@@ -213,7 +217,8 @@ mod tests {
             prop_assert_eq!(slot.tag(), tag_of(hash));
             prop_assert_eq!(Slot::from_word(slot.word()), Some(slot));
             let bumped = slot.with_freq(3);
-            prop_assert_eq!((bumped.freq(), bumped.location(), bumped.tag()), (3, location, slot.tag()));
+            let fields = (bumped.freq(), bumped.location(), bumped.tag());
+            prop_assert_eq!(fields, (3, location, slot.tag()));
         }
     }
 }

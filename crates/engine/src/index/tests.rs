@@ -59,7 +59,10 @@ proptest! {
     /// Every slot there ever was is present, replaced, removed or evicted: none is lost silently,
     /// none comes back.
     #[test]
-    fn the_index_is_a_map_that_tells_what_it_drops(lines in 1..40usize, ops in prop::collection::vec(op(), 1..500)) {
+    fn the_index_is_a_map_that_tells_what_it_drops(
+        lines in 1..40usize,
+        ops in prop::collection::vec(op(), 1..500),
+    ) {
         let mut writer = IndexWriter::with_lines(lines);
         let mut model = HashMap::new();
         for (n, op) in ops.into_iter().enumerate() {
@@ -70,7 +73,9 @@ proptest! {
                     let before = model.insert(identity(&writer, hash(key)), new);
                     prop_assert_eq!(done.replaced.map(Slot::location), before);
                     if let Some(evicted) = done.evicted {
-                        let known = model.iter().find(|(_, at)| **at == evicted.location()).map(|(who, _)| *who);
+                        let at = evicted.location();
+                        let known = model.iter().find(|(_, known)| **known == at);
+                        let known = known.map(|(who, _)| *who);
                         prop_assert!(known.is_some_and(|who| who.0 == evicted.tag()), "evicted what was not there");
                         model.remove(&known.unwrap());
                     }
@@ -80,7 +85,8 @@ proptest! {
                 }
                 Op::RemoveIf(key, right) => {
                     let who = identity(&writer, hash(key));
-                    let expected = if right { model.get(&who).copied().unwrap_or(elsewhere) } else { elsewhere };
+                    let known = model.get(&who).copied().filter(|_| right);
+                    let expected = known.unwrap_or(elsewhere);
                     let done = writer.remove_if(hash(key), expected);
                     prop_assert_eq!(done, right && model.contains_key(&who));
                     if done {
@@ -89,7 +95,8 @@ proptest! {
                 }
                 Op::ReplaceIf(key, right) => {
                     let who = identity(&writer, hash(key));
-                    let expected = if right { model.get(&who).copied().unwrap_or(elsewhere) } else { elsewhere };
+                    let known = model.get(&who).copied().filter(|_| right);
+                    let expected = known.unwrap_or(elsewhere);
                     let done = writer.replace_if(hash(key), expected, new, CLASS);
                     prop_assert_eq!(done, right && model.contains_key(&who));
                     if done {
@@ -98,8 +105,10 @@ proptest! {
                 }
                 Op::Lookup(key) => {
                     let found = writer.lookup(hash(key));
-                    prop_assert_eq!(found.map(Slot::location), model.get(&identity(&writer, hash(key))).copied());
-                    prop_assert_eq!(writer.peek(hash(key)).map(Slot::location), found.map(Slot::location));
+                    let found = found.map(Slot::location);
+                    let known = model.get(&identity(&writer, hash(key))).copied();
+                    prop_assert_eq!(found, known);
+                    prop_assert_eq!(writer.peek(hash(key)).map(Slot::location), found);
                 }
                 Op::Clear => {
                     writer.clear();
@@ -122,7 +131,10 @@ proptest! {
 
     /// What a checkpoint holds comes back, except where the key was written meanwhile.
     #[test]
-    fn a_loaded_line_never_goes_over_what_happened_meanwhile(keys in 1..300u64, meanwhile in prop::collection::vec(0..300u64, 0..60)) {
+    fn a_loaded_line_never_goes_over_what_happened_meanwhile(
+        keys in 1..300u64,
+        meanwhile in prop::collection::vec(0..300u64, 0..60),
+    ) {
         let lines = 97;
         let mut old = IndexWriter::with_lines(lines);
         (0..keys).for_each(|key| { old.insert(hash(key), location(key), CLASS); });
@@ -131,13 +143,17 @@ proptest! {
         let mut total = LineLoaded::default();
         for (line, words) in old.line_words(0..lines).enumerate() {
             let done = new.load_line(line, words);
-            total = LineLoaded { loaded: total.loaded + done.loaded, kept: total.kept + done.kept, dropped: total.dropped + done.dropped };
+            total.loaded += done.loaded;
+            total.kept += done.kept;
+            total.dropped += done.dropped;
         }
         prop_assert_eq!(total.loaded + total.kept + total.dropped, old.len());
         prop_assert_eq!(total.dropped, 0, "there is room for all of these");
         for key in 0..keys {
-            let written = meanwhile.iter().rev().find(|&&other| identity(&new, hash(other)) == identity(&new, hash(key)));
-            let expected = written.map_or(old.peek(hash(key)).unwrap().location(), |&other| location(1000 + other));
+            let who = identity(&new, hash(key));
+            let written = meanwhile.iter().rev().find(|&&other| identity(&new, hash(other)) == who);
+            let before = old.peek(hash(key)).unwrap().location();
+            let expected = written.map_or(before, |&other| location(1000 + other));
             prop_assert_eq!(new.peek(hash(key)).map(Slot::location), Some(expected));
         }
     }

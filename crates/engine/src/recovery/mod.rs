@@ -2,11 +2,11 @@
 //!
 //! What may be believed depends on how that life ended:
 //!
-//! | ended by             | Mutable, survives crash                 | Immutable      | survives clean stop |
-//! |----------------------|-----------------------------------------|----------------|---------------------|
-//! | clean stop           | warm                                    | warm           | warm                |
-//! | death of the process | warm if the journal is whole            | warm           | cold                |
-//! | death of the machine | cold, but `synced` ones as above        | warm           | cold                |
+//! | ended by             | Mutable, survives crash          | Immutable | survives clean stop |
+//! |----------------------|----------------------------------|-----------|---------------------|
+//! | clean stop           | warm                             | warm      | warm                |
+//! | death of the process | warm if the journal is whole     | warm      | cold                |
+//! | death of the machine | cold, but `synced` ones as above | warm      | cold                |
 //!
 //! An Immutable namespace is cold when the journal says that it has lost an entry, which may have
 //! been a removal.

@@ -256,7 +256,8 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let key = 0..900u64;
     prop_oneof![
-        12 => (key.clone(), 0..600usize, any::<bool>()).prop_map(|(key, len, clean)| Op::Put { key, len, clean }),
+        12 => (key.clone(), 0..600usize, any::<bool>())
+            .prop_map(|(key, len, clean)| Op::Put { key, len, clean }),
         8 => key.clone().prop_map(|key| Op::Get { key }),
         3 => key.clone().prop_map(|key| Op::Remove { key }),
         3 => key.prop_map(|key| Op::Clean { key }),
@@ -286,7 +287,8 @@ proptest! {
                 }
                 Op::Get { key } => prop_assert_eq!(get(&mut tier, key), model.get(&key).cloned()),
                 Op::Remove { key } => {
-                    prop_assert_eq!(tier.remove(hash(key), 3, &key.to_le_bytes()), model.remove(&key));
+                    let removed = tier.remove(hash(key), 3, &key.to_le_bytes());
+                    prop_assert_eq!(removed, model.remove(&key));
                 }
                 Op::Clean { key } => {
                     let known = model.get_mut(&key);
@@ -314,7 +316,8 @@ proptest! {
         let mut expected: Vec<DramEntry> = model.values().cloned().collect();
         expected.sort_by_key(|entry| entry.version);
         prop_assert_eq!(&listed, &expected);
-        let dirty: usize = expected.iter().filter(|entry| entry.is_dirty()).map(|entry| entry.data.len() + ENTRY_OVERHEAD).sum();
+        let dirty = expected.iter().filter(|entry| entry.is_dirty());
+        let dirty: usize = dirty.map(|entry| entry.data.len() + ENTRY_OVERHEAD).sum();
         prop_assert_eq!(tier.dirty_bytes(), dirty);
         prop_assert_eq!(tier.dirty_by(u64::MAX).count(), tier.dirty_len());
         prop_assert!(tier.dirty_by(u64::MAX).all(DramEntry::is_dirty));

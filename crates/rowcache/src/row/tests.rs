@@ -244,7 +244,12 @@ proptest! {
     /// Damaged rows are refused or read within their bounds, and a row cut short or grown is
     /// refused.
     #[test]
-    fn damage_never_panics(cells in cells(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+    fn damage_never_panics(
+        cells in cells(),
+        at: prop::sample::Index,
+        byte: u8,
+        cut: prop::sample::Index,
+    ) {
         let cells: Vec<Cell> = cells.iter().map(borrowed).collect();
         let mut bytes = Vec::new();
         encode(1, &cells, &mut bytes);

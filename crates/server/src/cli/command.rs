@@ -26,14 +26,15 @@ Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 const SERVE_HELP: &str = "\
 Every option is also a key of the file (flash-size = \"4GiB\", table-policy = \
 [\"shop.*=exclusive\"]) and an environment variable (AFTERGLOW_FLASH_SIZE=4GiB, lists separated by \
-commas). A flag takes precedence over the environment, and the environment over the file. Sizes have \
-a unit (256MiB, 4GiB, 100GB), and so have durations (250ms, 60s, 3h). `afterglow check-config \
+commas). A flag takes precedence over the environment, and the environment over the file. Sizes \
+have a unit (256MiB, 4GiB, 100GB), and so have durations (250ms, 60s, 3h). `afterglow check-config \
 --example` prints a file with every key. `afterglow check-config FILE` explains a file.
 
-SIGTERM and SIGINT finish the requests in flight, write the cache out and end. A second signal ends \
-at once. SIGHUP reads the file again and applies table-policy and log-level.
+SIGTERM and SIGINT finish the requests in flight, write the cache out and end. A second signal \
+ends at once. SIGHUP reads the file again and applies table-policy and log-level.
 
-Without any option the memcached front end is open on 127.0.0.1:11211, with 1GiB of flash in ./afterglow-data.
+Without any option the memcached front end is open on 127.0.0.1:11211, with 1GiB of flash in \
+./afterglow-data.
 
 Once it listens, one line on standard output names the addresses, as in \
 `ports memcache=127.0.0.1:11211 admin=127.0.0.1:9180`. The log goes to standard error.

@@ -40,9 +40,10 @@ impl TablePolicy {
     /// What the policy promises and what it costs, in a sentence or two for people.
     pub fn explain(self) -> String {
         match self {
-            TablePolicy::Exclusive => "your promise: every writer comes through Afterglow, also while Afterglow is down. \
-                 Rows stay until written or evicted and survive restarts; a write that goes past Afterglow stays unseen. \
-                 Needs a lease row in keyspace `afterglow` of the database; without the lease these tables pass through"
+            TablePolicy::Exclusive => "your promise: every writer comes through Afterglow, also \
+                 while Afterglow is down. Rows stay until written or evicted and survive restarts; \
+                 a write that goes past Afterglow stays unseen. Needs a lease row in keyspace \
+                 `afterglow` of the database; without the lease these tables pass through"
                 .into(),
             TablePolicy::MaxStaleness(bound) => format!(
                 "writes through Afterglow are seen at once, others within {}. \
@@ -352,7 +353,8 @@ mod tests {
     proptest! {
         #[test]
         fn patterns_match_as_defined(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
-            prop_assert_eq!(glob(pattern.as_bytes(), name.as_bytes()), glob_plain(pattern.as_bytes(), name.as_bytes()));
+            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+            prop_assert_eq!(glob(pattern, name), glob_plain(pattern, name));
         }
     }
 

@@ -225,7 +225,10 @@ fn next_start(
     let (DirectoryState::Whole { this_boot, .. }, Some(raw)) = (state, raw) else {
         return NextStart::New;
     };
-    let others = |found: &io::Result<Found>| matches!(found, Ok(Found::Ours(block)) if block.uuid != raw.uuid);
+    let others = |found: &io::Result<Found>| match found {
+        Ok(Found::Ours(block)) => block.uuid != raw.uuid,
+        _ => false,
+    };
     if devices.iter().any(|(_, found)| others(found)) {
         return NextStart::Refused;
     }

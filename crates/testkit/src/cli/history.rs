@@ -68,7 +68,8 @@ impl Clients {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The server may be killed and restarted meanwhile: clients connect again and go on. Exit code 1: a read was stale or wrong.
+The server may be killed and restarted meanwhile: clients connect again and go on. Exit code 1: a
+read was stale or wrong.
 
   afterglow-testkit history --hosts 127.0.0.1:9043 --duration 60s --dump history.jsonl")]
 pub struct HistoryArgs {

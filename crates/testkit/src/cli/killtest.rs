@@ -11,14 +11,15 @@ use super::{Outcome, fake_backend::FaultOptions};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Had reached flash: what the cache served just before the end of a life and whose bytes stand on the flash once the process is dead.
-At least 99.9 % of it must be served after the start; what had not reached flash may be missing if it came within the last 10 s.
+Had reached flash: what the cache served just before the end of a life and whose bytes stand on the
+flash once the process is dead. At least 99.9 % of it must be served after the start. What had not
+reached flash may be missing if it came within the last 10 s.
 
-Exit code 1: a read was stale or wrong, a server that was up gave an error, too much was missing after a restart, or no read at
-all came from the cache, so that the run proves nothing.
+Exit code 1: a read was stale or wrong, a server that was up gave an error, too much was missing
+after a restart, or no read at all came from the cache, so that the run proves nothing.
 
   afterglow-testkit killtest --afterglow target/debug/afterglow --rounds 16
-  afterglow-testkit killtest --afterglow target/release/afterglow --rounds 300 --keys 20000 --life-max 12s
+  afterglow-testkit killtest --afterglow target/release/afterglow --rounds 300 --life-max 12s
   afterglow-testkit killtest --afterglow target/release/afterglow --backend 127.0.0.1:9042 --rounds 20")]
 pub struct KilltestArgs {
     /// The binary to kill.

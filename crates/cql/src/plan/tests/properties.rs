@@ -203,8 +203,10 @@ proptest! {
 
     #[test]
     fn keys_of_different_rows_differ(
-        ((partition, clustering), one, other) in (1_usize..4, 0_usize..3)
-            .prop_flat_map(|shape| (Just(shape), values(shape.0 + shape.1), values(shape.0 + shape.1)))
+        ((partition, clustering), one, other) in (1_usize..4, 0_usize..3).prop_flat_map(|shape| {
+            let count = shape.0 + shape.1;
+            (Just(shape), values(count), values(count))
+        })
     ) {
         let template = template(partition, clustering);
         if let (Ok(first), Ok(second)) = (bind(&template, &one), bind(&template, &other)) {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, Hit, MissReason, Modified, Modify, Tier};
+use afterglow_engine::{Ack, Change, Hit, MissReason, Modified, Modify, Tier};
 use afterglow_memcache::{Action, Delete, Operation, Outcome, Reply};
 
 use super::answers::Slot;
@@ -64,8 +64,7 @@ impl MemcacheSession {
 pub(super) fn begin(
     reactor_state: &Rc<MemcacheReactorState>,
     operation: &Rc<Operation<'static>>,
-) -> Modify<impl FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore) + use<>, FoundBefore>
-{
+) -> Modify<impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<>, FoundBefore> {
     #[cfg(test)]
     if reactor_state.front_end.says_loading() {
         return Modify::Done(Err(MissReason::Loading));
@@ -84,7 +83,7 @@ pub(super) async fn change<F>(
     slot: Slot,
     received: Instant,
 ) where
-    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
+    F: FnOnce(Option<&Hit>) -> (Change, FoundBefore),
 {
     let mut outcome = drive(&reactor_state, modify).await;
     for _ in 0..LOADING_TRIES {
@@ -146,7 +145,7 @@ async fn drive<F>(
     mut modify: Modify<F, FoundBefore>,
 ) -> Result<Modified<FoundBefore>, MissReason>
 where
-    F: FnOnce(Option<&Hit>) -> (afterglow_engine::Change, FoundBefore),
+    F: FnOnce(Option<&Hit>) -> (Change, FoundBefore),
 {
     loop {
         modify = match modify {

@@ -557,7 +557,10 @@ async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>)
             let known = prepared.answer(version);
             let is_known =
                 known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
-            let fits = matches!((&*plan, known), (Plan::CachedRead(read), Some(known)) if known.names == read.names);
+            let fits = match (&*plan, known) {
+                (Plan::CachedRead(read), Some(known)) => known.names == read.names,
+                _ => false,
+            };
             if is_known && fits {
                 prepared.confirm(version, generation);
             } else if !is_known
