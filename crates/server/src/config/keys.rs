@@ -3,12 +3,15 @@
 //!
 //! To add a setting: a field in [`Config`] with its default, and an entry here.
 
-use std::{fmt::Display, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use super::{
-    Invalid, TableRule,
-    address::parse_listen,
-    key::{Group, Refused, SettingKey, Shape},
+    TableRule,
+    key::{Group, SettingKey, Shape},
+    put::{
+        all, one, paths, put, put_connections, put_list, put_listen, put_optional_path, put_path,
+        put_reactors, put_switch, put_unless, refused, some,
+    },
 };
 
 /// The setting of that name.
@@ -22,125 +25,6 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     let distance = |key: &SettingKey| strsim::damerau_levenshtein(&name, key.name);
     let key = KEYS.iter().min_by_key(|key| distance(key))?;
     (distance(key) <= (key.name.len() / 3).max(1)).then_some(key.name)
-}
-
-fn refused(index: usize) -> impl Fn(Invalid) -> Refused {
-    move |why| Refused { index, why }
-}
-
-fn put<T: FromStr<Err = Invalid>>(slot: &mut T, values: &[String]) -> Result<(), Refused> {
-    *slot = values[0].parse().map_err(refused(0))?;
-    Ok(())
-}
-
-fn put_list<T: FromStr<Err = Invalid>>(
-    slot: &mut Vec<T>,
-    values: &[String],
-) -> Result<(), Refused> {
-    let parse = |(index, value): (usize, &String)| value.parse().map_err(refused(index));
-    *slot = values.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
-    Ok(())
-}
-
-fn put_listen(slot: &mut Option<SocketAddr>, values: &[String]) -> Result<(), Refused> {
-    *slot = match values[0].as_str() {
-        "off" => None,
-        text => Some(parse_listen(text).map_err(refused(0))?),
-    };
-    Ok(())
-}
-
-fn put_switch(slot: &mut bool, values: &[String]) -> Result<(), Refused> {
-    *slot = match values[0].as_str() {
-        "true" => true,
-        "false" => false,
-        other => {
-            return Err(refused(0)(Invalid::new(format!(
-                "`{other}` is not one of `true`, `false`"
-            ))));
-        }
-    };
-    Ok(())
-}
-
-fn put_path(slot: &mut PathBuf, values: &[String]) -> Result<(), Refused> {
-    if values[0].is_empty() {
-        return Err(refused(0)(Invalid::new(
-            "the path is empty: name a directory or file, as in `/var/lib/afterglow`",
-        )));
-    }
-    *slot = PathBuf::from(&values[0]);
-    Ok(())
-}
-
-fn put_optional_path(slot: &mut Option<PathBuf>, values: &[String]) -> Result<(), Refused> {
-    *slot = match values[0].as_str() {
-        "" => return Err(refused(0)(Invalid::new("the path is empty: name a file"))),
-        path => Some(PathBuf::from(path)),
-    };
-    Ok(())
-}
-
-/// A value, or `word` for none.
-fn put_unless<T: FromStr<Err = Invalid>>(
-    word: &str,
-    slot: &mut Option<T>,
-    text: &str,
-) -> Result<(), Refused> {
-    *slot = if text == word { None } else { Some(text.parse().map_err(refused(0))?) };
-    Ok(())
-}
-
-/// More connections than this no system gives a process.
-const MAX_CONNECTIONS: usize = 1 << 20;
-
-fn put_connections(slot: &mut NonZeroUsize, values: &[String]) -> Result<(), Refused> {
-    *slot = match values[0].parse::<NonZeroUsize>() {
-        Ok(n) if n.get() <= MAX_CONNECTIONS => n,
-        _ => {
-            let why = format!(
-                "`{}` is not a number of connections: write 1 to {MAX_CONNECTIONS}",
-                values[0]
-            );
-            return Err(refused(0)(Invalid::new(why)));
-        }
-    };
-    Ok(())
-}
-
-fn paths(value: Option<&PathBuf>) -> Vec<String> {
-    some(value.map(|path| path.display()))
-}
-
-/// More threads than this is a typing error.
-const MAX_REACTORS: usize = 1024;
-
-fn put_reactors(slot: &mut Option<NonZeroUsize>, values: &[String]) -> Result<(), Refused> {
-    *slot = match values[0].as_str() {
-        "auto" => None,
-        text => match text.parse::<NonZeroUsize>() {
-            Ok(n) if n.get() <= MAX_REACTORS => Some(n),
-            _ => {
-                let why = format!(
-                    "`{text}` is not a number of threads: write `auto` or 1 to {MAX_REACTORS}"
-                );
-                return Err(refused(0)(Invalid::new(why)));
-            }
-        },
-    };
-    Ok(())
-}
-
-fn one(value: impl Display) -> Vec<String> {
-    vec![value.to_string()]
-}
-
-fn all(values: &[impl Display]) -> Vec<String> {
-    values.iter().map(ToString::to_string).collect()
-}
-
-fn some(value: Option<impl Display>) -> Vec<String> {
-    value.iter().map(ToString::to_string).collect()
 }
 
 /// Every setting, in the order `--help` lists them.

@@ -17,6 +17,7 @@ pub mod keys;
 mod load;
 mod policy;
 pub mod private;
+mod put;
 mod settings;
 mod size;
 mod value;
