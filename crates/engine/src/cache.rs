@@ -20,6 +20,7 @@ use crate::error::OpenError;
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env, Opening};
+use crate::segment::SegmentFigures;
 use crate::stats::Stats;
 use crate::sync::Mutex;
 
@@ -151,6 +152,12 @@ impl Cache {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// Every segment: its state and how much of it is alive.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentFigures> {
+        self.core.table.figures()
     }
 
     /// Makes the DRAM tier smaller by so many bytes than it was opened with, until the next call; 0

@@ -61,4 +61,5 @@ pub use ops::get::{FlashRead, Lookup};
 pub use ops::list::{Keys, KeysError, Listed, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use recovery::{Opening, Origin, Outlook, look};
+pub use segment::{SegmentFigures, SegmentState};
 pub use stats::{EngineTotals, NamespaceStats, Stats};

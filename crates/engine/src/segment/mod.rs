@@ -4,7 +4,7 @@ mod open_segment;
 mod state;
 mod stream;
 
-pub use state::{SegmentLocation, SegmentState, SegmentTable};
+pub use state::{SegmentFigures, SegmentLocation, SegmentState, SegmentTable};
 pub use stream::{AppendError, Object, StreamId, Streams, StreamsConfig, WriteJob};
 
 #[cfg(all(test, not(any(loom, shuttle))))]

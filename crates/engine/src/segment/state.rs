@@ -52,9 +52,40 @@ pub enum SegmentState {
 
 impl SegmentState {
     fn from_u8(n: u8) -> Self {
-        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired]
-            [usize::from(n)]
+        Self::ALL[usize::from(n)]
     }
+
+    /// Every state, in the order of its number.
+    pub const ALL: [Self; 6] =
+        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired];
+
+    /// The word for it: lower case, never changed once released.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Open => "open",
+            Self::Sealing => "sealing",
+            Self::Sealed => "sealed",
+            Self::Reclaiming => "reclaiming",
+            Self::Retired => "retired",
+        }
+    }
+}
+
+/// What is known of a segment at one moment, for people who look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFigures {
+    /// What it is used for.
+    pub state: SegmentState,
+    /// Its device.
+    pub device: DeviceId,
+    /// Records in it; 0 where it is free.
+    pub records: u32,
+    /// Records that the index points at, about: fewer than there are while the index loads.
+    pub live: u32,
+    /// Bytes of its records.
+    pub bytes: u32,
 }
 
 /// Where a logical segment lies.
@@ -311,6 +342,26 @@ impl SegmentTable {
         self.at(segment).live.load(Ordering::Relaxed)
     }
 
+    /// All segments in their order, each by itself: the states of two are of two moments.
+    pub fn figures(&self) -> Vec<SegmentFigures> {
+        let figures = |id: u32| {
+            let (segment, state) = (self.at(id), self.state(id));
+            let holds = |counter: &AtomicU32| match state {
+                SegmentState::Free => 0,
+                _ => counter.load(Ordering::Relaxed),
+            };
+            let records = holds(&segment.records);
+            SegmentFigures {
+                state,
+                device: segment.place.device,
+                records,
+                live: holds(&segment.live).min(records),
+                bytes: holds(&segment.bytes),
+            }
+        };
+        (0..self.len()).map(figures).collect()
+    }
+
     /// Latest expiry of its records; `u32::MAX` when one never expires.
     pub fn max_expiry(&self, segment: u32) -> u32 {
         self.at(segment).max_expiry.load(Ordering::Relaxed)
@@ -438,6 +489,28 @@ mod tests {
         table.start_reclaim(s);
         table.set_free(s);
         assert_eq!((table.free_count(), table.generation(s)), (3, 7));
+    }
+
+    #[test]
+    fn figures_are_those_of_what_a_segment_holds_now() {
+        let table = table();
+        let s = table.take_free().unwrap();
+        table.open(s, 7, 0);
+        for version in 0..3 {
+            table.record_added(s, version, 100, 64);
+        }
+        (0..5).for_each(|_| table.slot_added(s));
+        let seen = |id: u32| table.figures()[id as usize];
+        let of = |f: SegmentFigures| (f.state, f.records, f.live, f.bytes);
+        assert_eq!(of(seen(s)), (SegmentState::Open, 3, 3, 192), "never more alive than there are");
+        (0..4).for_each(|_| table.slot_removed(s));
+        assert_eq!(seen(s).live, 1);
+        assert!(table.start_sealing(s));
+        table.write_started(s);
+        table.write_done(s);
+        table.start_reclaim(s);
+        table.set_free(s);
+        assert_eq!(of(seen(s)), (SegmentState::Free, 0, 0, 0), "nothing of its last use");
     }
 
     #[test]
