@@ -12,16 +12,16 @@ mod startup;
 
 use std::{
     io::{self, Write},
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, Weak, mpsc},
 };
 
-use afterglow_engine::Outlook;
+use afterglow_engine::{Cache, Outlook};
 use afterglow_rowcache::intents::IntentDoubt;
 
 use self::frontends::{Entrances, FrontEnds};
 pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};
 use crate::{
-    admin::{self, Health, Shown, Stage},
+    admin::{self, Health, Hosts, Shown, Stage},
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
     data_dir::DataDir,
@@ -43,7 +43,8 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let (sender, events) = mpsc::channel();
     startup::say_configuration(&config);
     limits::raise_open_files();
-    let shown = Shown { metrics: metrics.clone(), health: health.clone() };
+    let opened = Arc::new(OnceLock::new());
+    let shown = shown(&config, &metrics, &health, &opened);
     // Dropped last, so that a second signal ends the process however long the rest takes.
     let control = Control::start(config.admin, shown, sender)?;
     let Preparation { data_dir, outlook, entrances, reactors, .. } =
@@ -52,6 +53,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         tracing::warn!("{warning}");
     }
     let cache = cache::open(&config, data_dir.keep(), &metrics)?;
+    let _ = opened.set(Arc::downgrade(&cache));
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
     let front_ends =
         match FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors) {
@@ -100,6 +102,21 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     // would take seconds. The locks on files go with the process too.
     std::mem::forget(cache);
     Ok(())
+}
+
+/// What the admin pages are made from; the cache is added when it is open.
+fn shown(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    health: &Arc<Health>,
+    opened: &Arc<OnceLock<Weak<Cache>>>,
+) -> Shown {
+    Shown {
+        metrics: metrics.clone(),
+        health: health.clone(),
+        cache: opened.clone(),
+        hosts: Hosts::new(config.admin, config.admin_host.clone()),
+    }
 }
 
 /// All that serving needs but for the cache. Opening the cache takes its mark of a clean stop away,

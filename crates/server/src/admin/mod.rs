@@ -1,10 +1,21 @@
-//! Metrics and health over HTTP, for the operator's machines only: no password, no TLS, nothing
-//! that changes anything.
+//! Metrics, health and the dashboard over HTTP, for the operator's machines only: no password, no
+//! TLS, nothing that changes anything.
+//!
+//! `/metrics`, `/healthz` and `/readyz` answer under every name: scrapers and probes use names of
+//! their own, and what they get names no key, table or address. The dashboard and the JSON behind
+//! it answer under the names of [`Hosts`] alone.
 
 mod health;
+mod hosts;
 mod limited;
+pub mod overview;
+mod page;
+pub mod segments;
+mod shown;
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::{
     Router,
@@ -13,31 +24,25 @@ use axum::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE},
     },
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
 
 pub use health::{Health, Readiness, Stage};
+pub use hosts::Hosts;
+pub use shown::Shown;
 
-use crate::{
-    metrics::{Metrics, TextFormat},
-    version,
-};
+use serde::Serialize;
+
+use self::segments::SegmentMap;
+use crate::metrics::TextFormat;
 
 /// Connections at once: some scrapers and probes, and no more memory and descriptors than that.
 const CONNECTIONS: usize = 64;
 /// A connection that has not taken a page for so long is closed. Longer than Prometheus waits
 /// between two scrapes, a minute unless told.
 const TIMEOUT: Duration = Duration::from_secs(75);
-
-/// What the pages are made from.
-#[derive(Clone)]
-pub struct Shown {
-    /// For `/metrics`.
-    pub metrics: Arc<Metrics>,
-    /// For `/readyz`.
-    pub health: Arc<Health>,
-}
 
 /// The admin address could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -100,22 +105,39 @@ async fn serve_within(
 }
 
 fn router(shown: Shown) -> Router {
+    let guarded = page::routes()
+        .route("/api/v1/overview", get(overview))
+        .route("/api/v1/segments", get(segments))
+        .route_layer(middleware::from_fn_with_state(shown.clone(), page::guard));
     Router::new()
-        .route("/", get(index))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "alive\n"))
         .route("/readyz", get(ready))
+        .merge(guarded)
         .fallback(async || {
-            (StatusCode::NOT_FOUND, "not found: try /metrics, /healthz or /readyz\n")
+            (StatusCode::NOT_FOUND, "not found: try /, /metrics, /healthz or /readyz\n")
         })
         .with_state(shown)
 }
 
-async fn index() -> String {
-    format!(
-        "afterglow {}\n\n/metrics  for Prometheus\n/healthz  200 while the process lives\n/readyz   200 while it takes clients\n",
-        version::LONG
-    )
+async fn overview(State(shown): State<Shown>) -> Response {
+    json(&overview::overview(&shown.metrics, &shown.health, shown.cache().as_ref()))
+}
+
+async fn segments(State(shown): State<Shown>) -> Response {
+    let map =
+        shown.cache().map(|cache| SegmentMap::new(&cache.segments(), cache.stats().segment_size));
+    json(&map.unwrap_or_default())
+}
+
+fn json(answer: &impl Serialize) -> Response {
+    match serde_json::to_string(answer) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot be written as JSON: {error}\n"))
+                .into_response()
+        }
+    }
 }
 
 async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
@@ -125,11 +147,7 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
-    // Where clients must show their own credentials, there are connections to the database only
-    // while there are clients.
-    let reached =
-        shown.metrics.backend_connections_ready() > 0 || shown.metrics.authentication.get() > 0;
-    match shown.health.readiness(reached) {
+    match shown.health.readiness(shown.metrics.is_database_reached()) {
         Readiness::Ready => (StatusCode::OK, "ready\n".into()),
         Readiness::Degraded(why) => (StatusCode::OK, format!("ready, but {why}\n")),
         Readiness::Not(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),

@@ -3,10 +3,12 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
 };
 
+use super::overview::Overview;
 use super::*;
-use crate::metrics::{MissReason, Path, Tier};
+use crate::metrics::{Metrics, MissReason, Path, Tier};
 
 /// Runs the pages on a port of the system's choice while `client` asks for them.
 fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
@@ -36,8 +38,14 @@ fn with_limits(
 
 /// Status line, head and body of one request.
 fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
+    ask(address, "GET", path, "x")
+}
+
+/// The same with another method and under that name.
+fn ask(address: SocketAddr, method: &str, path: &str, host: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -46,7 +54,12 @@ fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
 }
 
 fn shown() -> Shown {
-    Shown { metrics: Arc::new(Metrics::default()), health: Arc::new(Health::default()) }
+    Shown {
+        metrics: Arc::new(Metrics::default()),
+        health: Arc::new(Health::default()),
+        cache: Arc::default(),
+        hosts: Hosts::new("127.0.0.1:0".parse().ok(), vec!["known.example".parse().unwrap()]),
+    }
 }
 
 #[test]
@@ -163,4 +176,65 @@ fn a_taken_port_is_said_with_the_way_out() {
         message.contains("Another process listens there") && message.contains("--admin"),
         "{message}"
     );
+}
+
+#[test]
+fn the_dashboard_is_given_out_under_known_names_only_and_metrics_under_all() {
+    with_server(shown(), |address| {
+        let port = address.port();
+        for path in ["/", "/dashboard/app.js", "/api/v1/overview", "/api/v1/segments"] {
+            for host in [&format!("localhost:{port}"), "127.0.0.1", "[::1]:80", "known.example:81"]
+            {
+                let (status, head, _) = ask(address, "GET", path, host);
+                assert_eq!(status, 200, "{path} of {host}");
+                assert!(head.contains("content-security-policy: default-src 'none'; "), "{head}");
+                assert!(head.contains("cache-control: no-store"), "{head}");
+            }
+            for host in ["evil.example", "evil.example:9180", "10.0.0.5", ""] {
+                let (status, _, body) = ask(address, "GET", path, host);
+                assert_eq!(status, 403, "{path} of {host}: {body}");
+            }
+        }
+        let (_, _, body) = ask(address, "GET", "/", "cache-7.example");
+        assert!(body.contains("--admin-host cache-7.example"), "{body}");
+        for path in ["/metrics", "/healthz"] {
+            assert_eq!(ask(address, "GET", path, "any.example").0, 200, "{path}");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_taken_but_get_and_head() {
+    with_server(shown(), |address| {
+        for path in ["/", "/metrics", "/healthz", "/api/v1/overview", "/api/v1/segments"] {
+            for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+                let (status, head, _) = ask(address, method, path, "localhost");
+                assert!(
+                    status == 405 && head.contains("allow: get,head"),
+                    "{method} {path}: {head}"
+                );
+            }
+            let (status, _, body) = ask(address, "HEAD", path, "localhost");
+            assert_eq!((status, &*body), (200, ""), "HEAD {path}");
+        }
+    });
+}
+
+#[test]
+fn the_overview_says_what_was_counted_and_what_is_not_there() {
+    let shown = shown();
+    let shard = shown.metrics.front_end("memcache");
+    shard.hits.inc(Tier::Dram);
+    shown.health.set_independent();
+    shown.health.set(Stage::Serving);
+    with_server(shown, |address| {
+        let (_, head, body) = ask(address, "GET", "/api/v1/overview", "localhost");
+        assert!(head.contains("content-type: application/json"), "{head}");
+        let seen: Overview = serde_json::from_str(&body).unwrap();
+        assert_eq!((&*seen.readiness, &*seen.readiness_reason), ("ready", ""));
+        assert_eq!(seen.front_ends.len(), 1);
+        assert_eq!(seen.front_ends[0].hits["dram"], 1);
+        assert!(seen.started > 1e9 && seen.now >= seen.started);
+        assert!(seen.cache.is_none() && seen.database.is_none() && seen.lease.is_none());
+    });
 }

@@ -62,6 +62,38 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// The name of a host, in any case, without port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostName(String);
+
+impl HostName {
+    /// Whether `name` is this one.
+    pub fn is(&self, name: &str) -> bool {
+        self.0.eq_ignore_ascii_case(name)
+    }
+}
+
+impl FromStr for HostName {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let is_address = text.parse::<IpAddr>().is_ok_and(|ip| !ip.is_unspecified());
+        match is_address || !text.is_empty() && text.chars().all(is_name) {
+            true => Ok(HostName(text.to_owned())),
+            false => Err(Invalid::new(format!(
+                "`{text}` is not the name of a host: write it without scheme and port, as in `cache-1.example`"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// What Afterglow says of itself to drivers: an IP address (the tables of the database have no host
 /// names), perhaps a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +173,16 @@ mod tests {
         {
             let message = bad.parse::<HostPort>().unwrap_err().0;
             assert!(message.contains("`127.0.0.1:9042`"), "{bad}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_a_name_and_no_port() {
+        let name: HostName = "Cache-1.example".parse().unwrap();
+        assert!(name.is("cache-1.EXAMPLE") && !name.is("cache-1.example.org"));
+        assert!("10.0.0.5".parse::<HostName>().is_ok() && "fe80::1".parse::<HostName>().is_ok());
+        for bad in ["", "http://x", "x:9180", "a b", "*"] {
+            assert!(bad.parse::<HostName>().unwrap_err().0.contains("`cache-1.example`"), "{bad}");
         }
     }
 

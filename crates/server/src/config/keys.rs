@@ -375,7 +375,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "ADDRESS",
         example: "127.0.0.1:9180",
-        help: "Serve /metrics, /healthz and /readyz on this address. `off` means nowhere",
+        help: "Serve the dashboard, /metrics, /healthz and /readyz on this address. `off` means \
+               nowhere",
         live: false,
         set: |c, v| put_listen(&mut c.admin, v),
         get: |c| one(c.admin.map_or_else(|| "off".into(), |a| a.to_string())),
@@ -391,6 +392,19 @@ pub static KEYS: &[SettingKey] = &[
         live: false,
         set: |c, v| put_switch(&mut c.admin_allow_remote, v),
         get: |c| one(c.admin_allow_remote),
+    },
+    SettingKey {
+        name: "admin-host",
+        group: Group::Process,
+        shape: Shape::List,
+        value_name: "NAME",
+        example: "cache-1.example",
+        help: "Give the dashboard out under this host name too, besides localhost and the address \
+               of --admin: other names are refused, lest a foreign web page reads it. /metrics, \
+               /healthz and /readyz answer under every name. Repeatable",
+        live: false,
+        set: |c, v| put_list(&mut c.admin_host, v),
+        get: |c| all(&c.admin_host),
     },
     SettingKey {
         name: "drain-timeout",

@@ -22,7 +22,7 @@ mod settings;
 mod size;
 mod value;
 
-pub use address::{Advertise, HostPort, parse_listen};
+pub use address::{Advertise, HostName, HostPort, parse_listen};
 pub use duration::Span;
 pub use fault::{Fault, Faults, FilePlace, SettingPlace};
 pub use flash::FlashSpec;

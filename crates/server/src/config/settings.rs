@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
-    Advertise, DurabilityChoice, FlashSpec, HostPort, IoChoice, LogFilter, LogFormat, Size, Span,
-    TablePolicies,
+    Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, LogFilter, LogFormat,
+    Size, Span, TablePolicies,
 };
 
 /// The settings of a server, as they came out of flags, environment and file.
@@ -76,6 +76,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// Lets [`Config::admin`] be an address beyond loopback.
     pub admin_allow_remote: bool,
+    /// Host names under which the dashboard is given out besides loopback and [`Config::admin`].
+    pub admin_host: Vec<HostName>,
     /// How long SIGTERM waits for requests in flight.
     pub drain_timeout: Span,
     /// Which log lines are written.
@@ -118,6 +120,7 @@ impl Default for Config {
             memcache_no_flush: false,
             memcache_no_dump: false,
             admin_allow_remote: false,
+            admin_host: Vec::new(),
             drain_timeout: Span::new(Duration::from_secs(10)),
             log_level: LogFilter::default(),
             log_format: LogFormat::Text,

@@ -43,6 +43,12 @@ impl Gauge {
         self.add(-1);
     }
 
+    /// One more until the guard is dropped, as it is with a task that is given up.
+    pub fn one_more(&self) -> OneMore<'_> {
+        self.inc();
+        OneMore(self)
+    }
+
     /// That many more, or fewer when negative.
     pub fn add(&self, change: i64) {
         self.0.fetch_add(change, Ordering::Relaxed);
@@ -56,6 +62,17 @@ impl Gauge {
     /// How many now.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One more of a gauge for as long as this lives.
+#[derive(Debug)]
+#[must_use]
+pub struct OneMore<'a>(&'a Gauge);
+
+impl Drop for OneMore<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Counter, Exposition, Family, FillOutcome, Histogram, Kind, Label, MissReason, PassReason, Path,
-    QuarantineReason, RequestKind, Tier, WriteScopeLabel,
+    Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label, MissReason,
+    PassReason, Path, QuarantineReason, RequestKind, Tier, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 
@@ -40,6 +40,8 @@ pub struct FrontEndMetrics {
     pub bytes_received: Counter,
     /// Bytes sent to clients.
     pub bytes_sent: Counter,
+    /// Reads of flash that are under way.
+    pub flash_reads: Gauge,
     /// From the whole request read to the answer handed to the socket.
     pub latency: Family<Path, Histogram>,
 }
@@ -47,7 +49,7 @@ pub struct FrontEndMetrics {
 type Shards = [(&'static str, Arc<FrontEndMetrics>)];
 
 pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
-    use Kind::{Counter as Count, Gauge};
+    use Kind::Counter as Count;
     family(shards, out, "requests", "Requests of clients.", |d| &d.requests);
     family(shards, out, "hits", "Reads answered from the cache.", |d| &d.hits);
     family(shards, out, "misses", "Cacheable reads that the cache did not answer.", |d| &d.misses);
@@ -74,7 +76,7 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
         d.connections_opened.get()
     });
     let help = "Open connections of clients.";
-    single(shards, out, "afterglow_client_connections_open", Gauge, help, |d| {
+    single(shards, out, "afterglow_client_connections_open", Kind::Gauge, help, |d| {
         d.connections_opened.get().saturating_sub(d.connections_closed.get())
     });
     let help = "Connections of clients refused because the limit was reached.";
@@ -87,10 +89,14 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     });
     let help = "Bytes sent to clients.";
     single(shards, out, "afterglow_client_sent_bytes_total", Count, help, |d| d.bytes_sent.get());
+    let help = "Reads of flash for clients that are under way.";
+    single(shards, out, "afterglow_flash_reads_in_flight", Kind::Gauge, help, |d| {
+        u64::try_from(d.flash_reads.get()).unwrap_or(0)
+    });
     latency(shards, out);
 }
 
-fn front_ends(shards: &Shards) -> Vec<&'static str> {
+pub(super) fn front_ends(shards: &Shards) -> Vec<&'static str> {
     let mut front_ends: Vec<_> = shards.iter().map(|(name, _)| *name).collect();
     front_ends.sort_unstable();
     front_ends.dedup();

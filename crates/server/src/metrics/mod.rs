@@ -9,6 +9,7 @@ mod backend;
 mod counter;
 pub mod engine;
 mod exposition;
+pub mod figures;
 mod frontend;
 mod histogram;
 mod labels;
@@ -17,7 +18,7 @@ mod process;
 mod registry;
 
 pub use backend::{BackendMetrics, LeaseMetrics};
-pub use counter::{Counter, Family, Gauge};
+pub use counter::{Counter, Family, Gauge, OneMore};
 pub use exposition::{Exposition, Kind, TextFormat};
 pub use frontend::FrontEndMetrics;
 pub use histogram::Histogram;
@@ -26,4 +27,5 @@ pub use labels::{
     RequestKind, Tier, WriteScopeLabel,
 };
 pub use memcache::MemcacheMetrics;
+pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};

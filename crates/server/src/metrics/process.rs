@@ -21,17 +21,15 @@ pub(super) fn expose(started: SystemTime, out: &mut Exposition) {
         since_epoch,
     );
 
-    let cpu = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
     out.single(
         "process_cpu_seconds_total",
         Kind::Counter,
         "Processor time used, user and system.",
-        seconds,
+        cpu_seconds(),
     );
 
     // Without /proc these are left out rather than wrong.
-    if let Some(bytes) = resident() {
+    if let Some(bytes) = resident_bytes() {
         out.single("process_resident_memory_bytes", Kind::Gauge, "Memory in use.", bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
@@ -39,7 +37,14 @@ pub(super) fn expose(started: SystemTime, out: &mut Exposition) {
     }
 }
 
-fn resident() -> Option<u64> {
+/// Processor time of the process, user and system.
+pub fn cpu_seconds() -> f64 {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9
+}
+
+/// Memory of the process; `None` where there is no /proc.
+pub fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)

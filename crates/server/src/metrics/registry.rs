@@ -6,7 +6,9 @@ use parking_lot::Mutex;
 
 use super::{
     BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
-    TextFormat, backend, frontend, memcache, process,
+    TextFormat, backend,
+    figures::{self, DatabaseFigures, FrontEndFigures, LeaseFigures},
+    frontend, memcache, process,
 };
 
 /// Adds what it knows at the moment it is asked.
@@ -115,6 +117,36 @@ impl Metrics {
     /// Connections to the database that are ready for requests now, over all shards.
     pub fn backend_connections_ready(&self) -> i64 {
         self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
+    }
+
+    /// When the process started.
+    pub fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// The figures of every front end that is open, by name.
+    pub fn front_end_figures(&self) -> Vec<FrontEndFigures> {
+        let shards = self.front_ends.lock();
+        let names = frontend::front_ends(&shards).into_iter();
+        let of = |name: &str| {
+            let of_name = shards.iter().filter(|(of, _)| *of == name);
+            let shards: Vec<&FrontEndMetrics> = of_name.map(|(_, shard)| &**shard).collect();
+            figures::front_end(name, &shards)
+        };
+        names.map(of).collect()
+    }
+
+    /// The figures of the database behind the CQL front end and of the lease kept in it; `None`
+    /// where there is no database.
+    pub fn database_figures(&self) -> Option<(DatabaseFigures, LeaseFigures)> {
+        let backends = self.backends.lock();
+        (!backends.is_empty()).then(|| (figures::database(&backends), figures::lease(&self.lease)))
+    }
+
+    /// Whether there is a way to the database now. Where clients must show their own credentials,
+    /// there are connections to the database only while there are clients.
+    pub fn is_database_reached(&self) -> bool {
+        self.backend_connections_ready() > 0 || self.authentication.get() > 0
     }
 
     /// All of it as text.

@@ -137,6 +137,7 @@ impl MemcacheReactorState {
             return Err(io::ErrorKind::NotFound.into());
         };
         self.counts.flash_reads.inc();
+        let _under_way = self.metrics.flash_reads.one_more();
         let bytes = read_flash(file, offset, len).await;
         self.counts.flash_reads_done.inc();
         self.counts.flash_bytes.add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64));

@@ -274,7 +274,9 @@ impl Pending {
             let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
                 break LookupOutcome::Missing(MissReason::Device);
             };
+            let under_way = self.request.metrics().flash_reads.one_more();
             let bytes = read_flash(device, flash.offset(), flash.len()).await;
+            drop(under_way);
             match flash.finish(bytes) {
                 Lookup::Hit(hit) => {
                     break LookupOutcome::of(&self.shared, &hit, &self.terms, self.read());

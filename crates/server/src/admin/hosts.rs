@@ -1,0 +1,90 @@
+//! Under which names the page and its JSON are given out.
+//!
+//! A browser lets a web page read what comes from that page's own host name. Whoever serves a page
+//! under a name of theirs can point that name at 127.0.0.1 a moment later (DNS rebinding): the page
+//! then reads what the operator's browser can reach. The `Host` header still has the foreign name,
+//! so names that are not known are refused. An address cannot be pointed elsewhere.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::Request;
+use axum::http::{StatusCode, header::HOST, uri::Authority};
+use axum::response::{IntoResponse, Response};
+
+use crate::config::HostName;
+
+/// Names that a request for the page may carry.
+#[derive(Debug, Clone, Default)]
+pub struct Hosts {
+    /// Where the pages are listened for.
+    listening: Option<IpAddr>,
+    /// What the operator adds.
+    names: Vec<HostName>,
+}
+
+impl Hosts {
+    /// Loopback, the address that is listened on, and these names.
+    pub fn new(listening: Option<SocketAddr>, names: Vec<HostName>) -> Self {
+        Self { listening: listening.map(|address| address.ip()), names }
+    }
+
+    /// Whether a request for `host` (without port) is meant for this server.
+    fn are_for(&self, host: &str) -> bool {
+        let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+        if self.names.iter().any(|name| name.is(host)) {
+            return true;
+        }
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return ip.to_canonical().is_loopback()
+                || self.listening.is_some_and(|own| own.is_unspecified() || own == ip);
+        }
+        host.eq_ignore_ascii_case("localhost")
+    }
+
+    /// The answer to a request that carries another name or none; `None` for one that may go on.
+    pub(super) fn refusal(&self, request: &Request) -> Option<Response> {
+        let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
+        let named = header.and_then(|value| value.parse::<Authority>().ok());
+        let told = match request.uri().host().or_else(|| named.as_ref().map(Authority::host)) {
+            Some(host) if self.are_for(host) => return None,
+            Some(host) => format!(
+                "refused: `{host}` is not a name of this server. Ask for localhost or the address \
+                 it listens on, or start it with --admin-host {host}\n"
+            ),
+            None => "refused: the request names no host\n".to_owned(),
+        };
+        Some((StatusCode::FORBIDDEN, told).into_response())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_names_and_addresses_are_told_apart() {
+        let names = vec!["cache-1.example".parse().unwrap()];
+        let on = |address: &str| Hosts::new(address.parse().ok(), names.clone());
+        let loopback = on("127.0.0.1:9180");
+        for known in
+            ["localhost", "LocalHost.", "127.0.0.1", "127.9.9.9", "[::1]", "CACHE-1.example"]
+        {
+            assert!(loopback.are_for(known), "{known}");
+        }
+        for foreign in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "xcache-1.example",
+            "10.0.0.5",
+            "0.0.0.0",
+            "",
+        ] {
+            assert!(!loopback.are_for(foreign), "{foreign}");
+        }
+        assert!(on("10.0.0.5:9180").are_for("10.0.0.5"));
+        assert!(!on("10.0.0.5:9180").are_for("10.0.0.6"));
+        assert!(on("0.0.0.0:9180").are_for("10.0.0.6"), "any address of the machine may be meant");
+        assert!(!on("0.0.0.0:9180").are_for("evil.example"));
+    }
+}
