@@ -1,9 +1,9 @@
 # Sourced by other tools: Debian's programs in our own folder, without installing them.
 
-# debian PROGRAM: sees to it that there is one, in the search path or as .tools/PROGRAM/PROGRAM,
-# fetched with the libraries that are not there.
+# debian PROGRAM [PACKAGE]: sees to it that there is one, in the search path or as
+# .tools/PROGRAM/PROGRAM, fetched from its package with the libraries that are not there.
 debian() {
-  local program=$1
+  local program=$1 source=${2:-$1}
   command -v "$program" >/dev/null && return
   [ -x ".tools/$program/$program" ] && return
   command -v apt-get >/dev/null || {
@@ -12,7 +12,7 @@ debian() {
   }
   mkdir -p ".tools/$program/packages"
   local wanted package missing=()
-  wanted=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$program" |
+  wanted=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$source" |
     grep '^[a-z]' | sort -u)
   for package in $wanted; do
     dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")

@@ -1,0 +1,218 @@
+"""The dashboard in a real browser, in front of a real server with a load that is known."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from afterglow_e2e.browser import Browser, programs
+from afterglow_e2e.memcache import MemcacheAfterglow
+from afterglow_e2e.process import poll
+
+OBJECTS, SIZE = 12000, 4000
+PHONE, DESKTOP = (390, 844), (1280, 900)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if programs() is None:
+        pytest.skip("needs Debian's chromium and chromium-driver")
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """A server whose 40 MiB of objects are more than its DRAM tier, each read once, and 500 misses."""
+    with MemcacheAfterglow(flash="128MiB", memory="48MiB") as instance:
+        connection = instance.connect()
+        value = b"x" * SIZE
+        for first in range(0, OBJECTS, 100):
+            keys = [b"user:%d" % n for n in range(first, first + 100)]
+            connection.send(b"".join(b"set %s 0 0 %d\r\n%s\r\n" % (k, SIZE, value) for k in keys))
+            for _ in keys:
+                assert connection.until(b"\r\n") == b"STORED\r\n"
+        for n in range(OBJECTS):
+            connection.get(b"user:%d" % n)
+        for n in range(500):
+            assert connection.get(b"none:%d" % n) is None
+        yield instance
+        connection.close()
+
+
+def show(browser, instance):
+    """Opens the page and waits for its first figures."""
+    browser.open(f"http://127.0.0.1:{instance.admin}/")
+    ready = "return document.querySelectorAll('.tile').length > 5 && document.querySelector('#segments tbody') !== null"
+    poll("the page to show figures", lambda: browser.run(ready), 20)
+
+
+def cell(browser, scope, row, column=1):
+    """A cell of a table, by its row's name."""
+    return browser.run(
+        "return document.querySelector(`${arguments[0]} [data-row='${arguments[1]}']`)"
+        "?.children[arguments[2]].textContent",
+        scope,
+        row,
+        column,
+    )
+
+
+def text(browser, selector):
+    return browser.run("return document.querySelector(arguments[0])?.textContent", selector)
+
+
+def assert_quiet(browser, instance):
+    """Nothing on the console, and nobody else was asked."""
+    assert browser.console() == []
+    assert browser.hosts() == {f"127.0.0.1:{instance.admin}"}
+
+
+def test_the_page_shows_what_the_load_did(browser, loaded):
+    show(browser, loaded)
+    table = "[data-front-end=memcache]"
+    assert cell(browser, table, "get") == f"{OBJECTS + 500:,}"
+    assert cell(browser, table, "store") == f"{OBJECTS:,}"
+    assert cell(browser, table, "connections", 2) == "1 open"
+    read = loaded.metrics()
+    assert read.total("afterglow_hits_total", tier="flash") > 1000, "flash was read"
+    lost = OBJECTS + 500 - read.total("afterglow_hits_total", frontend="memcache")
+    assert cell(browser, "#misses", "absent") == f"{lost:,.0f}"
+
+    browser.run("document.querySelector('#range input[value=\"0\"]').click()")
+    ratio = read.total("afterglow_hits_total", frontend="memcache") / (OBJECTS + 500)
+    assert f"{ratio * 100:.1f} %" in text(browser, "[data-tile='Hit ratio']")
+    dram = read.total("afterglow_hits_total", tier="dram") + read.total(
+        "afterglow_hits_total", tier="buffer"
+    )
+    assert f"DRAM {dram / (OBJECTS + 500) * 100:.1f} %" in text(browser, "[data-tile='Hit ratio']")
+
+    # Every segment is on the map, in its state.
+    states = ["free", "open", "sealing", "sealed", "reclaiming", "retired"]
+    counts = [int(cell(browser, "#segments", state).replace(",", "")) for state in states]
+    assert sum(counts) == read.value("afterglow_engine_flash_segments")
+    assert counts[3] > 0 and counts[5] == 0
+    assert "alive" in text(browser, "#segments-summary")
+    assert "µs" in text(browser, "[data-tile='Read latency p99']")
+    assert "MiB" in text(browser, "[data-tile='DRAM']")
+    assert "write amplification 1." in text(browser, "[data-tile='Flash writes']")
+    assert_quiet(browser, loaded)
+
+
+def test_charts_follow_the_load_and_answer_to_keys(browser, loaded):
+    show(browser, loaded)
+    with contextlib.closing(loaded.connect()) as connection:
+
+        def drawn():
+            connection.get(b"user:1")
+            return browser.run(
+                "return document.querySelectorAll('#chart-reads polygon').length > 0 &&"
+                " document.querySelectorAll('#chart-requests polyline').length > 0"
+            )
+
+        poll("the charts to show the load", drawn, 30, every=0.2)
+    label = "return document.querySelector('#chart-reads svg').getAttribute('aria-label')"
+    assert "Reads by where the answer came from, now: DRAM" in browser.run(label)
+    browser.run("document.querySelector('#chart-reads svg').focus()")
+    browser.keys("End", "ArrowLeft")
+    assert "DRAM" in text(browser, "#chart-reads .moment")
+    browser.keys("Escape")
+    assert text(browser, "#chart-reads .moment") == ""
+    browser.run("document.querySelector('#segments canvas').focus()")
+    browser.keys("Home")
+    assert text(browser, "#segments .moment").startswith("Segment 0: ")
+    assert_quiet(browser, loaded)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_page_fits_its_screen_and_its_reader(browser, loaded, size, scheme):
+    browser.screen(*size, scheme=scheme, mobile=size == PHONE)
+    show(browser, loaded)
+    root = "document.documentElement"
+    assert browser.run(f"return {root}.scrollWidth") <= size[0], "it scrolls sideways"
+    background = browser.run("return getComputedStyle(document.body).backgroundColor")
+    bright = sum(int(n) for n in background.removeprefix("rgb(").rstrip(")").split(",")) / 3
+    assert bright > 200 if scheme == "light" else bright < 60
+    assert browser.run(CONTRAST) == []
+    if folder := os.environ.get("AFTERGLOW_SCREENSHOTS"):
+        browser.screenshot(Path(folder) / f"{'x'.join(map(str, size))}-{scheme}.png")
+    assert_quiet(browser, loaded)
+
+
+# Texts whose colour is too near that of what is behind them (WCAG 2.2, 1.4.3).
+CONTRAST = """
+const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+  .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (e) => {
+  for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] > 0.5) return c;
+  }
+  return [255, 255, 255];
+};
+const poor = [];
+for (const e of document.querySelectorAll('body *')) {
+  const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+  if (!own || !e.checkVisibility() || e.closest('noscript')) continue;
+  const style = getComputedStyle(e);
+  const [a, b] = [light(parse(e.closest('svg') ? style.fill : style.color)), light(behind(e))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) poor.push(`${e.tagName} ${e.textContent.slice(0, 30)}: ${ratio.toFixed(1)}`);
+}
+return poor;
+"""
+
+
+def test_everything_can_be_reached_and_is_named(browser, loaded):
+    show(browser, loaded)
+    unnamed = browser.run(
+        "return [...document.querySelectorAll('a, button, input, select, canvas, svg[tabindex]')]"
+        ".filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim()"
+        " || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert unnamed == []
+    reached = []
+    browser.run("document.activeElement.blur()")
+    for _ in range(20):
+        browser.keys("Tab")
+        reached.append(browser.run("return document.activeElement.tagName"))
+    assert {"A", "INPUT", "svg", "SELECT", "CANVAS"} <= set(reached)
+    heads = browser.run("return [...document.querySelectorAll('h1, h2, h3')].map((e) => e.tagName)")
+    assert heads[0] == "H1" and heads.count("H1") == 1
+
+
+def test_a_server_that_goes_away_is_shown_as_away_and_comes_back(browser):
+    with MemcacheAfterglow() as instance:
+        show(browser, instance)
+        assert browser.run("return document.querySelector('#away').hidden")
+        assert text(browser, "#status") == "ready"
+        instance.kill()
+        poll("the page to see it", lambda: text(browser, "#status") == "away", 20)
+        assert "No answer from 127.0.0.1" in text(browser, "#away")
+        assert not browser.run("return document.querySelector('#away').hidden")
+        assert text(browser, "[data-tile='Requests']"), "what was known is still there"
+        instance.start()
+        poll("the page to see it again", lambda: text(browser, "#status") == "ready", 20)
+        assert browser.run("return document.querySelector('#away').hidden")
+        browser.console()  # That it could not connect is for the console too.
+
+
+def test_another_site_can_neither_frame_nor_read_it(browser, loaded):
+    """A page of a foreign name that points here gets nothing, whatever it asks for."""
+    browser.open(f"http://localhost:{loaded.admin}/")
+    assert text(browser, "h1").strip() == "Afterglow"
+    for path in ["/", "/api/v1/overview"]:
+        status = browser.run(
+            "return fetch(arguments[0]).then((answer) => answer.status)", f"{path}"
+        )
+        assert status == 200
+    blocked = browser.run(
+        "return fetch(arguments[0]).then(() => 'read', () => 'blocked')",
+        f"http://127.0.0.1:{loaded.admin}/api/v1/overview",
+    )
+    assert blocked == "blocked", "localhost and 127.0.0.1 are two sites"
+    browser.console()
