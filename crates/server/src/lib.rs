@@ -15,4 +15,5 @@ pub mod logging;
 pub mod metrics;
 pub mod reactor;
 pub mod serve;
+pub mod service_manager;
 pub mod version;

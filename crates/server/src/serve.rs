@@ -31,6 +31,7 @@ use crate::{
     logging::Logging,
     metrics::Metrics,
     reactor::{Driver, Reactors, ReactorsConfig},
+    service_manager::{Notifier, Watchdog},
 };
 
 /// Serves until a signal says to stop.
@@ -38,6 +39,7 @@ use crate::{
 /// # Errors
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
+    let notifier = startup::notifier();
     let metrics = Arc::new(Metrics::default());
     let health = Arc::new(Health::default());
     let (sender, events) = mpsc::channel();
@@ -52,49 +54,45 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     if let Some(warning) = small_index(&outlook) {
         tracing::warn!("{warning}");
     }
+    notifier.status("opening the cache");
     let cache = cache::open(&config, data_dir.keep(), &metrics)?;
     let _ = opened.set(Arc::downgrade(&cache));
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
-    let front_ends =
-        match FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors) {
-            Ok(front_ends) => front_ends,
-            Err(error) => {
-                // As warm as it was found: only a cache that is closed survives a restart of the
-                // machine.
-                reactors.shutdown();
-                cache.close();
-                return Err(error);
-            }
-        };
+    let opened = FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors)
+        .and_then(|front_ends| Ok((front_ends, watch(&notifier, &reactors)?)));
+    let (front_ends, watchdog) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            // As warm as it was found: only a cache that is closed survives a restart of the
+            // machine.
+            reactors.shutdown();
+            cache.close();
+            return Err(error);
+        }
+    };
     if config.cql.is_none() {
         health.set_independent();
     }
     health.set_reactors(&reactors);
     health.set(Stage::Serving);
-    say_ports(&front_ends, &control);
-    while let Ok(event) = events.recv() {
-        match event {
-            Event::Reload => {
-                reload::apply(&mut config, reload, &policies, logging);
-                front_ends.reload_users(&config);
-            }
-            Event::Stop(signal) => {
-                tracing::info!(
-                    "{signal}: finishing requests in flight; a second signal ends at once"
-                );
-                break;
-            }
-        }
+    let ports = say_ports(&front_ends, &control);
+    let serving = format!("serving {ports}");
+    notifier.ready(&serving);
+    let signal = await_stop(&events, || {
+        notifier.reloading();
+        reload::apply(&mut config, reload, &policies, logging);
+        front_ends.reload_users(&config);
+        notifier.ready(&serving);
+    });
+    if let Some(signal) = signal {
+        tracing::info!("{signal}: finishing requests in flight; a second signal ends at once");
     }
+    notifier.stopping(ending::bound(&config), "finishing requests in flight");
     health.set(Stage::Draining);
-    let whole = front_ends.close(config.drain_timeout.get());
-    if !whole {
-        tracing::warn!(
-            "requests were still in flight after {}: their connections were closed",
-            config.drain_timeout
-        );
-    }
+    ending::drain(front_ends, &config);
+    watchdog.closing();
     reactors.shutdown();
+    notifier.status("writing the cache out");
     tracing::info!("writing the cache out");
     cache.close();
     ending::say(&cache.stats());
@@ -116,6 +114,22 @@ fn shown(
         health: health.clone(),
         cache: opened.clone(),
         hosts: Hosts::new(config.admin, config.admin_host.clone()),
+    }
+}
+
+fn watch(notifier: &Notifier, reactors: &Reactors) -> Result<Watchdog, ServeError> {
+    Watchdog::start(notifier, reactors).map_err(ServeError::Watchdog)
+}
+
+/// Reloads at each signal that asks for it, until one says to stop; that one's name.
+fn await_stop(events: &mpsc::Receiver<Event>, mut reload: impl FnMut()) -> Option<&'static str> {
+    loop {
+        match events.recv() {
+            Ok(Event::Reload) => reload(),
+            Ok(Event::Stop(signal)) => return Some(signal),
+            // The control plane has ended.
+            Err(_) => return None,
+        }
     }
 }
 
@@ -201,7 +215,8 @@ fn start_reactors(config: &Config) -> Result<Reactors, ServeError> {
 }
 
 /// Says where it listens, in the log for people and in one line on standard output for programs.
-fn say_ports(front_ends: &FrontEnds, control: &Control) {
+/// Gives the ports.
+fn say_ports(front_ends: &FrontEnds, control: &Control) -> String {
     let admin = control.admin().map_or_else(|| "off".into(), |address| address.to_string());
     let ports: Vec<String> = front_ends
         .addresses()
@@ -214,4 +229,5 @@ fn say_ports(front_ends: &FrontEnds, control: &Control) {
     // Whoever started this may have closed its standard output; that is no reason to stop.
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "ports {ports} admin={admin}").and_then(|()| out.flush());
+    ports
 }

@@ -1,13 +1,39 @@
-//! The last words of a clean stop: what has been dropped and refused since the start, by reason.
+//! A clean stop: how long it may take, the end of the front ends, and the last words: what has been
+//! dropped and refused since the start, by reason.
 //!
 //! `/metrics` ends with the server. What a clean stop itself could not write is accounted for here
 //! (G7).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use afterglow_engine::{DropReason, RefuseReason, Stats};
 
-/// Says it.
+use super::frontends::FrontEnds;
+use crate::config::Config;
+
+/// What a stop may take besides the drain and the writing of DRAM to flash: a device that does not
+/// answer is given up meanwhile.
+const CLOSING: Duration = Duration::from_secs(20);
+/// Bytes of memory that a busy machine writes out in a second, at least.
+const WRITTEN_A_SECOND: u64 = 20 << 20;
+
+/// The longest that a clean stop takes: what a service manager must wait.
+pub(super) fn bound(config: &Config) -> Duration {
+    let writing = Duration::from_secs(config.memory.get().div_ceil(WRITTEN_A_SECOND));
+    config.drain_timeout.get() + CLOSING + writing
+}
+
+/// Lets requests in flight end, and closes the front ends.
+pub(super) fn drain(front_ends: FrontEnds, config: &Config) {
+    if !front_ends.close(config.drain_timeout.get()) {
+        tracing::warn!(
+            "requests were still in flight after {}: their connections were closed",
+            config.drain_timeout
+        );
+    }
+}
+
+/// Says the last words.
 pub(super) fn say(stats: &Stats) {
     let dropped =
         stats.namespaces.iter().map(|namespace| namespace.dropped).chain([stats.totals.dropped]);
@@ -37,6 +63,14 @@ fn by_reason<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Size;
+
+    #[test]
+    fn a_stop_has_the_time_that_the_guide_tells_operators_to_give() {
+        let config = Config { memory: Size::gib(8), ..Config::default() };
+        // drain-timeout plus 20 s plus 1 s for each 20 MiB of memory.
+        assert_eq!(bound(&config), Duration::from_secs(10 + 20 + 410));
+    }
 
     #[test]
     fn what_was_dropped_is_summed_by_reason() {

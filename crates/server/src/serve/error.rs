@@ -63,6 +63,9 @@ pub enum ServeError {
         "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"
     )]
     Reactors(#[source] io::Error),
+    /// The thread that tells the service manager that reactors turn.
+    #[error("cannot start the watchdog thread: {0}. Raise the limit on threads")]
+    Watchdog(#[source] io::Error),
 }
 
 impl From<OpenError> for ServeError {

@@ -1,9 +1,18 @@
-//! What is said at the start: which Afterglow, where, how large, under which policies.
+//! What is said at the start, and to whom: which Afterglow, where, how large, under which policies.
 
 use crate::{
     config::{Config, TablePolicy},
+    service_manager::Notifier,
     version,
 };
+
+/// The service manager. One that cannot be reached costs its messages, not the service.
+pub(super) fn notifier() -> Notifier {
+    Notifier::from_environment().unwrap_or_else(|error| {
+        tracing::warn!("{error}. Unset it where no service manager started this process");
+        Notifier::default()
+    })
+}
 
 pub(super) fn say_configuration(config: &Config) {
     tracing::info!("afterglow {} starts", version::LONG);
