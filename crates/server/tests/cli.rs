@@ -37,6 +37,10 @@ fn file(content: &str) -> (tempfile::TempDir, String) {
 
 const FRONT_END: [&str; 4] = ["--cql", "127.0.0.1:9043", "--backend", "127.0.0.1:9042"];
 
+/// What `--help` has to list.
+const COMMANDS: [&str; 7] =
+    ["serve", "check-config", "inspect", "explain", "health", "completions", "man-pages"];
+
 #[test]
 fn the_version_is_that_of_the_package() {
     let output = afterglow(&["--version"], &[]);
@@ -51,7 +55,7 @@ fn the_version_is_that_of_the_package() {
 #[test]
 fn help_lists_the_commands_and_every_option() {
     let help = out(&afterglow(&["--help"], &[]));
-    for command in ["serve", "check-config", "inspect", "explain"] {
+    for command in COMMANDS {
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(command)),
             "{command} is missing in\n{help}"
@@ -252,4 +256,50 @@ fn the_benchmarks_say_where_they_went() {
     let output = afterglow(&["bench", "engine", "--dir", "/tmp"], &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("afterglow-bench engine"), "{}", err(&output));
+}
+
+#[test]
+fn completions_know_every_command_and_every_option() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = out(&afterglow(&["completions", shell], &[]));
+        let options = KEYS.iter().map(|key| key.name);
+        for word in COMMANDS.into_iter().chain(options) {
+            assert!(text.contains(word), "{shell} does not know {word}");
+        }
+        assert!(!text.contains("bench"), "{shell} offers what only says where it went");
+    }
+    let output = afterglow(&["completions", "csh"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("zsh"), "{}", err(&output));
+}
+
+#[test]
+fn manual_pages_have_every_command_and_every_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = afterglow(&["man-pages", dir.path().to_str().unwrap()], &[]);
+    assert!(output.status.success(), "{}", err(&output));
+    let page = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    for command in COMMANDS {
+        assert!(page(&format!("afterglow-{command}.1")).contains(".TH"), "{command}");
+    }
+    let serve = page("afterglow-serve.1");
+    for key in KEYS {
+        let flag = format!("\\-\\-{}", key.name.replace('-', "\\-"));
+        assert!(serve.contains(&flag), "{flag} is missing in\n{serve}");
+    }
+    let output = afterglow(&["man-pages", "/nowhere"], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("existing folder"), "{}", err(&output));
+}
+
+#[test]
+fn health_of_nobody_fails_and_says_what_to_look_at() {
+    let output = afterglow(&["health", "--admin", "127.0.0.1:9"], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("Is the server running"), "{}", err(&output));
+    for wrong in [["--admin", "off"], ["--admin", "here"], ["--timeout", "5"]] {
+        let output = afterglow(&["health", wrong[0], wrong[1]], &[]);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(err(&output).contains(wrong[0]), "{}", err(&output));
+    }
 }

@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use super::{generate, health};
 use crate::{
     config::{
         Config,
@@ -70,6 +71,11 @@ Examples:
 
 /// The whole command line.
 pub(super) fn command() -> Command {
+    documented().subcommand(bench())
+}
+
+/// The command line without what only says where a command of an earlier version went.
+pub(super) fn documented() -> Command {
     Command::new("afterglow")
         .about(ABOUT)
         .version(version::LONG)
@@ -80,8 +86,10 @@ pub(super) fn command() -> Command {
         .subcommand(serve())
         .subcommand(check_config())
         .subcommand(inspect())
-        .subcommand(bench())
         .subcommand(explain())
+        .subcommand(health::command())
+        .subcommand(generate::completions_command())
+        .subcommand(generate::man_pages_command())
 }
 
 fn serve() -> Command {

@@ -3,6 +3,8 @@
 mod check_config;
 mod command;
 mod explain;
+mod generate;
+mod health;
 mod inputs;
 mod inspect;
 pub mod output;
@@ -22,6 +24,9 @@ pub fn run() -> ExitCode {
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
         Some(("explain", arguments)) => explain::run(arguments),
+        Some(("health", arguments)) => health::run(arguments),
+        Some(("completions", arguments)) => generate::completions(arguments, command::documented()),
+        Some(("man-pages", arguments)) => generate::man_pages(arguments, command::documented()),
         _ => unreachable!("clap requires one of the subcommands above"),
     };
     match outcome {

@@ -191,6 +191,29 @@ fn it_says_where_it_listens_serves_its_pages_and_ends_cleanly() {
 }
 
 #[test]
+fn health_asks_the_server_whether_it_is_ready_or_only_whether_it_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let ask = |more: &[&str]| {
+        let mut health = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+        let output = health
+            .env("AFTERGLOW_ADMIN", server.admin.to_string())
+            .arg("health")
+            .args(more)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (status, said) = ask(&[]);
+    assert!(status == Some(1) && said.contains("database was not reached"), "{status:?} {said}");
+    assert_eq!(ask(&["--live"]), (Some(0), "alive\n".into()));
+    // The CQL front end takes the connection and answers no HTTP.
+    let (status, said) = ask(&["--live", "--timeout", "2s", "--admin", &server.cql.to_string()]);
+    assert!(status == Some(1) && said.contains("no answer"), "{status:?} {said}");
+}
+
+#[test]
 fn only_who_had_the_lease_before_is_told_of_another_instance() {
     let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let address = database.address().to_string();
