@@ -111,6 +111,12 @@ chunk-verify: tools build
 release:
 	cargo build --locked --release --workspace --bins
 
+# A Debian package with man pages, completions, systemd unit and monitoring files, into
+# target/packages; VERSION= for another than the workspace's.
+.PHONY: packages
+packages: release
+	tools/packages $(if $(VERSION),--version $(VERSION))
+
 tools:
 	@tools/setup
 
