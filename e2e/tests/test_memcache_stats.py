@@ -60,7 +60,7 @@ EXPORTER = {
 # does not have, and what it does not know.
 LEFT_OUT = {
     "": """libevent reserved_fds response_obj_.* read_buf_.* slab_.* slabs_moved lru_maintainer_juggles
-        lru_bumps_dropped malloc_fails log_.* unexpected_napi_ids round_robin_fallback
+        lru_bumps_dropped malloc_fails unexpected_napi_ids round_robin_fallback
         recache_from_extstore expired_unfetched evicted_unfetched evicted_active
         extstore_compact_rescues extstore_compact_skipped extstore_page_allocs
         extstore_objects_written extstore_bytes_evicted

@@ -193,3 +193,20 @@ impl PutOutcome {
         }
     }
 }
+
+/// An object that a listing comes by, or that is evicted.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: u64,
+    /// Unix seconds when it expires, 0 for never.
+    pub expiry: u32,
+    /// The group it was put into, 0 for none.
+    pub group: u32,
+    /// The partition epoch it was put into.
+    pub partition: u32,
+}

@@ -47,8 +47,8 @@ mod sim;
 mod testing;
 
 pub use api::{
-    DropReason, Hit, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions, PutOutcome,
-    RefuseReason, Tier,
+    DropReason, Hit, Listed, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions,
+    PutOutcome, RefuseReason, Tier,
 };
 pub use cache::Cache;
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};
@@ -58,7 +58,7 @@ pub use durability::pending::{Ack, Pending};
 pub use error::OpenError;
 pub use namespace::Namespace;
 pub use ops::get::{FlashRead, Lookup};
-pub use ops::list::{Keys, KeysError, Listed, Listing};
+pub use ops::list::{Keys, KeysError, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use recovery::{Opening, Origin, Outlook, look};
 pub use segment::{SegmentFigures, SegmentState};

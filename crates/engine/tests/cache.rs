@@ -445,3 +445,28 @@ fn a_journal_that_is_not_mapped_serves_the_same() {
         drop(cache);
     }
 }
+
+#[test]
+fn what_is_evicted_and_not_written_is_told() {
+    let dir = TempDir::new().unwrap();
+    let mut config = config(dir.path(), IoEngine::Pread);
+    // An hour of it is there at once: 3.6 MB.
+    config.write_budget = Some(1000);
+    let cache = Cache::open(config).unwrap();
+    let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    ns.on_eviction(move |evicted| {
+        tell.send((evicted.key.to_vec(), evicted.value.to_vec(), evicted.expiry)).unwrap();
+    });
+    for n in 0..20_000 {
+        let _ =
+            ns.put(&key(n), &value(n), PutOptions { expiry: u32::MAX, ..PutOptions::default() });
+    }
+    let lost = cache.stats().namespaces[0].dropped.iter().sum::<u64>();
+    let told: Vec<_> = told.try_iter().collect();
+    assert!(lost > 1000 && told.len() as u64 == lost, "{lost} {}", told.len());
+    for (told, bytes, expiry) in told {
+        let n: u32 = std::str::from_utf8(&told).unwrap()[4..].parse().unwrap();
+        assert!(bytes == value(n) && expiry == u32::MAX && ns.get_blocking(&told).is_none());
+    }
+}

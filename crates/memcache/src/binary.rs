@@ -122,8 +122,15 @@ impl Header {
     /// Refuses a value that is too large; `head` is the packet up to its value.
     pub fn refuse_too_large<'a>(&self, head: &'a [u8]) -> Request<'a> {
         let key = Cow::Borrowed(&head[HEADER + self.extras..]);
+        let mode = match plain(self.opcode) {
+            op::ADD => Mode::Add,
+            op::REPLACE => Mode::Replace,
+            op::APPEND => Mode::Append,
+            op::PREPEND => Mode::Prepend,
+            _ => Mode::Set,
+        };
         let remove = plain(self.opcode) == op::SET;
-        Request::TooLarge { key, remove, reply: Reply::Binary(self.reply()) }
+        Request::TooLarge { key, mode, remove, reply: Reply::Binary(self.reply()) }
     }
 }
 

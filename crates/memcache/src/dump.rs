@@ -4,6 +4,7 @@ use crate::base64;
 use crate::decide::Item;
 use crate::expiry::NEVER;
 use crate::limits::CLASS;
+use crate::uri;
 
 /// What is dumped, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +76,7 @@ impl Dump {
 
 fn metadata(key: &[u8], item: &Item<'_>, now: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"key=");
-    for byte in key {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => out.push(*byte),
-            byte if byte.is_ascii_alphanumeric() => out.push(*byte),
-            byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
-        }
-    }
+    uri::encode(key, out);
     let exp = if item.expiry == NEVER { -1 } else { i64::from(item.expiry) };
     let used = now.saturating_sub(item.idle.into());
     let fetch = if item.fetched { "yes" } else { "no" };

@@ -15,6 +15,7 @@ mod dump;
 mod expiry;
 mod limits;
 mod line;
+mod log;
 mod meta;
 mod number;
 mod packet;
@@ -22,6 +23,9 @@ mod reply;
 mod request;
 mod text;
 mod tokens;
+mod topics;
+mod uri;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +36,8 @@ pub use decoder::{Decoded, Decoder};
 pub use dump::{Dump, Form};
 pub use expiry::{NEVER, PAST, absolute};
 pub use limits::{CLASS, ITEM_OVERHEAD, MAX_GET_LINE, MAX_KEY, MAX_LINE};
+pub use log::{CloseReason, Fetched, LogEntry, store_status};
 pub use packet::Binary;
 pub use reply::{Meta, Reply, Stat};
 pub use request::{Keys, Operation, Request};
+pub use topics::Topics;

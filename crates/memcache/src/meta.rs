@@ -243,7 +243,8 @@ fn set<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a> {
     let reply = reply(Verb::Set, &flags, tokens::after(line, 3));
     if key.len() + len + ITEM_OVERHEAD > max_item {
         // memcached drops what is there whatever the mode, and so do we.
-        return Line::Refused(Request::TooLarge { key, remove: true, reply }, len as u64 + 2);
+        let refused = Request::TooLarge { key, mode, remove: true, reply };
+        return Line::Refused(refused, len as u64 + 2);
     }
     let action = Action::Store(Store {
         mode,

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::action::{Action, Get};
+use crate::action::{Action, Get, Mode};
 use crate::dump::Dump;
 use crate::reply::Reply;
 use crate::tokens;
+use crate::topics::Topics;
 
 /// One request.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub enum Request<'a> {
     TooLarge {
         /// Its key.
         key: Cow<'a, [u8]>,
+        /// How it was to be stored.
+        mode: Mode,
         /// Whether the older object goes.
         remove: bool,
         /// How to answer.
@@ -67,6 +70,8 @@ pub enum Request<'a> {
     },
     /// All objects are to be shown.
     Dump(Dump),
+    /// The connection is to be told of what happens, from now until it ends.
+    Watch(Topics),
     /// Memory is to be limited to so many megabytes.
     MemoryLimit {
         /// How many.

@@ -8,7 +8,7 @@ use crate::line::{BAD_FORMAT, Line, answer};
 use crate::reply::{BAD_EXPTIME, Reply};
 use crate::request::{Keys, Operation, Request};
 use crate::tokens::{self, Tokens};
-use crate::{crawl, meta, number};
+use crate::{crawl, meta, number, watch};
 
 const ERROR: &str = "ERROR\r\n";
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
@@ -55,6 +55,7 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
             argument: tokens::after(line, 1).trim_ascii(),
             reply: Reply::Text { quiet: false },
         }),
+        b"watch" => watch::parse(&words).unwrap_or_else(wrong),
         b"refresh_certs" => Line::Whole(Request::RefreshCertificates),
         b"slabs" if words.get(1) == b"automove" && count > 2 => automove(&words),
         b"cache_memlimit" if matches!(count, 2 | 3) => memory_limit(&words),
@@ -110,7 +111,6 @@ pub fn is_http(words: &Tokens<'_>) -> bool {
 fn unsupported(name: &[u8], words: &Tokens<'_>) -> Option<&'static str> {
     Some(match (name, words.get(1)) {
         (b"shutdown", _) => "ERROR: shutdown not enabled\r\n",
-        (b"watch", _) => "CLIENT_ERROR watch commands not allowed\r\n",
         (b"lru_crawler", b"crawl") => "CLIENT_ERROR lru crawler disabled\r\n",
         (b"slabs", b"reassign") => "CLIENT_ERROR slab reassignment disabled\r\n",
         _ => return None,
@@ -157,7 +157,7 @@ fn store<'a>(words: &Tokens<'a>, mode: Mode, max_item: usize) -> Line<'a> {
     let (key, reply) = (Cow::Borrowed(key), Reply::Text { quiet });
     if key.len() + len + ITEM_OVERHEAD > max_item {
         let remove = mode == Mode::Set;
-        return Line::Refused(Request::TooLarge { key, remove, reply }, len as u64 + 2);
+        return Line::Refused(Request::TooLarge { key, mode, remove, reply }, len as u64 + 2);
     }
     let action = Action::Store(Store {
         mode,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 pub(crate) use all::Namespaces;
 
-use crate::api::{Hit, MissReason, PutOptions, PutOutcome, RefuseReason};
+use crate::api::{Hit, Listed, MissReason, PutOptions, PutOutcome, RefuseReason};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
 use crate::durability::backpressure::Backpressure;
@@ -19,7 +19,7 @@ use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::ops::get::Lookup;
-use crate::ops::list::{Keys, Listed, Listing};
+use crate::ops::list::{Keys, Listing};
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 
 /// Objects with their own options. Cheap to clone, usable from any thread.
@@ -258,6 +258,14 @@ impl Namespace {
     /// a lock: it must be short.
     pub fn list<T>(&self, take: impl FnMut(&Listed<'_>) -> T + Send + 'static) -> Listing<T> {
         Listing::new(&self.core, &self.ns, true, Box::new(take))
+    }
+
+    /// Has `told` called with each object that leaves the DRAM tier although flash does not take
+    /// it, in the place of what was told before. It is called under a shard's lock, so it must be
+    /// short and call nothing of the cache. Objects that go with their segment on flash are not
+    /// read, and nobody is told of them.
+    pub fn on_eviction(&self, told: impl Fn(&Listed<'_>) + Send + Sync + 'static) {
+        self.ns.on_eviction(Arc::new(told));
     }
 
     /// Removes everything, in O(1).

@@ -7,11 +7,11 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::sync::RwLock;
 
-use crate::api::PARTITION_SHIFT;
+use crate::api::{Listed, PARTITION_SHIFT};
 use crate::config::{NamespaceOptions, Survives};
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::record::Meta;
@@ -54,7 +54,12 @@ pub struct NamespaceState {
     /// Pages of partition epochs; those never bumped take no memory.
     epochs: OnceLock<Box<[OnceLock<Page>]>>,
     open: AtomicBool,
+    /// Who is told of what is evicted.
+    evicted: RwLock<Option<Arc<OnEviction>>>,
 }
+
+/// What is called with an object that leaves the DRAM tier and that flash does not take.
+pub type OnEviction = dyn Fn(&Listed<'_>) + Send + Sync;
 
 impl NamespaceState {
     /// A namespace nothing was removed from.
@@ -70,6 +75,20 @@ impl NamespaceState {
             any_group: AtomicBool::new(false),
             epochs: OnceLock::new(),
             open: AtomicBool::new(false),
+            evicted: RwLock::default(),
+        }
+    }
+
+    /// Has `told` called with each object that is evicted from now on.
+    pub fn on_eviction(&self, told: Arc<OnEviction>) {
+        *self.evicted.write() = Some(told);
+    }
+
+    /// Says that an object was evicted.
+    pub fn tell_evicted(&self, object: &Listed<'_>) {
+        let told = self.evicted.read().clone();
+        if let Some(told) = told {
+            told(object);
         }
     }
 

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::api::Listed;
 use crate::core::Core;
 use crate::device::AlignedBuf;
 use crate::format::footer::FooterEntry;
@@ -41,23 +42,6 @@ pub enum KeysError {
     /// Objects moved faster than they could be listed.
     #[error("objects move faster than they can be listed: list again when writes are fewer")]
     Moving,
-}
-
-/// An object that a listing comes by.
-#[derive(Debug, Clone, Copy)]
-pub struct Listed<'a> {
-    /// Its key.
-    pub key: &'a [u8],
-    /// Its value.
-    pub value: &'a [u8],
-    /// Its version.
-    pub version: u64,
-    /// Unix seconds when it expires, 0 for never.
-    pub expiry: u32,
-    /// The group it was put into, 0 for none.
-    pub group: u32,
-    /// The partition epoch it was put into.
-    pub partition: u32,
 }
 
 /// The keys of a namespace: see [`Namespace::keys`](crate::Namespace::keys). After an error there

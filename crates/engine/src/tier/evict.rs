@@ -6,8 +6,9 @@
 //!                                                  └──▶ refused: dropped, and counted
 //! ```
 
-use crate::api::DropReason;
+use crate::api::{DropReason, Listed};
 use crate::core::Core;
+use crate::format::record::Meta;
 use crate::shard::{Shard, ShardSlot};
 use crate::tier::admission::Admission;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
@@ -79,6 +80,9 @@ impl Core {
         }
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
             ns.counters.dropped(reason);
+            let (key, value) = entry.data.split_at(entry.key_len as usize);
+            let Meta { version, expiry, group, epoch_slot: partition, .. } = entry.meta();
+            ns.tell_evicted(&Listed { key, value, version, expiry, group, partition });
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Server {
     flush: Option<u64>,
     input: Vec<u8>,
     pub closed: bool,
+    /// The client has said its last: from then on it is told what happens.
+    watching: bool,
 }
 
 pub const MAX_ITEM: usize = 1 << 20;
@@ -42,6 +44,7 @@ impl Server {
             flush: None,
             input: Vec::new(),
             closed: false,
+            watching: false,
         }
     }
 
@@ -53,10 +56,13 @@ impl Server {
     /// What comes back for bytes that arrive together.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
+        if self.watching {
+            return out;
+        }
         self.input.extend_from_slice(bytes);
         let input = std::mem::take(&mut self.input);
         let mut at = 0;
-        while !self.closed {
+        while !self.closed && !self.watching {
             match self.decoder.next(&input[at..]) {
                 Decoded::More(least) => {
                     assert!(least > input.len() - at, "asked for what is there already");
@@ -91,7 +97,7 @@ impl Server {
             Request::Operation(Operation { key, action, reply }) => {
                 self.operation(&key, &action, &reply, out);
             }
-            Request::TooLarge { key, remove, reply } => {
+            Request::TooLarge { key, remove, reply, .. } => {
                 if remove {
                     self.objects.remove(&*key);
                 }
@@ -124,6 +130,10 @@ impl Server {
                     decoder.set_authenticated();
                 }
                 reply.authenticated(accepted, out);
+            }
+            Request::Watch(_) => {
+                out.extend_from_slice(b"OK\r\n");
+                self.watching = true;
             }
             Request::Dump(dump) => {
                 let mut objects: Vec<_> = self.objects.iter().filter(|_| dump.is_named).collect();

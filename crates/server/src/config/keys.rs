@@ -236,6 +236,18 @@ pub static KEYS: &[SettingKey] = &[
         get: |c| one(c.memcache_no_dump),
     },
     SettingKey {
+        name: "memcache-no-watch",
+        group: Group::Memcache,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Refuse `watch`, which tells clients of the memcached front end the keys that \
+               others use",
+        live: false,
+        set: |c, v| put_switch(&mut c.memcache_no_watch, v),
+        get: |c| one(c.memcache_no_watch),
+    },
+    SettingKey {
         name: "data-dir",
         group: Group::Cache,
         shape: Shape::Text,

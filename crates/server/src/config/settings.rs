@@ -36,6 +36,8 @@ pub struct Config {
     pub memcache_no_flush: bool,
     /// The memcached front end refuses to list keys.
     pub memcache_no_dump: bool,
+    /// The memcached front end refuses to be watched.
+    pub memcache_no_watch: bool,
     /// Connections of the memcached front end at once.
     pub memcache_connections: NonZeroUsize,
     /// A connection of the memcached front end on which nothing comes for so long is closed;
@@ -119,6 +121,7 @@ impl Default for Config {
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
             memcache_no_flush: false,
             memcache_no_dump: false,
+            memcache_no_watch: false,
             admin_allow_remote: false,
             admin_host: Vec::new(),
             drain_timeout: Span::new(Duration::from_secs(10)),

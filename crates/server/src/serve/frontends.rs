@@ -186,6 +186,7 @@ fn memcache(
         memory: config.memory.get(),
         flush_enabled: !config.memcache_no_flush,
         dump_enabled: !config.memcache_no_dump,
+        watch_enabled: !config.memcache_no_watch,
         durability: match config.memcache_durability {
             DurabilityChoice::WriteBack => Durability::WriteBack,
             DurabilityChoice::WriteThrough => Durability::WriteThrough,

@@ -60,6 +60,7 @@ impl Opened {
             buffers: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,
+            watch_enabled: true,
             memory: 32 << 20,
             durability: Durability::WriteBack,
             data_dir: dir.path().to_owned(),

@@ -26,6 +26,8 @@ pub struct Answers {
     share: BufferShare,
     /// Bytes of requests that wait for their rest.
     input: Cell<usize>,
+    /// The connection's descriptor, by which logs name it.
+    cfd: i32,
 }
 
 #[derive(Default)]
@@ -75,13 +77,14 @@ pub struct Slot {
 }
 
 impl Answers {
-    /// None yet.
-    pub fn new(share: BufferShare) -> Rc<Self> {
+    /// None yet, of the connection with this descriptor.
+    pub fn new(share: BufferShare, cfd: i32) -> Rc<Self> {
         Rc::new(Answers {
             state: RefCell::default(),
             signal: Rc::default(),
             share,
             input: Cell::default(),
+            cfd,
         })
     }
 
@@ -151,6 +154,17 @@ impl Answers {
         let key = mark(key);
         let mut waits = state.later.iter().filter_map(|later| later.waits.as_ref());
         waits.any(|waits| waits.key == key && (changes || waits.changes))
+    }
+
+    /// The connection's descriptor.
+    pub fn cfd(&self) -> i32 {
+        self.cfd
+    }
+
+    /// Whether there is none that is not sent.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state.borrow();
+        state.bytes == 0 && state.waiting == 0
     }
 
     /// Whether every answer is known.
@@ -263,6 +277,11 @@ impl QueueState {
 }
 
 impl Slot {
+    /// The descriptor of the connection that waits for it.
+    pub fn cfd(&self) -> i32 {
+        self.answers.cfd
+    }
+
     /// Gives the answer that `write` appends.
     pub fn answer(mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.answers.answer(self.number, write);
@@ -286,7 +305,7 @@ mod tests {
     use super::*;
 
     fn answers() -> Rc<Answers> {
-        Answers::new(BufferBudget::new(1 << 30, 1 << 30).share())
+        Answers::new(BufferBudget::new(1 << 30, 1 << 30).share(), 0)
     }
 
     fn give(slot: Slot, text: &str) {

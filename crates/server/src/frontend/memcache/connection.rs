@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use afterglow_engine::Backpressure;
-use afterglow_memcache::{Decoded, Decoder};
+use afterglow_memcache::{CloseReason, Decoded, Decoder, LogEntry};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_util::future::{Either, select};
@@ -21,6 +23,7 @@ use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::tls::Transport;
+use super::watchers::Watching;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
 /// up to [`FREE`].
@@ -37,6 +40,8 @@ impl<S: AsyncRead + AsyncWrite + rustix::fd::AsFd + Clone + 'static> Stream for 
 pub struct Ends {
     /// The client's address.
     pub peer: String,
+    /// The same; `None` of a Unix socket.
+    pub from: Option<SocketAddr>,
     /// The address it came to.
     pub listener: Arc<str>,
     /// Whether it speaks TLS.
@@ -82,7 +87,8 @@ pub async fn serve<S: Stream>(
         Ok(transport) => transport,
         Err(error) => return tracing::warn!(%error, "a TLS handshake failed"),
     };
-    let answers = Answers::new(reactor_state.budget.share());
+    let cfd = stream.as_fd().as_raw_fd();
+    let answers = Answers::new(reactor_state.budget.share(), cfd);
     let handle = stream.clone();
     let info = Rc::new(Info {
         id: reactor_state.next_id(),
@@ -92,7 +98,8 @@ pub async fn serve<S: Stream>(
         writing_since: None.into(),
         holding_since: None.into(),
         dump: RefCell::default(),
-        cut: false.into(),
+        watching: false.into(),
+        cut: None.into(),
         answers: answers.clone(),
         // Fails on a socket that is closed already, which is as good.
         shut: Box::new(move |how| {
@@ -100,6 +107,7 @@ pub async fn serve<S: Stream>(
         }),
     });
     reactor_state.metrics.connections_opened.inc();
+    front_end.watchers.log(&LogEntry::Opened(ends.from, cfd));
     reactor_state.add(&info);
     let mut connection = MemcacheConnection {
         decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some()),
@@ -113,8 +121,9 @@ pub async fn serve<S: Stream>(
         want: READ_BUFFER,
         over: false,
     };
-    // How it ended is of no interest to anybody but a client that is gone.
-    let _ = connection.run().await;
+    let ended = connection.run().await;
+    let reason = info.cut.get().unwrap_or(ended.unwrap_or(CloseReason::Error));
+    front_end.watchers.log(&LogEntry::Closed(ends.from, cfd, reason));
     reactor_state.remove(info.id);
     reactor_state.metrics.connections_closed.inc();
 }
@@ -145,12 +154,15 @@ enum Pause {
     Full(Backpressure),
     /// Let others have their turn, then go on.
     Yield,
+    /// Send what is told to those who watch, until the client goes.
+    Watch(Watching),
     /// Give the answers that are under way, and end.
-    End,
+    End(CloseReason),
 }
 
 impl<S: Stream> MemcacheConnection<S> {
-    async fn run(&mut self) -> io::Result<()> {
+    /// Serves it; how it ended is of interest to those who watch connections.
+    async fn run(&mut self) -> io::Result<CloseReason> {
         loop {
             let step = self.execute();
             if matches!(step, Pause::Yield) {
@@ -163,7 +175,7 @@ impl<S: Stream> MemcacheConnection<S> {
             let sent = self.send().await?;
             match step {
                 Pause::Yield => unreachable!("handled above"),
-                Pause::Read(_) if self.over => return self.end().await,
+                Pause::Read(_) if self.over => return self.end(CloseReason::Normal).await,
                 Pause::Read(least) => self.read(least).await?,
                 // What was sent may have made the room that was missing.
                 // A client that takes its answers is not idle.
@@ -175,7 +187,8 @@ impl<S: Stream> MemcacheConnection<S> {
                     self.info.check()?;
                 }
                 Pause::Full(backpressure) => backpressure.await,
-                Pause::End => return self.end().await,
+                Pause::Watch(watching) => return self.watch(watching).await,
+                Pause::End(reason) => return self.end(reason).await,
             }
         }
     }
@@ -192,7 +205,7 @@ impl<S: Stream> MemcacheConnection<S> {
             match self.decoder.next(&self.input[self.start..]) {
                 Decoded::More(least) => break Pause::Read(least),
                 Decoded::Skip(len) => self.start += len,
-                Decoded::Close => break Pause::End,
+                Decoded::Close => break Pause::End(CloseReason::Error),
                 Decoded::Request(len, request) => {
                     let kind = metering::kind(&request);
                     let performed = self.session.perform(request);
@@ -210,7 +223,11 @@ impl<S: Stream> MemcacheConnection<S> {
                         }
                         Performed::Close => {
                             self.session.reactor_state.metrics.requests.inc(kind);
-                            break Pause::End;
+                            break Pause::End(CloseReason::Normal);
+                        }
+                        Performed::Watch(watching) => {
+                            self.session.reactor_state.metrics.requests.inc(kind);
+                            break Pause::Watch(watching);
                         }
                         performed => {
                             self.start += len;
@@ -342,7 +359,7 @@ impl<S: Stream> MemcacheConnection<S> {
     }
 
     /// Gives every answer that is under way.
-    async fn end(&mut self) -> io::Result<()> {
+    async fn end(&mut self, reason: CloseReason) -> io::Result<CloseReason> {
         loop {
             self.send().await?;
             if self.answers.is_complete() {
@@ -352,6 +369,36 @@ impl<S: Stream> MemcacheConnection<S> {
         }
         self.transport.close();
         self.send().await?;
-        Ok(())
+        Ok(reason)
+    }
+
+    /// Sends lines until the client goes; what it says meanwhile is dropped, as in memcached.
+    async fn watch(&mut self, watching: Watching) -> io::Result<CloseReason> {
+        self.info.watching.set(true);
+        loop {
+            let mut stream = self.stream.clone();
+            let buffer = Vec::with_capacity(2 * READ_BUFFER);
+            let mut reading = std::pin::pin!(async move { stream.read(buffer).await });
+            let BufResult(read, buffer) = loop {
+                match select(reading.as_mut(), std::pin::pin!(watching.lines())).await {
+                    Either::Left((read, _)) => break read,
+                    Either::Right((lines, _)) => {
+                        self.answers.push(|out| out.extend_from_slice(&lines));
+                        self.send().await?;
+                    }
+                }
+                self.info.check()?;
+            };
+            let read = read?;
+            self.session.reactor_state.metrics.bytes_received.add(read as u64);
+            self.input = Vec::new();
+            let open = match self.transport.is_tls() {
+                true => self.transport.open(&buffer, &mut self.input),
+                false => true,
+            };
+            if read == 0 || !open {
+                return self.end(CloseReason::Normal).await;
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 use afterglow_engine::{DropReason, MissReason, Stats, Tier};
 
 use super::store::NAMESPACE;
+use super::watchers::WatchCounts;
 use crate::metrics::{FrontEndTraffic, MemcacheMetrics};
 
 /// Counters at one moment, or what was counted between two.
@@ -14,6 +15,8 @@ pub struct MemcacheCounts {
     pub commands: MemcacheMetrics,
     /// Connections and bytes.
     pub traffic: FrontEndTraffic,
+    /// Lines for watchers.
+    pub watch: WatchCounts,
     /// Objects stored.
     pub items: u64,
     /// Hits in memory.
@@ -33,6 +36,7 @@ impl MemcacheCounts {
     pub fn new(
         commands: MemcacheMetrics,
         traffic: FrontEndTraffic,
+        watch: WatchCounts,
         items: u64,
         stats: &Stats,
     ) -> Self {
@@ -46,6 +50,7 @@ impl MemcacheCounts {
         MemcacheCounts {
             commands,
             traffic,
+            watch,
             items,
             hot: objects.hits_from(Tier::Dram) + objects.hits_from(Tier::Buffer),
             cold: objects.hits_from(Tier::Flash),
@@ -67,6 +72,7 @@ impl MemcacheCounts {
         MemcacheCounts {
             commands: self.commands.since(&before.commands),
             traffic,
+            watch: self.watch.since(&before.watch),
             items: self.items.saturating_sub(before.items),
             hot: self.hot.saturating_sub(before.hot),
             cold: self.cold.saturating_sub(before.cold),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_engine::device::DeviceSet;
 use afterglow_engine::{Cache, NamespaceOptions, OpenError};
+use afterglow_memcache::CloseReason;
 use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};
 
@@ -21,6 +22,7 @@ use super::shared::MemcacheShared;
 use super::stats;
 use super::store::{NAMESPACE, Store};
 use super::watch::watch;
+use super::watchers::Watchers;
 use crate::reactor::{Bound, BoundUnix, ListenError, Listener, Reactors};
 
 /// Why the front end cannot open.
@@ -136,6 +138,7 @@ impl MemcacheFrontEnd {
             closed: AtomicBool::new(false),
             users: RwLock::new(config.users.clone()),
             dump_turn: Default::default(),
+            watchers: Watchers::new(Watchers::share(config.buffers)),
             reset: Mutex::default(),
             // Tests count the looks, and wait for none of them.
             loading_pause: if cfg!(test) { Duration::ZERO } else { LOADING_PAUSE },
@@ -147,6 +150,7 @@ impl MemcacheFrontEnd {
         opened.front_end.config.metrics.announce("memcache");
         opened.listen(sockets);
         opened.expose();
+        opened.tell_evictions();
         for reactor in 0..reactors.count() {
             let front_end = opened.front_end.clone();
             reactors.spawn_on(reactor, move || watch(front_end));
@@ -159,12 +163,12 @@ impl MemcacheFrontEnd {
         if let (Some(bound), Some(address)) = (sockets.tcp, self.front_end.config.listen) {
             let (front_end, tls) = (self.front_end.clone(), self.front_end.config.tls.is_some());
             let shown: Arc<str> = FrontEndAddress::Tcp(address).to_string().into();
-            let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
-                let peer = FrontEndAddress::Tcp(peer).to_string();
+            let listener = Listener::start_on(reactors, bound, move |stream, from, guard| {
+                let peer = FrontEndAddress::Tcp(from).to_string();
                 connection::serve(
                     front_end.clone(),
                     stream,
-                    Ends { peer, listener: shown.clone(), tls },
+                    Ends { peer, from: Some(from), listener: shown.clone(), tls },
                     guard,
                 )
             });
@@ -176,7 +180,8 @@ impl MemcacheFrontEnd {
             let front_end = self.front_end.clone();
             let shown: Arc<str> = FrontEndAddress::Unix(path.clone()).to_string().into();
             let listener = Listener::start_unix(reactors, bound, move |stream, guard| {
-                let ends = Ends { peer: shown.to_string(), listener: shown.clone(), tls: false };
+                let (peer, listener) = (shown.to_string(), shown.clone());
+                let ends = Ends { peer, from: None, listener, tls: false };
                 connection::serve(front_end.clone(), stream, ends, guard)
             });
             self.front_end.addresses.write().push(FrontEndAddress::Unix(path.clone()));
@@ -190,6 +195,16 @@ impl MemcacheFrontEnd {
         self.front_end.config.metrics.add_source(move |out| {
             if let Some(front_end) = front_end.upgrade() {
                 stats::expose(&front_end, out);
+            }
+        });
+    }
+
+    /// Has those who watch be told of what is evicted.
+    fn tell_evictions(&self) {
+        let front_end = Arc::downgrade(&self.front_end);
+        self.front_end.store.objects.on_eviction(move |evicted| {
+            if let Some(front_end) = front_end.upgrade() {
+                front_end.log_eviction(evicted);
             }
         });
     }
@@ -224,10 +239,13 @@ impl MemcacheFrontEnd {
 
     fn shut(&self, how: rustix::net::Shutdown) {
         self.on_every_reactor(move |front_end| {
-            MemcacheReactorState::of(front_end)
-                .connections()
-                .iter()
-                .for_each(|info| (info.shut)(how));
+            MemcacheReactorState::of(front_end).connections().iter().for_each(|info| {
+                match info.watching.get() {
+                    // It has no request that could be answered.
+                    true => info.cut(CloseReason::Normal),
+                    false => (info.shut)(how),
+                }
+            });
         });
     }
 

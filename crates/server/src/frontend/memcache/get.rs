@@ -63,7 +63,7 @@ impl MemcacheSession {
                 }
                 let is_hit = get_answer(
                     &self.reactor_state,
-                    key,
+                    (key, self.answers.cfd()),
                     get,
                     ReadOutcome::Hit(&hit),
                     reply,
@@ -75,7 +75,7 @@ impl MemcacheSession {
             Lookup::Miss(reason) => {
                 get_answer(
                     &self.reactor_state,
-                    key,
+                    (key, self.answers.cfd()),
                     get,
                     ReadOutcome::Miss(reason),
                     reply,
@@ -112,10 +112,10 @@ enum ReadOutcome<'a> {
     Miss(MissReason),
 }
 
-/// Answers a read and counts it; whether it was a hit.
+/// Answers a read of a connection with descriptor `cfd` and counts it; whether it was a hit.
 fn get_answer(
     reactor_state: &MemcacheReactorState,
-    key: &[u8],
+    (key, cfd): (&[u8], i32),
     get: Get,
     found: ReadOutcome<'_>,
     reply: &Reply<'_>,
@@ -132,6 +132,11 @@ fn get_answer(
             reply.outcome(key, &Outcome::Missing, None, 0, out);
         }
     });
+    let looked_up = match found {
+        ReadOutcome::Hit(hit) => Ok(hit),
+        ReadOutcome::Miss(reason) => Err(reason),
+    };
+    reactor_state.front_end.log_fetch(key, looked_up, cfd);
     if get.debug {
         return is_hit;
     }
@@ -187,8 +192,9 @@ impl ReadTask {
         }
         let what =
             found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
+        let cfd = slot.cfd();
         let is_hit =
-            get_answer(&reactor_state, &key, get, what, &reply, |write| slot.answer(write));
+            get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| slot.answer(write));
         let path = if is_hit { Path::Flash } else { Path::Miss };
         reactor_state.metrics.latency.of(path).record(received.elapsed());
     }

@@ -23,6 +23,7 @@ pub fn kind(request: &Request<'_>) -> RequestKind {
         | Request::Version(_)
         | Request::Authenticate { .. }
         | Request::Dump(_)
+        | Request::Watch(_)
         | Request::MemoryLimit { .. }
         | Request::RefreshCertificates => RequestKind::Other,
     }

@@ -14,6 +14,7 @@ mod dump_turn;
 mod flush;
 mod front_end;
 mod get;
+mod logged;
 mod metering;
 mod modify;
 mod object;
@@ -31,6 +32,7 @@ mod tests;
 mod tls;
 mod version;
 mod watch;
+mod watchers;
 
 pub use front_end::{MemcacheFrontEnd, MemcacheFrontEndError, Sockets, look};
 pub use options::{FrontEndAddress, MemcacheFrontEndConfig};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::{Ack, Change, Hit, MissReason, Modified, Modify, Tier};
-use afterglow_memcache::{Action, Delete, Operation, Outcome, Reply};
+use afterglow_memcache::{Action, Delete, Fetched, LogEntry, Operation, Outcome, Reply};
 
 use super::answers::Slot;
 use super::reactor_state::MemcacheReactorState;
@@ -32,7 +32,8 @@ impl MemcacheSession {
         if let Modify::Done(Ok(modified)) = &modify {
             let reactor_state = &self.reactor_state;
             let mut path = Path::Write;
-            self.answers.push(|out| path = finish(reactor_state, &shared, modified, out));
+            let cfd = self.answers.cfd();
+            self.answers.push(|out| path = finish(reactor_state, &shared, modified, cfd, out));
             self.at_once.add(path);
             return Performed::Done;
         }
@@ -46,6 +47,13 @@ impl MemcacheSession {
                 Modify::Done(_) | Modify::Later(_) => Outcome::Missing,
             };
             self.reactor_state.counts.count(&shared.action, &outcome);
+            let fetched = match outcome {
+                Outcome::Deleted => Fetched::Found(0),
+                _ => Fetched::Missing,
+            };
+            let (key, cfd) = (&*shared.key, self.answers.cfd());
+            let watchers = &self.reactor_state.front_end.watchers;
+            watchers.log(&LogEntry::Fetch { key, fetched, cfd });
             self.remove(&shared.key, |_| {});
             return Performed::Done;
         }
@@ -98,9 +106,9 @@ pub(super) async fn change<F>(
         // write.
         remove_unseen(&reactor_state, &operation.key).await;
     }
-    let mut path = Path::Write;
+    let (mut path, cfd) = (Path::Write, slot.cfd());
     slot.answer(|out| match outcome {
-        Ok(modified) => path = finish(&reactor_state, &operation, &modified, out),
+        Ok(modified) => path = finish(&reactor_state, &operation, &modified, cfd, out),
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
@@ -115,6 +123,8 @@ pub(super) async fn change<F>(
             };
             reactor_state.counts.count(&operation.action, &failed);
             count_read(&reactor_state, &operation.action, Err(reason));
+            let Operation { key, action, .. } = &*operation;
+            reactor_state.front_end.log_change(key, action, Err(reason), &failed, cfd);
             operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
     });
@@ -179,6 +189,7 @@ fn finish(
     reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,
     modified: &Modified<FoundBefore>,
+    cfd: i32,
     out: &mut Vec<u8>,
 ) -> Path {
     let Operation { key, action, reply } = operation;
@@ -187,6 +198,8 @@ fn finish(
         reactor_state.counts.count(action, outcome);
         let tier = modified.returned.tier().filter(|_| *outcome != Outcome::Missing);
         count_read(reactor_state, action, tier.ok_or(MissReason::Absent));
+        let found = modified.returned.hit().ok_or(MissReason::Absent);
+        reactor_state.front_end.log_change(key, action, found, outcome, cfd);
         if matches!(action, Action::Get(_)) && *outcome == Outcome::Missing {
             path = Path::Miss;
         }

@@ -40,6 +40,8 @@ pub struct MemcacheFrontEndConfig {
     pub flush_enabled: bool,
     /// Whether clients may have the keys listed.
     pub dump_enabled: bool,
+    /// Whether clients may be told of what happens.
+    pub watch_enabled: bool,
     /// When a store is acknowledged.
     pub durability: Durability,
     /// Where the schedule of `flush_all` is kept.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use afterglow_engine::Ack;
 use afterglow_memcache::{
-    Action, Dump, Mode, Operation, Outcome, Reply, Request, Store as Storing,
+    Action, Dump, Mode, Operation, Outcome, Reply, Request, Store as Storing, Topics,
 };
 
 use super::dump::{Running, Step};
@@ -26,7 +26,9 @@ impl MemcacheSession {
         match request {
             Request::Retrieve { keys, get, reply } => return self.retrieve(keys, get, &reply),
             Request::Operation(operation) => return self.operation(operation),
-            Request::TooLarge { key, remove, reply } => return self.too_large(&key, remove, reply),
+            Request::TooLarge { key, mode, remove, reply } => {
+                return self.too_large(&key, (mode, remove), reply);
+            }
             Request::Answer { bytes, close } => {
                 self.answers.push(|out| out.extend_from_slice(&bytes));
                 self.at_once.add(Path::Local);
@@ -48,6 +50,7 @@ impl MemcacheSession {
                 }
                 return performed;
             }
+            Request::Watch(topics) => return self.watch(topics),
             Request::Flush { reply, .. } if !self.reactor_state.front_end.config.flush_enabled => {
                 self.reactor_state.counts.cmd_flush.inc();
                 self.answers.push(|out| reply.no_flush(out));
@@ -107,6 +110,26 @@ impl MemcacheSession {
             Step::Over => Performed::Done,
             Step::Torn => Performed::Close,
         }
+    }
+
+    /// Has the connection be told of `topics` and asked for nothing more.
+    fn watch(&mut self, topics: Topics) -> Performed {
+        if !self.answers.is_complete() {
+            return Performed::Blocked;
+        }
+        let front_end = &self.reactor_state.front_end;
+        let refused = if !front_end.config.watch_enabled {
+            "CLIENT_ERROR watch commands not allowed\r\n"
+        } else if !self.answers.is_empty() {
+            "ERROR cannot pipeline other commands before watch\r\n"
+        } else if let Some(watching) = front_end.watchers.join(topics) {
+            self.answers.push(|out| out.extend_from_slice(b"OK\r\n"));
+            return Performed::Watch(watching);
+        } else {
+            "WATCHER_TOO_MANY log watcher limit reached\r\n"
+        };
+        self.answers.push(|out| out.extend_from_slice(refused.as_bytes()));
+        Performed::Done
     }
 
     /// What no longer fits goes to flash first, so this is not for a thread that others wait for.

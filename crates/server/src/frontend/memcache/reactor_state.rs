@@ -7,11 +7,13 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use afterglow_engine::device::{AlignedBuf, DeviceId};
+use afterglow_memcache::CloseReason;
 
 use super::answers::Answers;
 use super::budget::BufferBudget;
 use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
+use super::watchers::Watchers;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 
@@ -54,8 +56,10 @@ pub struct Info {
     pub holding_since: Cell<Option<u64>>,
     /// There while it is being answered with a dump and nobody else can be.
     pub(super) dump: RefCell<Weak<Turn>>,
-    /// It is to end whatever it waits for.
-    pub cut: Cell<bool>,
+    /// It watches, and asks for nothing any more.
+    pub watching: Cell<bool>,
+    /// It is to end whatever it waits for, and why.
+    pub cut: Cell<Option<CloseReason>>,
     /// Its answers.
     pub answers: Rc<Answers>,
     /// Shuts the socket down: reading only, or both ways.
@@ -64,15 +68,15 @@ pub struct Info {
 
 impl Info {
     /// Ends the connection, also one that waits for something other than its client.
-    pub fn cut(&self) {
-        self.cut.set(true);
+    pub fn cut(&self, reason: CloseReason) {
+        self.cut.set(Some(reason));
         (self.shut)(rustix::net::Shutdown::Both);
         self.answers.nudge();
     }
 
     /// An error once it is to end.
     pub fn check(&self) -> io::Result<()> {
-        if self.cut.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        if self.cut.get().is_some() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
@@ -93,11 +97,13 @@ impl MemcacheReactorState {
     fn new(front_end: &Arc<MemcacheShared>) -> Self {
         let devices = &front_end.devices;
         let (count, reactors) = (devices.infos().len(), front_end.reactors.count());
+        let buffers = front_end.config.buffers;
+        let buffers = buffers - Watchers::share(buffers);
         let flash = (0..count).map(|n| FlashFile::new(devices.clone(), DeviceId(n as u16)));
         Self {
             metrics: front_end.config.metrics.front_end("memcache"),
             counts: front_end.config.metrics.memcache(),
-            budget: BufferBudget::new(front_end.config.buffers / reactors, MAX_AWAITED / reactors),
+            budget: BufferBudget::new(buffers / reactors, MAX_AWAITED / reactors),
             scratch: Cell::default(),
             flash: flash.collect(),
             connections: RefCell::default(),

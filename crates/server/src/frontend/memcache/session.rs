@@ -10,6 +10,7 @@ use super::dump::Running;
 use super::metering::AtOnce;
 use super::reactor_state::MemcacheReactorState;
 use super::store::Store;
+use super::watchers::Watching;
 
 /// How far a request got.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub enum Performed {
     Full(Backpressure),
     /// Done, and the client is who it says it is.
     Authenticated,
+    /// Done, and the connection watches from now on.
+    Watch(Watching),
     /// Done, and the connection ends.
     Close,
 }

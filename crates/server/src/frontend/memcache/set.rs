@@ -39,9 +39,8 @@ impl MemcacheSession {
         let size = store.value.len();
         match ack {
             Ack::Done(put) => {
-                let reactor_state = &self.reactor_state;
-                self.answers
-                    .push(|out| answer_set(reactor_state, operation, put, (cas, size), out));
+                let (reactor_state, told) = (&self.reactor_state, (cas, size, self.answers.cfd()));
+                self.answers.push(|out| answer_set(reactor_state, operation, put, told, out));
                 self.at_once.add(Path::Write);
             }
             Ack::Later(pending) => {
@@ -51,9 +50,8 @@ impl MemcacheSession {
                 let received = self.received;
                 compio::runtime::spawn(async move {
                     let put = pending.await;
-                    slot.answer(|out| {
-                        answer_set(&reactor_state, &operation, put, (cas, size), out)
-                    });
+                    let told = (cas, size, slot.cfd());
+                    slot.answer(|out| answer_set(&reactor_state, &operation, put, told, out));
                     reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
                 })
                 .detach();
@@ -63,7 +61,12 @@ impl MemcacheSession {
     }
 
     /// A store that is refused; what it was to take the place of goes.
-    pub(super) fn too_large(&mut self, key: &[u8], remove: bool, reply: Reply<'_>) -> Performed {
+    pub(super) fn too_large(
+        &mut self,
+        key: &[u8],
+        (mode, remove): (Mode, bool),
+        reply: Reply<'_>,
+    ) -> Performed {
         if self.answers.conflicts(key, true) {
             return Performed::Blocked;
         }
@@ -71,6 +74,7 @@ impl MemcacheSession {
             return Performed::Full(backpressure);
         }
         self.reactor_state.counts.store_too_large.inc();
+        self.reactor_state.front_end.log_too_large(key, mode, self.answers.cfd());
         let (named, reply) = (Box::<[u8]>::from(key), reply.into_owned());
         let answer =
             move |out: &mut Vec<u8>| reply.outcome(&named, &Outcome::TooLarge, None, 0, out);
@@ -111,11 +115,14 @@ fn answer_set(
     reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,
     put: PutOutcome,
-    (cas, size): (NewCas, usize),
+    (cas, size, cfd): (NewCas, usize, i32),
     out: &mut Vec<u8>,
 ) {
     let store = &reactor_state.front_end.store;
     let outcome = store.stored(&operation.key, put, Outcome::Stored { cas: 0, size }, cas);
     reactor_state.counts.count(&operation.action, &outcome);
+    if let Action::Store(store) = &operation.action {
+        reactor_state.front_end.log_store(&operation.key, store, None, &outcome, cfd);
+    }
     operation.reply.outcome(&operation.key, &outcome, Some(Mode::Set), 0, out);
 }

@@ -15,6 +15,7 @@ use super::counted::MemcacheCounts;
 use super::dump_turn::DumpTurn;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::store::Store;
+use super::watchers::Watchers;
 use crate::frontend::sessions::Sessions;
 use crate::reactor::Reactors;
 
@@ -35,6 +36,8 @@ pub struct MemcacheShared {
     pub(super) users: RwLock<Option<Users>>,
     /// Who is being answered with a dump, if anybody.
     pub(super) dump_turn: Arc<DumpTurn>,
+    /// The connections that watch.
+    pub(super) watchers: Arc<Watchers>,
     /// What had been counted when a client last asked for a reset.
     pub(super) reset: Mutex<MemcacheCounts>,
     /// How long a change waits before it looks again at an index that is still being read.
@@ -49,7 +52,8 @@ impl MemcacheShared {
     pub(super) fn counted_ever(&self, stats: &Stats) -> MemcacheCounts {
         let metrics = &self.config.metrics;
         let (commands, traffic) = (metrics.memcache_total(), metrics.front_end_traffic("memcache"));
-        MemcacheCounts::new(commands, traffic, self.store.total_items(), stats)
+        let items = self.store.total_items();
+        MemcacheCounts::new(commands, traffic, self.watchers.counts(), items, stats)
     }
 
     /// What was counted since `stats reset`.

@@ -12,6 +12,7 @@ use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::version::version;
+use super::watchers::WatchCounts;
 use crate::metrics::{Exposition, Kind, MemcacheMetrics};
 
 /// About as many bytes say what there is to say of a connection.
@@ -148,6 +149,15 @@ fn general(front_end: &MemcacheShared) -> Lines {
     if front_end.config.idle_timeout.is_some() {
         lines.push(line("idle_kicks", counts.idle_connections.get()));
     }
+    let WatchCounts { entries, sent, skipped } = engine.counted.watch;
+    lines.extend([
+        // Nothing is gathered before it is known who wants it, so nothing is dropped there.
+        line("log_worker_dropped", 0),
+        line("log_worker_written", entries),
+        line("log_watcher_skipped", skipped),
+        line("log_watcher_sent", sent),
+        line("log_watchers", front_end.watchers.len()),
+    ]);
     lines.extend(NEVER.map(|name| line(name, 0)));
     // The store on flash counts on, as in memcached.
     let ever = front_end.config.metrics.memcache_total();
@@ -159,7 +169,7 @@ fn general(front_end: &MemcacheShared) -> Lines {
 
 /// What a memcached counts that Afterglow never does: nothing crawls, no object moves between
 /// queues of one class.
-const NEVER: [&str; 10] = [
+const NEVER: [&str; 9] = [
     "lru_crawler_running",
     "lru_crawler_starts",
     "crawler_reclaimed",
@@ -169,7 +179,6 @@ const NEVER: [&str; 10] = [
     "moves_within_lru",
     "direct_reclaims",
     "lrutail_reflocked",
-    "log_watchers",
 ];
 
 /// extstore's names for how reads of flash ended.
@@ -557,6 +566,7 @@ fn described(reactor_state: &MemcacheReactorState, reactor: usize) -> Lines {
         // Listeners are numbered below 10; reactors tell their connections apart by a million.
         let number = 10 + reactor as u64 * 1_000_000 + info.id;
         let state = match (info.writing_since.get(), info.answers.is_complete()) {
+            _ if info.watching.get() => "conn_watch",
             (Some(_), _) => "conn_mwrite",
             (None, false) => "conn_io_queue",
             (None, true) => "conn_read",

@@ -39,6 +39,11 @@ pub struct FoundBefore {
 }
 
 impl FoundBefore {
+    /// What was found.
+    pub fn hit(&self) -> Option<&Hit> {
+        self.found.as_ref()
+    }
+
     /// Where what was found was.
     pub fn tier(&self) -> Option<Tier> {
         self.found.as_ref().map(|hit| hit.tier)

@@ -29,6 +29,7 @@ use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 mod changes;
 mod dumps;
+mod watches;
 
 /// Only so that a fault ends a test instead of hanging it.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -123,6 +124,7 @@ fn config(dir: &TempDir) -> MemcacheFrontEndConfig {
         memory: 32 << 20,
         flush_enabled: true,
         dump_enabled: true,
+        watch_enabled: true,
         durability: Durability::WriteBack,
         data_dir: dir.path().to_owned(),
         metrics: Arc::default(),
@@ -480,7 +482,7 @@ fn a_list_of_connections_waits_for_room_as_any_answer() {
     let performed = opened.reactors.block_on(0, move || async move {
         front_end.connections.fetch_add(10_000, Ordering::AcqRel);
         let reactor_state = MemcacheReactorState::of(&front_end);
-        let answers = answers::Answers::new(reactor_state.budget.share());
+        let answers = answers::Answers::new(reactor_state.budget.share(), 0);
         let mut session = MemcacheSession::new(reactor_state, answers);
         let ask = || Request::Stats { argument: b"conns", reply: Reply::Text { quiet: false } };
         let performed = [session.perform(ask()), session.perform(ask())];
@@ -563,7 +565,7 @@ fn pipelined_requests_are_answered_with_one_write() {
         let stream = compio::net::UnixStream::from_std(server).unwrap();
         let stream = Counted { stream, writes: Rc::default() };
         let writes = stream.writes.clone();
-        let ends = Ends { peer: String::new(), listener: "unix".into(), tls: false };
+        let ends = Ends { peer: String::new(), from: None, listener: "unix".into(), tls: false };
         connection::serve(front_end, stream, ends, ()).await;
         tell.send(writes.get()).unwrap();
     });

@@ -1,9 +1,11 @@
 //! Looks at the connections of a reactor from time to time: which rest, are idle, or stand still
-//! while others wait for the memory, or for the turn to dump, that they hold.
+//! while others wait for what they hold: memory, the turn to dump, a place among those who watch.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use afterglow_memcache::CloseReason;
 
 use super::reactor_state::MemcacheReactorState;
 use super::shared::MemcacheShared;
@@ -31,6 +33,7 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
     let front_end = &reactor_state.front_end;
     let short = reactor_state.budget.is_short();
     let dump_wanted = front_end.dump_turn.is_wanted();
+    let watch_wanted = front_end.watchers.is_wanted();
     for info in reactor_state.connections() {
         let stands_still = [info.writing_since.get(), info.holding_since.get()];
         let stalled =
@@ -43,12 +46,15 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
             .config
             .idle_timeout
             .is_some_and(|timeout| info.answers.is_complete() && rested >= timeout.as_secs());
-        if stalled && (short || dump_wanted && info.dump.borrow().strong_count() > 0) {
+        let wanted = short
+            || dump_wanted && info.dump.borrow().strong_count() > 0
+            || watch_wanted && info.watching.get();
+        if stalled && wanted {
             reactor_state.counts.stalled_connections.inc();
-            info.cut();
-        } else if idle {
+            info.cut(CloseReason::Error);
+        } else if idle && !info.watching.get() {
             reactor_state.counts.idle_connections.inc();
-            info.cut();
+            info.cut(CloseReason::Idle);
         }
     }
 }

@@ -38,7 +38,7 @@ fn torn(opened: &Opened) -> (String, Performed) {
     let dump = Dump { form: Form::Keys, is_named: true };
     let torn = opened.reactors.block_on(0, move || async move {
         let reactor_state = MemcacheReactorState::of(&front_end);
-        let answers = Answers::new(reactor_state.budget.share());
+        let answers = Answers::new(reactor_state.budget.share(), 0);
         let mut session = MemcacheSession::new(reactor_state, answers.clone());
         // That of keys alone leaves nothing out, unlike the one that dumps are made of.
         session.dump = Running::over(&front_end, dump, front_end.store.objects.keys());
@@ -103,7 +103,7 @@ fn who_reads_nothing_of_a_dump_keeps_no_other_from_one_for_ever() {
     let front_end = opened.front_end.front_end.clone();
     opened.reactors.spawn_on(0, move || async move {
         let stream = compio::net::UnixStream::from_std(server).unwrap();
-        let ends = Ends { peer: String::new(), listener: "unix".into(), tls: false };
+        let ends = Ends { peer: String::new(), from: None, listener: "unix".into(), tls: false };
         connection::serve(front_end, Unread(stream), ends, ()).await;
     });
     let writing_since = || {
@@ -188,7 +188,7 @@ fn limits_of_memory_that_come_together_are_set_in_their_order() {
     let front_end = opened.front_end.front_end.clone();
     let waits = opened.reactors.block_on(0, move || async move {
         let reactor_state = MemcacheReactorState::of(&front_end);
-        let answers = Answers::new(reactor_state.budget.share());
+        let answers = Answers::new(reactor_state.budget.share(), 0);
         let mut session = MemcacheSession::new(reactor_state, answers);
         let limit = |megabytes| Request::MemoryLimit { megabytes, quiet: false };
         // The first is being set by another thread, and nothing is awaited here.
