@@ -1,4 +1,7 @@
-"""Chromium without a screen, driven over WebDriver by its own chromedriver. Standard library only."""
+"""Chromium without a screen, driven over WebDriver by its own chromedriver.
+
+It takes the standard library only.
+"""
 
 import base64
 import contextlib
@@ -18,7 +21,8 @@ from .process import ROOT, Child, Failure, free_port, poll, scratch
 # Not a word to anybody but the page under test.
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
 --disable-background-networking --disable-component-update --disable-sync --disable-default-apps
---disable-extensions --metrics-recording-only --hide-scrollbars --force-device-scale-factor=1""".split()
+--disable-extensions --metrics-recording-only --hide-scrollbars
+--force-device-scale-factor=1""".split()
 UNPACKED = ROOT / ".tools" / "chromedriver"
 
 

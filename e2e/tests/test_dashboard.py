@@ -24,7 +24,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def loaded():
-    """A server whose 40 MiB of objects are more than its DRAM tier, each read once, and 500 misses."""
+    """A server with 40 MiB of objects, more than its DRAM tier, each read once; 500 misses."""
     with MemcacheAfterglow(flash="128MiB", memory="48MiB") as instance:
         connection = instance.connect()
         value = b"x" * SIZE

@@ -1,7 +1,7 @@
 """The Debian package: built, looked at, installed, run, upgraded warm, removed and purged.
 
-It is installed into a copy of this machine's root that forgets all changes; CLEAN_ROOT names another
-one to take, such as `debootstrap --variant=minbase bookworm DIR` makes.
+It is installed into a copy of this machine's root that forgets all changes; CLEAN_ROOT names
+another one to take, such as `debootstrap --variant=minbase bookworm DIR` makes.
 """
 
 import os
