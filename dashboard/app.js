@@ -3,6 +3,7 @@
 import { charts } from "./charts.js";
 import { ask, every } from "./client.js";
 import { History } from "./history.js";
+import { showHotKeys } from "./hotkeys.js";
 import { SegmentMap } from "./segments.js";
 import * as tables from "./tables.js";
 import { clock, duration, words } from "./units.js";
@@ -10,6 +11,7 @@ import { clock, duration, words } from "./units.js";
 /** Pauses between questions. */
 const OVERVIEW_MS = 2000;
 const SEGMENTS_MS = 5000;
+const HOT_KEYS_MS = 5000;
 /** So many segments are asked for less often: their answer is large. */
 const MANY_SEGMENTS = 20000;
 const MANY_SEGMENTS_MS = 30000;
@@ -82,3 +84,5 @@ every(() => (segments > MANY_SEGMENTS ? MANY_SEGMENTS_MS : SEGMENTS_MS), async (
   segments = answer.states.length;
   map.show(answer);
 }, () => {});
+
+every(() => HOT_KEYS_MS, async () => showHotKeys(await ask("/api/v1/hotkeys")), () => {});

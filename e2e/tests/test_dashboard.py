@@ -100,6 +100,15 @@ def test_the_page_shows_what_the_load_did(browser, loaded):
     assert_quiet(browser, loaded)
 
 
+def test_names_of_keys_are_not_on_the_page_unless_the_operator_says_so(browser, loaded):
+    show(browser, loaded)
+    hot = "return document.querySelector('[data-hot=Prefixes] tbody')?.textContent"
+    poll("the hottest prefixes", lambda: browser.run(hot), 20)
+    assert "hidden 1" in browser.run(hot)
+    assert "user:" not in browser.run("return document.body.textContent")
+    assert "--show-keys" in text(browser, "#hotkeys")
+
+
 def test_charts_follow_the_load_and_answer_to_keys(browser, loaded):
     show(browser, loaded)
     with contextlib.closing(loaded.connect()) as connection:

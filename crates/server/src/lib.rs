@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 mod data_dir;
 pub mod frontend;
+pub mod hotkeys;
 pub mod inspect;
 pub mod logging;
 pub mod metrics;

@@ -40,7 +40,7 @@ use crate::{
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
     let notifier = startup::notifier();
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::with_separator(config.hotkeys_separator.get()));
     let health = Arc::new(Health::default());
     let (sender, events) = mpsc::channel();
     startup::say_configuration(&config);
@@ -114,6 +114,7 @@ fn shown(
         health: health.clone(),
         cache: opened.clone(),
         hosts: Hosts::new(config.admin, config.admin_host.clone()),
+        keys_shown: config.show_keys,
     }
 }
 

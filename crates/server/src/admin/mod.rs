@@ -108,6 +108,7 @@ fn router(shown: Shown) -> Router {
     let guarded = page::routes()
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/segments", get(segments))
+        .route("/api/v1/hotkeys", get(hot_keys))
         .route_layer(middleware::from_fn_with_state(shown.clone(), page::guard));
     Router::new()
         .route("/metrics", get(metrics))
@@ -128,6 +129,10 @@ async fn segments(State(shown): State<Shown>) -> Response {
     let map =
         shown.cache().map(|cache| SegmentMap::new(&cache.segments(), cache.stats().segment_size));
     json(&map.unwrap_or_default())
+}
+
+async fn hot_keys(State(shown): State<Shown>) -> Response {
+    json(&shown.metrics.hot_keys(shown.keys_shown))
 }
 
 fn json(answer: &impl Serialize) -> Response {

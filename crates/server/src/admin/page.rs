@@ -36,6 +36,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/dashboard/client.js", SCRIPT, file!("client.js")),
     ("/dashboard/figures.js", SCRIPT, file!("figures.js")),
     ("/dashboard/history.js", SCRIPT, file!("history.js")),
+    ("/dashboard/hotkeys.js", SCRIPT, file!("hotkeys.js")),
     ("/dashboard/segments.js", SCRIPT, file!("segments.js")),
     ("/dashboard/tables.js", SCRIPT, file!("tables.js")),
     ("/dashboard/units.js", SCRIPT, file!("units.js")),

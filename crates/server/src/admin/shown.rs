@@ -19,6 +19,8 @@ pub struct Shown {
     pub cache: Arc<OnceLock<Weak<Cache>>>,
     /// Under which names the dashboard is given out.
     pub hosts: Hosts,
+    /// Whether names of keys are given out.
+    pub keys_shown: bool,
 }
 
 impl Shown {

@@ -59,6 +59,7 @@ fn shown() -> Shown {
         health: Arc::new(Health::default()),
         cache: Arc::default(),
         hosts: Hosts::new("127.0.0.1:0".parse().ok(), vec!["known.example".parse().unwrap()]),
+        keys_shown: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health};
+use super::{generate, health, hotkeys};
 use crate::{
     config::{
         Config,
@@ -86,6 +86,7 @@ pub(super) fn documented() -> Command {
         .subcommand(serve())
         .subcommand(check_config())
         .subcommand(inspect())
+        .subcommand(hotkeys::command())
         .subcommand(explain())
         .subcommand(health::command())
         .subcommand(generate::completions_command())

@@ -1,14 +1,17 @@
 //! The command line.
 
+mod admin_client;
 mod check_config;
 mod command;
 mod explain;
 mod generate;
 mod health;
+mod hotkeys;
 mod inputs;
 mod inspect;
 pub mod output;
 mod serve;
+mod units;
 
 use std::process::ExitCode;
 
@@ -23,6 +26,7 @@ pub fn run() -> ExitCode {
         Some(("check-config", arguments)) => check_config::run(arguments),
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
+        Some(("hotkeys", arguments)) => hotkeys::run(arguments),
         Some(("explain", arguments)) => explain::run(arguments),
         Some(("health", arguments)) => health::run(arguments),
         Some(("completions", arguments)) => generate::completions(arguments, command::documented()),

@@ -419,6 +419,30 @@ pub static KEYS: &[SettingKey] = &[
         get: |c| all(&c.admin_host),
     },
     SettingKey {
+        name: "show-keys",
+        group: Group::Process,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Show names of keys and prefixes on the admin address, to `afterglow hotkeys` and \
+               `afterglow top`, and in the slow-request log. Keys may be personal data",
+        live: false,
+        set: |c, v| put_switch(&mut c.show_keys, v),
+        get: |c| one(c.show_keys),
+    },
+    SettingKey {
+        name: "hotkeys-separator",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "CHARACTER",
+        example: "/",
+        help: "The character that ends the prefix of a key: the hottest prefixes are those up to \
+               the first one",
+        live: false,
+        set: |c, v| put(&mut c.hotkeys_separator, v),
+        get: |c| one(c.hotkeys_separator),
+    },
+    SettingKey {
         name: "drain-timeout",
         group: Group::Process,
         shape: Shape::Text,

@@ -30,4 +30,4 @@ pub use load::{Inputs, Loaded, load};
 pub use policy::{LivePolicies, TablePattern, TablePolicies, TablePolicy, TableRule};
 pub use settings::Config;
 pub use size::Size;
-pub use value::{DurabilityChoice, Invalid, IoChoice, LogFilter, LogFormat};
+pub use value::{DurabilityChoice, Invalid, IoChoice, KeySeparator, LogFilter, LogFormat};

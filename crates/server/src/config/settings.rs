@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
-    Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, LogFilter, LogFormat,
-    Size, Span, TablePolicies,
+    Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, KeySeparator, LogFilter,
+    LogFormat, Size, Span, TablePolicies,
 };
 
 /// The settings of a server, as they came out of flags, environment and file.
@@ -80,6 +80,10 @@ pub struct Config {
     pub admin_allow_remote: bool,
     /// Host names under which the dashboard is given out besides loopback and [`Config::admin`].
     pub admin_host: Vec<HostName>,
+    /// Names of keys may be shown to whoever may see the admin address, and written to the log.
+    pub show_keys: bool,
+    /// The character that ends a prefix of keys.
+    pub hotkeys_separator: KeySeparator,
     /// How long SIGTERM waits for requests in flight.
     pub drain_timeout: Span,
     /// Which log lines are written.
@@ -124,6 +128,8 @@ impl Default for Config {
             memcache_no_watch: false,
             admin_allow_remote: false,
             admin_host: Vec::new(),
+            show_keys: false,
+            hotkeys_separator: KeySeparator::default(),
             drain_timeout: Span::new(Duration::from_secs(10)),
             log_level: LogFilter::default(),
             log_format: LogFormat::Text,

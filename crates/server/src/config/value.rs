@@ -79,6 +79,42 @@ words! {
     }
 }
 
+/// The character that ends a prefix of keys: one that can be printed, of ASCII.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySeparator(u8);
+
+impl KeySeparator {
+    /// As it is in a key.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for KeySeparator {
+    fn default() -> Self {
+        KeySeparator(b':')
+    }
+}
+
+impl FromStr for KeySeparator {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match text.as_bytes() {
+            [byte] if byte.is_ascii_graphic() => Ok(KeySeparator(*byte)),
+            _ => Err(Invalid::new(format!(
+                "`{text}` is not one character that a key can have: write one such as `:`, `/` or `.`"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for KeySeparator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Write::write_char(f, self.0.into())
+    }
+}
+
 /// Which log lines are written: a level (`info`) or a list of `target=level` directives
 /// (`info,afterglow::frontend=debug`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +168,14 @@ mod tests {
         assert_eq!(IoChoice::Uring.to_string(), "uring");
         let refused = "io_uring".parse::<IoChoice>().unwrap_err().to_string();
         assert_eq!(refused, "`io_uring` is not one of `auto`, `uring`, `pread`");
+    }
+
+    #[test]
+    fn a_separator_is_one_character_of_a_key() {
+        assert_eq!("/".parse::<KeySeparator>().unwrap().to_string(), "/");
+        for bad in ["", "::", " ", "é", "\n"] {
+            assert!(bad.parse::<KeySeparator>().unwrap_err().0.contains("such as `:`"), "{bad:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
     PassReason, Path, QuarantineReason, RequestKind, Tier, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
+use crate::hotkeys::Sampler;
 
 /// One reactor's counters of one front end. Every read is counted once in `hits`, `misses` or
 /// `passes`.
@@ -42,8 +43,17 @@ pub struct FrontEndMetrics {
     pub bytes_sent: Counter,
     /// Reads of flash that are under way.
     pub flash_reads: Gauge,
+    /// Which keys are asked for.
+    pub hot: Sampler,
     /// From the whole request read to the answer handed to the socket.
     pub latency: Family<Path, Histogram>,
+}
+
+impl FrontEndMetrics {
+    /// Counters at zero; a prefix of a key ends with the first `separator`.
+    pub(super) fn new(separator: u8) -> Self {
+        Self { hot: Sampler::new(separator), ..Self::default() }
+    }
 }
 
 type Shards = [(&'static str, Arc<FrontEndMetrics>)];
@@ -93,6 +103,8 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     single(shards, out, "afterglow_flash_reads_in_flight", Kind::Gauge, help, |d| {
         u64::try_from(d.flash_reads.get()).unwrap_or(0)
     });
+    let help = "Memory of the samples of keys, prefixes and tables.";
+    single(shards, out, "afterglow_hot_keys_bytes", Kind::Gauge, help, |d| d.hot.bytes() as u64);
     latency(shards, out);
 }
 

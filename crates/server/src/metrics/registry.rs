@@ -10,6 +10,7 @@ use super::{
     figures::{self, DatabaseFigures, FrontEndFigures, LeaseFigures},
     frontend, memcache, process,
 };
+use crate::hotkeys::{self, report::HotKeys};
 
 /// Adds what it knows at the moment it is asked.
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
@@ -32,6 +33,7 @@ pub struct FrontEndTraffic {
 /// All counters of the process; shared as `Arc<Metrics>`.
 pub struct Metrics {
     started: SystemTime,
+    separator: u8,
     front_ends: Mutex<Vec<(&'static str, Arc<FrontEndMetrics>)>>,
     backends: Mutex<Vec<Arc<BackendMetrics>>>,
     memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
@@ -47,6 +49,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Metrics {
             started: SystemTime::now(),
+            separator: b':',
             front_ends: Mutex::default(),
             backends: Mutex::default(),
             memcache: Mutex::default(),
@@ -58,10 +61,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Nothing counted yet; a prefix of a key ends with the first `separator`.
+    pub fn with_separator(separator: u8) -> Self {
+        Metrics { separator, ..Metrics::default() }
+    }
+
     /// A new shard of a front end's counters, for one reactor. Front ends are few words such as
     /// `cql`.
     pub fn front_end(&self, name: &'static str) -> Arc<FrontEndMetrics> {
-        let shard = Arc::<FrontEndMetrics>::default();
+        let shard = Arc::new(FrontEndMetrics::new(self.separator));
         self.front_ends.lock().push((name, shard.clone()));
         shard
     }
@@ -126,14 +134,29 @@ impl Metrics {
 
     /// The figures of every front end that is open, by name.
     pub fn front_end_figures(&self) -> Vec<FrontEndFigures> {
+        self.each_front_end(figures::front_end)
+    }
+
+    /// The hottest keys, prefixes and tables; names of keys only if `keys_shown`.
+    pub fn hot_keys(&self, keys_shown: bool) -> HotKeys {
+        let mut bytes = 0;
+        let front_ends = self.each_front_end(|name, shards| {
+            let samplers: Vec<_> = shards.iter().map(|shard| &shard.hot).collect();
+            bytes += samplers.iter().map(|sampler| sampler.bytes()).sum::<usize>();
+            hotkeys::report::front_end(name, &samplers, keys_shown)
+        });
+        hotkeys::report::report(front_ends, bytes, keys_shown)
+    }
+
+    /// What `of` makes of the shards of each front end.
+    fn each_front_end<T>(&self, mut of: impl FnMut(&str, &[&FrontEndMetrics]) -> T) -> Vec<T> {
         let shards = self.front_ends.lock();
-        let names = frontend::front_ends(&shards).into_iter();
-        let of = |name: &str| {
-            let of_name = shards.iter().filter(|(of, _)| *of == name);
-            let shards: Vec<&FrontEndMetrics> = of_name.map(|(_, shard)| &**shard).collect();
-            figures::front_end(name, &shards)
+        let of_name = |name: &str| {
+            let shards = shards.iter().filter(|(of, _)| *of == name);
+            let shards: Vec<&FrontEndMetrics> = shards.map(|(_, shard)| &**shard).collect();
+            of(name, &shards)
         };
-        names.map(of).collect()
+        frontend::front_ends(&shards).into_iter().map(of_name).collect()
     }
 
     /// The figures of the database behind the CQL front end and of the lease kept in it; `None`

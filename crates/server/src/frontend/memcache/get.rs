@@ -11,6 +11,7 @@ use super::modify::{begin, change};
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::Store;
+use crate::hotkeys::Seen;
 use crate::metrics::Path;
 
 impl MemcacheSession {
@@ -140,6 +141,7 @@ fn get_answer(
     if get.debug {
         return is_hit;
     }
+    reactor_state.metrics.hot.see(|| Seen::Key(key));
     reactor_state.counts.cmd_get.inc();
     let reason = match found {
         ReadOutcome::Hit(hit) if is_hit => {

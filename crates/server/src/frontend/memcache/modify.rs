@@ -10,6 +10,7 @@ use super::answers::Slot;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::{FoundBefore, mode};
+use crate::hotkeys::Seen;
 use crate::metrics::Path;
 
 /// While the cache is still loading what it knew, a read-modify-write is tried again after this
@@ -193,6 +194,7 @@ fn finish(
     out: &mut Vec<u8>,
 ) -> Path {
     let Operation { key, action, reply } = operation;
+    reactor_state.metrics.hot.see(|| Seen::Key(key));
     let mut path = Path::Write;
     let count = |outcome: &Outcome<'_>| {
         reactor_state.counts.count(action, outcome);

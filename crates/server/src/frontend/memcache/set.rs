@@ -8,6 +8,7 @@ use afterglow_memcache::{
 use super::budget::FREE;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
+use crate::hotkeys::Seen;
 use crate::metrics::Path;
 
 impl MemcacheSession {
@@ -124,5 +125,6 @@ fn answer_set(
     if let Action::Store(store) = &operation.action {
         reactor_state.front_end.log_store(&operation.key, store, None, &outcome, cfd);
     }
+    reactor_state.metrics.hot.see(|| Seen::Key(&operation.key));
     operation.reply.outcome(&operation.key, &outcome, Some(Mode::Set), 0, out);
 }

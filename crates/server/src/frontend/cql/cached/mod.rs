@@ -12,6 +12,7 @@ mod bound;
 mod fill;
 mod keeper;
 mod labels;
+mod names;
 mod newest;
 mod policies;
 mod read;

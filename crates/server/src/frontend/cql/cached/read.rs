@@ -28,6 +28,7 @@ use super::FillWaiter;
 use super::answer::{Metadata, answer};
 use super::bound::bound;
 use super::fill::{Ask, FillFailure};
+use super::names;
 use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
@@ -61,6 +62,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
             return None;
         }
     };
+    request.metrics().hot.see(|| names::seen(&read.table, &terms.key));
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
         request.metrics().passes.inc(PassReason::Authentication);
