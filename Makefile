@@ -1,7 +1,7 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
 .PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair \
   row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak \
-  mutants fuzz models sanitize build release tools
+  ring-soak mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both
@@ -51,6 +51,12 @@ soak:
 	  AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
 	  cargo test --locked --profile soak -p afterglow-engine --lib -- --nocapture --exact \
 	  sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep
+
+# The ring simulated: so many seeds from FROM on.
+ring-soak:
+	AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),10000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
+	  cargo test --locked --profile soak -p afterglow-ring --lib -- --nocapture --exact \
+	  sim::no_seed_reads_what_is_stale_or_stops_serving
 
 # Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some
 # minutes.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ENGINE, CQL, MEMCACHE = "afterglow-engine", "afterglow-cql", "afterglow-memcache"
 ROWCACHE, SERVER, FFI = "afterglow-rowcache", "afterglow", "afterglow-ffi"
+RING = "afterglow-ring"
 LOADGEN, TESTKIT, BENCH, FUZZ = (
     "afterglow-loadgen",
     "afterglow-testkit",
@@ -23,6 +24,7 @@ MAY_KNOW = {
     ENGINE: set(),
     CQL: set(),
     MEMCACHE: set(),
+    RING: set(),
     ROWCACHE: {CQL, ENGINE},
     SERVER: {CQL, ENGINE, MEMCACHE, ROWCACHE},
     FFI: {ENGINE},

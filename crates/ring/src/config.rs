@@ -1,0 +1,75 @@
+//! The durations of the protocol.
+
+/// Microseconds on the instance's own clock, which counts during sleep and never steps
+/// (CLOCK_BOOTTIME).
+pub type Time = u64;
+
+const MS: Time = 1_000;
+
+/// The durations of the protocol, in microseconds. All members of a ring have the same.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// T: how long a read of the map counts.
+    pub confirm: Time,
+    /// L: how long a promise counts, and the longest permit.
+    pub lease: Time,
+    /// ρ: by how much the rates of two clocks may differ, in millionths.
+    pub rho: u64,
+    /// Between two pings to a member.
+    pub ping: Time,
+    /// A member that has answered nothing for so long is accused.
+    pub silence: Time,
+    /// What each rank adds to a delay, so that members do not all act at once.
+    pub rank_step: Time,
+    /// How long a write of unknown outcome may still be applied; longer than L.
+    pub hold: Time,
+    /// How long a joiner pings the members before it joins.
+    pub probe: Time,
+    /// After so long without an answer of any member a joiner takes all of them for gone.
+    pub deserted: Time,
+    /// When a transaction or a read of the map without an answer is given up.
+    pub transaction: Time,
+    /// When a BEGIN or a DROP is sent again.
+    pub retry: Time,
+    /// When a GET without an answer is given up, and the database asked.
+    pub get: Time,
+    /// When a write whose permits or drops cannot be had fails.
+    pub write: Time,
+    /// How long the map must have been the same before shards move.
+    pub stable: Time,
+    /// A fill is joined so long after it began.
+    pub join_fill: Time,
+    /// How many shards a ring has, a power of two. All members have the same.
+    pub shards: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            confirm: 60_000 * MS,
+            lease: 1_500 * MS,
+            rho: 1_000,
+            ping: 200 * MS,
+            silence: 600 * MS,
+            rank_step: 150 * MS,
+            hold: 3_600_000 * MS,
+            probe: 2_000 * MS,
+            deserted: 4_000 * MS,
+            transaction: 2_000 * MS,
+            retry: 200 * MS,
+            get: 500 * MS,
+            write: 10_000 * MS,
+            stable: 60_000 * MS,
+            join_fill: 1_000 * MS,
+            shards: crate::map::SHARDS,
+        }
+    }
+}
+
+impl Config {
+    /// A wait on this clock that outlasts `time` on any other: `time`(1 + 2ρ).
+    #[must_use]
+    pub fn stretched(&self, time: Time) -> Time {
+        time + (time * 2 * self.rho).div_ceil(1_000_000) + 1
+    }
+}

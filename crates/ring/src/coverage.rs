@@ -1,0 +1,10 @@
+//! Marks of rare paths.
+
+/// Marks a rare path, so that the simulation can tell how often it came there. Nothing at all
+/// outside tests.
+macro_rules! coverage_mark {
+    ($path:ident) => {{
+        #[cfg(test)]
+        crate::sim::coverage::reach(crate::sim::coverage::Path::$path);
+    }};
+}

@@ -1,0 +1,81 @@
+//! The new owner's side of a move: asks the old owner for shards, journals what it says of them,
+//! and makes the one compare-and-set for the version that the old owner named.
+//!
+//! The old owner answers for those shards no more until the version has passed the one it named,
+//! so its word stays true as long as that compare-and-set can apply. The version is moved on by
+//! either of the two, never by time.
+
+use crate::config::{Config, Time};
+use crate::identity::MemberId;
+use crate::map::Map;
+use crate::message::{Message, ShardState};
+use crate::placement;
+
+/// The most shards of one move.
+const MOST: usize = 64;
+
+#[derive(Debug, Default)]
+pub struct Handover {
+    /// Whom we asked, and when.
+    asked: Option<(MemberId, Time)>,
+    /// What may be moved at which version.
+    ready: Option<(u64, MemberId, Vec<u16>)>,
+}
+
+impl Handover {
+    /// Asks for shards that are to be ours, when the map has been the same for long enough.
+    pub fn ask(
+        &mut self,
+        map: &Map,
+        me: MemberId,
+        now: Time,
+        config: &Config,
+    ) -> Option<(MemberId, Message)> {
+        if self.asked.is_some_and(|(_, sent)| now < sent + config.transaction) {
+            return None;
+        }
+        let (from, shards) = placement::wanted(map, me)?;
+        let shards = shards.into_iter().take(MOST).map(|s| s as u16).collect();
+        self.asked = Some((from, now));
+        Some((from, Message::HandoverWanted { shards }))
+    }
+
+    /// The old owner's word. False where it is not for us, or not of our version.
+    pub fn received(
+        &mut self,
+        map: &Map,
+        from: MemberId,
+        version: u64,
+        states: &[ShardState],
+    ) -> bool {
+        let expected = self.asked.is_some_and(|(owner, _)| owner == from);
+        let known = states.iter().all(|s| {
+            map.shards
+                .get(usize::from(s.shard))
+                .is_some_and(|shard| shard.owner == Some(from) && shard.epoch == s.epoch)
+        });
+        if !expected || !known || version != map.version || states.is_empty() {
+            coverage_mark!(HandoverTooLate);
+            return false;
+        }
+        self.ready = Some((version, from, states.iter().map(|s| s.shard).collect()));
+        true
+    }
+
+    /// The map with the move, if it may be made now.
+    pub fn moved(&mut self, map: &Map, me: MemberId) -> Option<Map> {
+        let (version, _, shards) = self.ready.take()?;
+        if version != map.version {
+            return None;
+        }
+        let mut next = map.next();
+        shards.iter().for_each(|shard| next.give(usize::from(*shard), Some(me)));
+        Some(next)
+    }
+
+    /// A newer map.
+    pub fn adopted(&mut self) {
+        self.asked = None;
+        self.ready = None;
+    }
+}

@@ -1,0 +1,139 @@
+//! What goes into a member and what comes out of it.
+
+use std::sync::Arc;
+
+use crate::config::Time;
+use crate::identity::{Incarnation, MemberId};
+use crate::map::Map;
+use crate::message::{Envelope, RowKey};
+
+/// The cached rows. Each call has taken effect, across a crash of the process too, when it returns.
+pub trait Rows {
+    /// The epoch under which a row was cached, and the row: `None` where the database had none.
+    fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)>;
+    /// Caches a row.
+    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>);
+    /// Forgets the rows of a token.
+    fn drop_token(&mut self, token: i64);
+    /// Forgets all rows.
+    fn drop_all(&mut self);
+}
+
+/// What a member has at hand while it handles one input.
+pub struct Io<'a> {
+    /// The clock, read after the input was received.
+    pub now: Time,
+    /// What is cached.
+    pub rows: &'a mut dyn Rows,
+    /// A random number of 128 bits that nobody can guess or repeat.
+    pub random: &'a mut dyn FnMut() -> u128,
+    /// What is to be done, in this order, when the call has returned.
+    pub actions: Vec<Action>,
+}
+
+impl Io<'_> {
+    pub(crate) fn incarnation(&mut self) -> Incarnation {
+        Incarnation((self.random)())
+    }
+}
+
+/// Where the answer to a read came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadSource {
+    /// From the cache, here or at the owner.
+    Cache,
+    /// From the database.
+    Database,
+}
+
+/// Why a request of a client failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailReason {
+    /// Nothing was sent to the database: the client may try another instance.
+    NotSent,
+    /// The outcome of a write is unknown.
+    Unknown,
+}
+
+/// What a member wants done.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: MemberId,
+        /// What.
+        envelope: Envelope,
+    },
+    /// Read the row of the map at SERIAL.
+    ReadMap {
+        /// Comes back with the answer.
+        id: u64,
+    },
+    /// Put this map in, if the version is the one before.
+    Transact {
+        /// Comes back with the answer.
+        id: u64,
+        /// With its own version.
+        map: Arc<Map>,
+    },
+    /// Read a row at a quorum, at least.
+    ReadRow {
+        /// Comes back with the answer.
+        id: u64,
+        /// Which.
+        key: RowKey,
+    },
+    /// Send a client's write to the database.
+    SendWrite {
+        /// Comes back with the answer.
+        number: u64,
+        /// As given with the write.
+        client: u64,
+    },
+    /// Answer a client's read.
+    Answer {
+        /// As given with the read.
+        client: u64,
+        /// The row, `None` where there is none.
+        row: Option<Vec<u8>>,
+        /// Where it came from.
+        source: ReadSource,
+    },
+    /// Acknowledge a client's write.
+    Acknowledge {
+        /// As given with the write.
+        client: u64,
+    },
+    /// Tell a client that its request has failed.
+    Fail {
+        /// As given with the request.
+        client: u64,
+        /// Why.
+        reason: FailReason,
+    },
+}
+
+/// The outcome of a transaction.
+#[derive(Debug, Clone)]
+pub enum TransactionResult {
+    /// It was applied.
+    Applied,
+    /// It was not, because this is the map.
+    Refused(Arc<Map>),
+    /// An error, a timeout: it may have been applied, or may yet be.
+    Unknown,
+}
+
+/// The database's answer to a client's write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteResult {
+    /// It was acknowledged at a level that every quorum read sees.
+    Done,
+    /// It was acknowledged at a level that a quorum read may miss.
+    DoneWeakly,
+    /// It was refused; nothing of it will be applied.
+    Refused,
+    /// A timeout or a lost connection.
+    Unknown,
+}

@@ -1,0 +1,55 @@
+//! Before an instance joins it sees that it reaches all active members, and they it: otherwise its
+//! promises would be missing, and everybody's lease would lapse.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Time};
+use crate::identity::Identity;
+use crate::map::Map;
+
+#[derive(Debug, Default)]
+pub struct Join {
+    /// Since when we try, and have not stood still or lost a member meanwhile.
+    since: Option<Time>,
+    /// When each last answered.
+    answered: BTreeMap<Identity, Time>,
+    /// When any last answered, or we began.
+    heard: Time,
+    last: Time,
+}
+
+impl Join {
+    /// A member answered our PING.
+    pub fn answered(&mut self, who: Identity, now: Time) {
+        self.answered.insert(who, now);
+        self.heard = now;
+    }
+
+    /// Whether to join now: all active members have answered for long enough, or none of them
+    /// has for so long that all must be gone.
+    pub fn may_join(&mut self, map: &Map, me: Identity, now: Time, config: &Config) -> bool {
+        if self.since.is_none() || now > self.last + config.silence {
+            self.since = Some(now);
+            self.heard = now;
+        }
+        self.last = now;
+        let mut others = map.active().map(|m| m.identity).filter(|who| who.id != me.id).peekable();
+        let alone = others.peek().is_none();
+        let all =
+            others.all(|who| self.answered.get(&who).is_some_and(|t| t + config.silence > now));
+        let since = self.since.unwrap_or(now);
+        if all {
+            return alone || now >= since + config.probe;
+        }
+        if now >= self.heard + config.deserted {
+            coverage_mark!(JoinedDeserted);
+            return true;
+        }
+        false
+    }
+
+    /// Begins anew, after an attempt.
+    pub fn begin(&mut self) {
+        self.since = None;
+    }
+}

@@ -1,0 +1,63 @@
+//! The lease: whether this member may serve its shards and grant writes.
+//!
+//! 1. Confirmed: the map was read at SERIAL within T, counted from before the read was sent.
+//! 2. Promised: every other active member of the adopted map has promised, within L, counted from
+//!    before the PING was sent, not to accuse this incarnation.
+//!
+//! A lease that lapses comes back by itself. Only a change of a shard's epoch breaks a claim.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Time};
+use crate::identity::{Identity, Incarnation, MemberId};
+use crate::map::Map;
+
+#[derive(Debug, Default)]
+pub struct Lease {
+    /// When the last read that showed us as active was sent.
+    confirmed: Option<Time>,
+    /// Who promised, in which incarnation, and when the PING was sent that it answered.
+    promised: BTreeMap<MemberId, (Incarnation, Time)>,
+    /// The end, as of the last change.
+    end: Time,
+}
+
+impl Lease {
+    /// A read of the map that was sent at `sent` showed this member as active.
+    pub fn confirm(&mut self, sent: Time) {
+        self.confirmed = self.confirmed.max(Some(sent));
+    }
+
+    /// A promise to our present incarnation, in answer to a PING that was sent at `sent`.
+    pub fn promise(&mut self, by: Identity, sent: Time) {
+        let promised = self.promised.entry(by.id).or_insert((by.incarnation, sent));
+        let latest = if promised.0 == by.incarnation { promised.1.max(sent) } else { sent };
+        *promised = (by.incarnation, latest);
+    }
+
+    /// Nothing counts any more: this member has another incarnation.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Works the end out again, after a promise, a confirmation or a new map.
+    pub fn reckon(&mut self, map: &Map, me: Option<Identity>, config: &Config) {
+        let Some(me) = me.filter(|me| map.is_active(*me)) else {
+            self.end = 0;
+            return;
+        };
+        let promised = map.active().filter(|m| m.identity.id != me.id).map(|m| {
+            match self.promised.get(&m.identity.id) {
+                Some((by, sent)) if *by == m.identity.incarnation => sent + config.lease,
+                _ => 0,
+            }
+        });
+        let confirmed = self.confirmed.map_or(0, |sent| sent + config.confirm);
+        self.end = promised.fold(confirmed, Time::min);
+    }
+
+    /// The lease counts before this time and not from it on.
+    pub fn end(&self) -> Time {
+        self.end
+    }
+}

@@ -1,0 +1,52 @@
+//! What a newer map changes.
+
+use std::sync::Arc;
+
+use super::Member;
+use crate::identity::Identity;
+use crate::io::Io;
+use crate::map::Map;
+
+impl Member {
+    /// Adopts a map if it is newer than ours.
+    pub(super) fn adopt(&mut self, map: Arc<Map>, io: &mut Io<'_>) {
+        let first = self.map.is_none();
+        if !first && map.version <= self.version() {
+            return;
+        }
+        let me = map
+            .entry(self.id)
+            .map(|entry| entry.identity)
+            .filter(|who| self.tried.contains(&who.incarnation));
+        if me != self.me {
+            self.lease.forget();
+            self.join.begin();
+        }
+        self.me = me;
+        self.hash = map.fingerprint();
+        self.adopted = io.now;
+        self.promises.adopted(&map);
+        self.transactions.adopted(&map);
+        self.takeover.adopted(&map, me, io.now);
+        self.handover.adopted();
+        self.custody.adopted(&map, self.id, io.now, &self.config);
+        self.map = Some(map);
+        self.reckon();
+        if !first {
+            // Whoever has an older map hears of this one at once.
+            self.next_ping = io.now;
+        }
+        self.advance_writes(io);
+    }
+
+    pub(super) fn reckon(&mut self) {
+        if let Some(map) = &self.map {
+            self.lease.reckon(map, self.me, &self.config);
+        }
+    }
+
+    /// Who we are, if the map says we are active.
+    pub(super) fn active_me(&self) -> Option<Identity> {
+        self.me.filter(|me| self.map.as_ref().is_some_and(|map| map.is_active(*me)))
+    }
+}

@@ -1,0 +1,127 @@
+//! What happens by itself as time passes, and the answers about the map.
+
+use std::sync::Arc;
+
+use super::Member;
+use crate::io::{Action, Io, TransactionResult};
+use crate::lookup::Asker;
+use crate::map::Map;
+use crate::message::Message;
+
+impl Member {
+    /// Time has passed. To be called some twenty times a second.
+    pub fn tick(&mut self, io: &mut Io<'_>) {
+        self.takeover.tick(io.now);
+        self.custody.tick(io.now);
+        let after = self.config.transaction;
+        if let Some(map) = self.transactions.overdue(io.now, after) {
+            self.transactions.unknown(&map);
+            self.reads.due = io.now;
+        }
+        self.read_map(io);
+        self.ping(io);
+        self.judge(io);
+        self.ask_for_shards(io);
+        for number in self.writes.numbers() {
+            let ends = self.writes.give_up(number, &self.config, io);
+            self.send_all(ends, io);
+        }
+        self.advance_writes(io);
+        for (key, clients) in self.lookups.overdue(io.now, &self.config) {
+            let readers = clients.into_iter().map(Asker::Client).collect();
+            self.lookups.read(key, None, readers, io);
+        }
+        self.settle(io);
+    }
+
+    fn read_map(&mut self, io: &mut Io<'_>) {
+        let late = |sent| io.now >= sent + self.config.transaction;
+        if self.reads.under_way.is_some_and(|(_, sent)| late(sent)) {
+            self.reads.under_way = None;
+        }
+        if self.reads.under_way.is_some() || io.now < self.reads.due {
+            return;
+        }
+        self.reads.next += 1;
+        self.reads.under_way = Some((self.reads.next, io.now));
+        io.actions.push(Action::ReadMap { id: self.reads.next });
+    }
+
+    /// The answer to a read of the map; `None` where the database had none to give.
+    pub fn map_read(&mut self, id: u64, map: Option<Arc<Map>>, io: &mut Io<'_>) {
+        let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
+        let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
+        self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
+        let Some(map) = map else { return };
+        let read = map.version;
+        self.adopt(map, io);
+        if self.active_me().is_some() && self.version() == read {
+            self.lease.confirm(sent);
+            self.reckon();
+        }
+        self.judge(io);
+        self.settle(io);
+    }
+
+    /// The outcome of a transaction.
+    pub fn transacted(&mut self, id: u64, result: TransactionResult, io: &mut Io<'_>) {
+        let Some(ours) = self.transactions.answered(id) else { return };
+        match result {
+            TransactionResult::Applied => {
+                self.adopt(ours, io);
+                self.reads.due = io.now;
+            }
+            TransactionResult::Refused(map) => self.adopt(map, io),
+            TransactionResult::Unknown => {
+                self.transactions.unknown(&ours);
+                self.reads.due = io.now;
+            }
+        }
+        self.judge(io);
+        self.settle(io);
+    }
+
+    /// Pings all active members, and those whom we would join.
+    fn ping(&mut self, io: &mut Io<'_>) {
+        if io.now < self.next_ping {
+            return;
+        }
+        self.next_ping = io.now + self.config.ping;
+        let Some(map) = self.map.clone() else { return };
+        let me = self.id;
+        for member in map.active().filter(|m| m.identity.id != me) {
+            let message = Message::Ping { hash: self.hash, sent: io.now };
+            self.send(member.identity.id, message, io);
+        }
+    }
+
+    /// Asks for shards that are to be ours, once the map has been the same for long enough.
+    fn ask_for_shards(&mut self, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
+        if self.leaving || self.transactions.is_busy() || io.now < self.adopted + self.config.stable
+        {
+            return;
+        }
+        if let Some((from, message)) = self.handover.ask(&map, self.id, io.now, &self.config) {
+            self.send(from, message, io);
+        }
+    }
+
+    /// Brings every write on as far as it goes.
+    pub(super) fn advance_writes(&mut self, io: &mut Io<'_>) {
+        for number in self.writes.numbers() {
+            self.advance_write(number, io);
+        }
+    }
+
+    pub(super) fn advance_write(&mut self, number: u64, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else { return };
+        let (out, silent) = self.writes.advance(number, &map, &self.config, io);
+        for id in silent {
+            if let Some(entry) = map.entry(id).filter(|_| id != self.id) {
+                self.takeover.granted(entry.identity, false);
+            }
+        }
+        self.send_all(out, io);
+    }
+}

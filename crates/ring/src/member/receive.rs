@@ -1,0 +1,181 @@
+//! What messages do.
+
+use super::Member;
+use crate::identity::Incarnation;
+use crate::io::Io;
+use crate::message::{Envelope, Message, Scope};
+use crate::permit::PermitKey;
+
+impl Member {
+    /// A message has come.
+    pub fn receive(&mut self, envelope: Envelope, io: &mut Io<'_>) {
+        self.takeover.named(envelope.sender(), envelope.version);
+        self.handle(envelope, io);
+        self.settle(io);
+    }
+
+    pub(super) fn handle(&mut self, envelope: Envelope, io: &mut Io<'_>) {
+        let (from, life) = (envelope.from, envelope.life);
+        let key = |number| PermitKey { process: envelope.process(), number };
+        match envelope.message {
+            Message::Ping { .. } => self.pinged(&envelope, io),
+            Message::Pong { .. } => self.ponged(&envelope, io),
+            Message::MapWanted => {
+                if let Some(map) = self.map.clone() {
+                    self.send(from, Message::MapIs(map), io);
+                }
+            }
+            Message::MapIs(map) => {
+                if map.shards.len() == self.config.shards && map.version > 0 {
+                    self.adopt(map, io);
+                }
+            }
+            Message::Begin { number, attempt, ref scopes } => {
+                self.begun(&envelope, (key(number), attempt, scopes), io);
+            }
+            Message::Drop { number, attempt, ref scopes, weak } => {
+                self.drop_wanted(&envelope, (number, attempt, scopes, weak), io);
+            }
+            Message::End { number, outcome } => {
+                self.custody.end(key(number), outcome, io.now, &self.config);
+            }
+            Message::Get { wanted } => {
+                for (number, row) in wanted {
+                    self.asked((from, life, number), row, io);
+                }
+            }
+            Message::HandoverWanted { ref shards } => self.hand_over(&envelope, shards, io),
+            _ => self.handle_answer(envelope, io),
+        }
+    }
+
+    /// Answers to what this process has asked. Those to an earlier process of it say nothing.
+    fn handle_answer(&mut self, envelope: Envelope, io: &mut Io<'_>) {
+        let from = envelope.from;
+        let sender = envelope.sender();
+        let ours = |to: Incarnation| to == self.life;
+        match envelope.message {
+            Message::Grant { to, number, attempt, duration } if ours(to) => {
+                self.takeover.granted(sender, true);
+                self.writes.answered(number, from, attempt, duration);
+                self.advance_write(number, io);
+            }
+            Message::Dropped { to, number, attempt } if ours(to) => {
+                self.writes.answered(number, from, attempt, 0);
+                self.advance_write(number, io);
+            }
+            Message::Refused { to, .. } if ours(to) => {
+                // Asked again when the time for it has come, or the map has changed.
+                self.takeover.granted(sender, true);
+                self.compare_versions(from, envelope.version, io);
+            }
+            Message::Found { to, number, answer } if ours(to) => {
+                self.found(from, number, answer, io);
+            }
+            Message::Handover { to, version, ref states } if ours(to) => {
+                let Some(map) = self.map.clone() else { return };
+                if self.handover.received(&map, from, version, states) {
+                    self.custody.receive(states, io.now, &self.config);
+                    self.judge(io);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whoever has the older map fetches the newer.
+    fn compare_versions(&mut self, from: crate::MemberId, version: u64, io: &mut Io<'_>) {
+        if version > self.version() && self.map.is_some() {
+            self.send(from, Message::MapWanted, io);
+        }
+    }
+
+    fn pinged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
+        let Message::Ping { hash, sent } = envelope.message else { return };
+        self.compare_versions(envelope.from, envelope.version, io);
+        let whom = envelope.sender();
+        let agreed = envelope.version == self.version() && hash == self.hash;
+        let promise = match &self.map {
+            Some(map) if agreed && self.me.is_some_and(|me| map.is_active(me)) => {
+                self.promises.give(map, whom, io.now).then_some(whom.incarnation)
+            }
+            _ => None,
+        };
+        let pong = Message::Pong { hash: self.hash, sent, to: envelope.life, promise };
+        self.send(envelope.from, pong, io);
+    }
+
+    fn ponged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
+        let Message::Pong { sent, to, promise, .. } = envelope.message else { return };
+        if to != self.life {
+            return;
+        }
+        self.takeover.answered(envelope.sender(), io.now);
+        self.join.answered(envelope.sender(), io.now);
+        self.compare_versions(envelope.from, envelope.version, io);
+        if self.me.is_some_and(|me| promise == Some(me.incarnation)) {
+            self.lease.promise(envelope.sender(), sent);
+            self.reckon();
+        }
+    }
+
+    /// BEGIN: granted only under a lease, for no longer than it lasts.
+    fn begun(
+        &mut self,
+        envelope: &Envelope,
+        (key, attempt, scopes): (PermitKey, u32, &[Scope]),
+        io: &mut Io<'_>,
+    ) {
+        let Some(map) = self.map.clone() else { return };
+        let (to, number) = (envelope.life, key.number);
+        let duration = self.lease.end().saturating_sub(io.now).min(self.config.lease);
+        let until = io.now + self.config.stretched(self.config.hold);
+        let granted = duration > 0
+            && self.custody.begin(&map, self.id, envelope.version, (key, scopes), until, io.rows);
+        let answer = if granted {
+            Message::Grant { to, number, attempt, duration }
+        } else {
+            coverage_mark!(BeginRefused);
+            Message::Refused { to, number, attempt }
+        };
+        self.compare_versions(envelope.from, envelope.version, io);
+        self.send(envelope.from, answer, io);
+    }
+
+    /// DROP: executed only under a lease.
+    fn drop_wanted(
+        &mut self,
+        envelope: &Envelope,
+        (number, attempt, scopes, weak): (u64, u32, &[Scope], bool),
+        io: &mut Io<'_>,
+    ) {
+        let Some(map) = self.map.clone() else { return };
+        let to = envelope.life;
+        let hold = weak.then(|| io.now + self.config.stretched(self.config.hold));
+        let version = envelope.version;
+        let dropped = io.now < self.lease.end()
+            && self.custody.drop_rows(&map, self.id, version, scopes, hold, io.rows);
+        let answer = if dropped {
+            Message::Dropped { to, number, attempt }
+        } else {
+            coverage_mark!(DropRefused);
+            Message::Refused { to, number, attempt }
+        };
+        self.compare_versions(envelope.from, version, io);
+        self.send(envelope.from, answer, io);
+    }
+
+    /// HANDOVER: only under the version that the asker has, and not while a move is under way for
+    /// which the version has not advanced.
+    fn hand_over(&mut self, envelope: &Envelope, shards: &[u16], io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else { return };
+        if envelope.version != map.version || self.active_me().is_none() {
+            self.compare_versions(envelope.from, envelope.version, io);
+            return;
+        }
+        let states = self.custody.hand_over(&map, self.id, shards, io.now);
+        self.handed = io.now;
+        let handover = Message::Handover { to: envelope.life, version: map.version, states };
+        self.send(envelope.from, handover, io);
+    }
+}

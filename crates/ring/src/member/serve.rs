@@ -1,0 +1,134 @@
+//! What clients want, and what the database says of rows.
+
+use super::Member;
+use crate::custody::Look;
+use crate::identity::{Incarnation, MemberId};
+use crate::io::{Action, FailReason, Io, ReadSource, WriteResult};
+use crate::lookup::Asker;
+use crate::message::{Answer, Message, RowKey, Scope};
+
+impl Member {
+    /// A client wants a row.
+    pub fn read(&mut self, client: u64, key: RowKey, io: &mut Io<'_>) {
+        let owner = self.map.as_ref().and_then(|map| map.owner_of(key.token));
+        match owner {
+            Some(owner) if owner == self.id => self.look(Asker::Client(client), key, io),
+            Some(owner) => self.lookups.ask(owner, key, client),
+            None => self.lookups.read(key, None, vec![Asker::Client(client)], io),
+        }
+        self.settle(io);
+    }
+
+    /// A client wants to write. The answer comes as an acknowledgement or a failure.
+    pub fn write(&mut self, client: u64, scopes: Vec<Scope>, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else {
+            io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
+            return;
+        };
+        let number = self.writes.begin(client, scopes, &map, io);
+        self.advance_write(number, io);
+        self.settle(io);
+    }
+
+    /// The database has answered a write.
+    pub fn written(&mut self, number: u64, result: WriteResult, io: &mut Io<'_>) {
+        let ends = self.writes.written(number, result, io);
+        self.send_all(ends, io);
+        self.advance_write(number, io);
+        self.settle(io);
+    }
+
+    /// Another instance wants a row.
+    pub(super) fn asked(
+        &mut self,
+        (from, life, number): (MemberId, Incarnation, u64),
+        key: RowKey,
+        io: &mut Io<'_>,
+    ) {
+        self.look(Asker::Instance(from, life, number), key, io);
+    }
+
+    fn look(&mut self, reader: Asker, key: RowKey, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else { return };
+        let lease = self.lease.end();
+        match self.custody.look(&map, self.id, &key, (io.now, lease), io.rows) {
+            Look::Hit(row) => self.tell(reader, Answer::Row(row), &key, ReadSource::Cache, io),
+            Look::NotOwner => {
+                self.tell(reader, Answer::NotOwner, &key, ReadSource::Database, io);
+            }
+            Look::Pass => self.tell(reader, Answer::Pass, &key, ReadSource::Database, io),
+            Look::Miss(ticket) => {
+                let custody = &self.custody;
+                let may = |ticket| custody.may_join(&map, ticket, key.token);
+                if !self.lookups.join(&key, reader, io.now, &self.config, may) {
+                    self.lookups.read(key, Some(ticket), vec![reader], io);
+                }
+            }
+        }
+    }
+
+    fn tell(
+        &mut self,
+        reader: Asker,
+        answer: Answer,
+        key: &RowKey,
+        source: ReadSource,
+        io: &mut Io<'_>,
+    ) {
+        match (reader, answer) {
+            (Asker::Client(client), Answer::Row(row)) => {
+                io.actions.push(Action::Answer { client, row, source });
+            }
+            (Asker::Client(_), _) => self.lookups.read(key.clone(), None, vec![reader], io),
+            (Asker::Instance(to, life, number), answer) => {
+                self.send(to, Message::Found { to: life, number, answer }, io);
+            }
+        }
+    }
+
+    /// An owner has answered a GET.
+    pub(super) fn found(&mut self, from: MemberId, number: u64, answer: Answer, io: &mut Io<'_>) {
+        let Some((key, clients)) = self.lookups.found(from, number) else { return };
+        match answer {
+            Answer::Row(row) => {
+                for client in clients {
+                    let (row, source) = (row.clone(), ReadSource::Cache);
+                    io.actions.push(Action::Answer { client, row, source });
+                }
+            }
+            Answer::Pass | Answer::NotOwner => {
+                let readers = clients.into_iter().map(Asker::Client).collect();
+                self.lookups.read(key, None, readers, io);
+            }
+        }
+    }
+
+    /// The database has answered the read of a row, or could not.
+    pub fn row_read(&mut self, id: u64, row: Result<Option<Vec<u8>>, ()>, io: &mut Io<'_>) {
+        let Some(fill) = self.lookups.filled(id) else { return };
+        if let (Ok(row), Some(ticket), Some(map)) = (&row, fill.ticket, self.map.clone()) {
+            let token = fill.key.token;
+            let epoch = self.custody.may_install(&map, self.id, ticket, token, io.now);
+            if let Some(epoch) = epoch {
+                io.rows.install(&fill.key, epoch, row.clone());
+            } else {
+                coverage_mark!(FillOvertaken);
+            }
+        }
+        for reader in fill.readers {
+            match (&row, reader) {
+                (Ok(row), _) => {
+                    let answer = Answer::Row(row.clone());
+                    self.tell(reader, answer, &fill.key, ReadSource::Database, io);
+                }
+                (Err(()), Asker::Client(client)) => {
+                    io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
+                }
+                (Err(()), Asker::Instance(..)) => {
+                    self.tell(reader, Answer::Pass, &fill.key, ReadSource::Database, io);
+                }
+            }
+        }
+        self.settle(io);
+    }
+}

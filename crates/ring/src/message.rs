@@ -1,0 +1,204 @@
+//! What travels between instances. `wire.rs` has the bytes.
+
+use std::sync::Arc;
+
+use crate::config::Time;
+use crate::identity::{Identity, Incarnation, MemberId};
+use crate::map::Map;
+
+/// A row: the token of its partition and its key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowKey {
+    /// The partition's Murmur3 token.
+    pub token: i64,
+    /// Table and primary key, opaque here.
+    pub bytes: Vec<u8>,
+}
+
+/// What a write may touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The partitions with this token.
+    Token(i64),
+    /// Everything: TRUNCATE, DDL, text that is not understood.
+    All,
+}
+
+/// A message with what every message says of its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The instance.
+    pub from: MemberId,
+    /// Its process: random, drawn at its start.
+    pub life: Incarnation,
+    /// Its incarnation in the map, zero while it has none.
+    pub incarnation: Incarnation,
+    /// The version of the map that it has adopted; that map has its incarnation.
+    pub version: u64,
+    /// What it says.
+    pub message: Message,
+}
+
+impl Envelope {
+    /// The sender as a member of the map.
+    #[must_use]
+    pub fn sender(&self) -> Identity {
+        Identity { id: self.from, incarnation: self.incarnation }
+    }
+
+    /// The sender as a process.
+    #[must_use]
+    pub fn process(&self) -> Identity {
+        Identity { id: self.from, incarnation: self.life }
+    }
+}
+
+/// How a write ended, for the owners of what it touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The database answered, or nothing was sent: nothing of it is on its way any more.
+    Settled,
+    /// It was acknowledged at a level that a quorum read may miss.
+    Weak,
+    /// It may still be applied.
+    Unknown,
+}
+
+/// What is known of the writes to a shard that changes hands. Durations are as of the sender's
+/// snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShardState {
+    /// Which shard.
+    pub shard: u16,
+    /// Its epoch at the old owner.
+    pub epoch: u64,
+    /// How long the whole shard is not to be filled.
+    pub weak: Time,
+    /// How long partitions are not to be filled: holds and open permits.
+    pub holds: Vec<(i64, Time)>,
+    /// The dirty bits of its epochs, as far as they are known.
+    pub dirty: Vec<(u64, Vec<u64>)>,
+}
+
+/// What one instance says to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Are you there, and do you promise? `sent` is on the sender's clock and comes back.
+    Ping {
+        /// Fingerprint of the sender's map.
+        hash: u64,
+        /// When this was sent.
+        sent: Time,
+    },
+    /// The answer to a PING. With `promise`, PROMISE: that incarnation is not accused before
+    /// L(1+2ρ) from now.
+    Pong {
+        /// Fingerprint of the answerer's map.
+        hash: u64,
+        /// As in the PING.
+        sent: Time,
+        /// The process that had sent the PING.
+        to: Incarnation,
+        /// Whom the promise is for.
+        promise: Option<Incarnation>,
+    },
+    /// Send me your map.
+    MapWanted,
+    /// The sender's map.
+    MapIs(Arc<Map>),
+    /// May these be written?
+    Begin {
+        /// Of the write.
+        number: u64,
+        /// Which of the questions for it.
+        attempt: u32,
+        /// What it touches, at this owner.
+        scopes: Vec<Scope>,
+    },
+    /// Yes, until `duration` from the sending of that attempt.
+    Grant {
+        /// The process that asked.
+        to: Incarnation,
+        /// Of the write.
+        number: u64,
+        /// Of the question.
+        attempt: u32,
+        /// In microseconds.
+        duration: Time,
+    },
+    /// These may have been written: nothing that was read before now may be cached.
+    Drop {
+        /// Of the write.
+        number: u64,
+        /// Which of the questions for it.
+        attempt: u32,
+        /// What was written, at this owner.
+        scopes: Vec<Scope>,
+        /// Whether a quorum read may miss it.
+        weak: bool,
+    },
+    /// The answer to a DROP.
+    Dropped {
+        /// The process that asked.
+        to: Incarnation,
+        /// Of the write.
+        number: u64,
+        /// Of the question.
+        attempt: u32,
+    },
+    /// The answer to a BEGIN or DROP that cannot be granted now.
+    Refused {
+        /// The process that asked.
+        to: Incarnation,
+        /// Of the write.
+        number: u64,
+        /// Of the question.
+        attempt: u32,
+    },
+    /// A write is over.
+    End {
+        /// Of the write.
+        number: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Rows, please.
+    Get {
+        /// A number for each and its key.
+        wanted: Vec<(u64, RowKey)>,
+    },
+    /// An answer to one of a GET.
+    Found {
+        /// The process that asked.
+        to: Incarnation,
+        /// Of the question.
+        number: u64,
+        /// What is known of the row.
+        answer: Answer,
+    },
+    /// Shards, please, as of the sender's version.
+    HandoverWanted {
+        /// Which.
+        shards: Vec<u16>,
+    },
+    /// The sender serves these no more, until the version has passed `version` without their move.
+    Handover {
+        /// The process that asked.
+        to: Incarnation,
+        /// The version that this was said at.
+        version: u64,
+        /// What is known of each.
+        states: Vec<ShardState>,
+    },
+}
+
+/// What an owner says of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// ROW and ABSENT: the row as it is, `None` where there is none.
+    Row(Option<Vec<u8>>),
+    /// Ask the database.
+    Pass,
+    /// Ask the database; the shard is another's.
+    NotOwner,
+}

@@ -1,0 +1,151 @@
+//! Which shards go to whom: by weight, and with as few moves as that takes.
+
+use std::collections::BTreeMap;
+
+use crate::identity::MemberId;
+use crate::map::{Map, Standing};
+
+/// How many shards each active member is to own; members with equal weights differ by one at most.
+/// Rests go to the largest remainders, then to the lower ids.
+#[must_use]
+pub fn quotas(map: &Map) -> BTreeMap<MemberId, usize> {
+    let weights: Vec<(MemberId, u64)> =
+        map.active().map(|m| (m.identity.id, u64::from(m.profile.weight))).collect();
+    let all: u64 = weights.iter().map(|(_, w)| w).sum();
+    // Where nobody wants any, all have the same part.
+    let part = |w: u64| if all == 0 { (1, weights.len() as u64) } else { (w, all) };
+    let shards = map.shards.len() as u64;
+    let mut quotas: BTreeMap<MemberId, usize> = BTreeMap::new();
+    let mut rests = Vec::new();
+    for (id, weight) in &weights {
+        let (of, total) = part(*weight);
+        quotas.insert(*id, (shards * of / total) as usize);
+        rests.push((std::cmp::Reverse(shards * of % total), *id));
+    }
+    rests.sort_unstable();
+    let given: usize = quotas.values().sum();
+    for (_, id) in
+        rests.into_iter().cycle().take(if quotas.is_empty() { 0 } else { map.shards.len() - given })
+    {
+        *quotas.get_mut(&id).expect("it has a quota") += 1;
+    }
+    quotas
+}
+
+/// Gives the shards of `from`, and those of nobody, to active members, the neediest first. A shard
+/// is given to nobody where no member is active.
+pub fn give_away(map: &mut Map, from: &[MemberId]) {
+    let quotas: BTreeMap<_, _> =
+        quotas(map).into_iter().filter(|(id, _)| !from.contains(id)).collect();
+    let mut owned: BTreeMap<MemberId, usize> = quotas.keys().map(|id| (*id, 0)).collect();
+    for owner in map.shards.iter().filter_map(|s| s.owner) {
+        owned.entry(owner).and_modify(|n| *n += 1);
+    }
+    for shard in 0..map.shards.len() {
+        let owner = map.shards[shard].owner;
+        if owner.is_some_and(|o| !from.contains(&o)) {
+            continue;
+        }
+        let neediest = quotas
+            .iter()
+            .map(|(id, quota)| (owned[id] as i64 - *quota as i64, *id))
+            .min()
+            .map(|(_, id)| id);
+        if let Some(id) = neediest {
+            *owned.get_mut(&id).expect("it has a quota") += 1;
+        }
+        if owner.is_some() || neediest.is_some() {
+            map.give(shard, neediest);
+        }
+    }
+}
+
+/// What `me` is to get from one other member that has more than its quota: the owner and its
+/// shards, none if the map is as it should be. Every move that all members make so brings the map
+/// nearer to the quotas, and none is made twice.
+#[must_use]
+pub fn wanted(map: &Map, me: MemberId) -> Option<(MemberId, Vec<usize>)> {
+    if map.members.iter().any(|m| m.standing == Standing::Accused) {
+        return None;
+    }
+    let quotas = quotas(map);
+    let mine = map.owned_by(me).count();
+    let lacking = quotas.get(&me)?.checked_sub(mine).filter(|n| *n > 0)?;
+    quotas
+        .iter()
+        .map(|(id, quota)| (map.owned_by(*id).count().saturating_sub(*quota), *id))
+        .filter(|(surplus, _)| *surplus > 0)
+        .max_by_key(|(surplus, id)| (*surplus, std::cmp::Reverse(*id)))
+        .map(|(surplus, from)| (from, map.owned_by(from).take(surplus.min(lacking)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    fn ring(weights: &[u32]) -> Map {
+        let mut map = Map::empty(4_096);
+        for (n, weight) in weights.iter().enumerate() {
+            let profile = Profile { weight: *weight, ..Profile::default() };
+            map.put(MemberId(n as u64), Incarnation(n as u128), profile);
+        }
+        give_away(&mut map, &[]);
+        map
+    }
+
+    fn settle(map: &mut Map) -> usize {
+        let mut moved = 0;
+        let ids: Vec<_> = map.active().map(|m| m.identity.id).collect();
+        while let Some((id, (_, shards))) =
+            ids.iter().find_map(|id| wanted(map, *id).map(|w| (*id, w)))
+        {
+            moved += shards.len();
+            shards.into_iter().for_each(|s| map.give(s, Some(id)));
+        }
+        moved
+    }
+
+    #[test]
+    fn a_fourth_member_moves_a_quarter_of_the_shards_and_no_more() {
+        let mut map = ring(&[1, 1, 1]);
+        map.put(MemberId(9), Incarnation(9), Profile { weight: 1, ..Profile::default() });
+        let moved = settle(&mut map);
+        assert_eq!(moved, 1_024);
+        assert_eq!(quotas(&map).len(), 4);
+        for id in [0, 1, 2, 9] {
+            assert_eq!(map.owned_by(MemberId(id)).count(), 1_024);
+        }
+    }
+
+    #[test]
+    fn shards_go_by_weight_and_a_weight_of_nothing_owns_none() {
+        let mut map = ring(&[2, 1, 1, 0]);
+        assert_eq!(settle(&mut map), 0);
+        let counts: Vec<_> = (0..4).map(|id| map.owned_by(MemberId(id)).count()).collect();
+        assert_eq!(counts, [2_048, 1_024, 1_024, 0]);
+    }
+
+    #[test]
+    fn a_takeover_moves_the_shards_of_the_dead_alone_and_none_to_an_accused_member() {
+        let mut map = ring(&[1, 1, 1, 1]);
+        let before = map.clone();
+        let accused: Vec<_> = map.members[..2].iter().map(|m| m.identity).collect();
+        accused.iter().for_each(|who| map.accuse(*who));
+        give_away(&mut map, &[MemberId(0)]);
+        for shard in 0..4_096 {
+            let (was, is) = (before.shards[shard].owner, map.shards[shard].owner);
+            assert_eq!(was == is, was != Some(MemberId(0)));
+            assert!(was == is || is > Some(MemberId(1)));
+        }
+        assert!(map.owned_by(MemberId(2)).count().abs_diff(map.owned_by(MemberId(3)).count()) <= 1);
+    }
+
+    #[test]
+    fn where_nobody_is_left_nobody_owns_the_shards() {
+        let mut map = ring(&[1]);
+        give_away(&mut map, &[MemberId(0)]);
+        assert!(map.shards.iter().all(|s| s.owner.is_none() && s.epoch == 2));
+    }
+}

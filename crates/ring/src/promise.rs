@@ -1,0 +1,46 @@
+//! The promises that this member gives: "I do not accuse you before L(1+2ρ) from now".
+//!
+//! * A promise is for one incarnation, the one in this member's own map.
+//! * From before an accusation is sent, the accused gets no promise, until the map has passed the
+//!   version that the accusation was for. A queued accusation could apply until then.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Time};
+use crate::identity::Identity;
+use crate::map::Map;
+
+#[derive(Debug, Default)]
+pub struct Promises {
+    /// When each was last promised something.
+    given: BTreeMap<Identity, Time>,
+    /// The version that an accusation of each was sent for.
+    withheld: BTreeMap<Identity, u64>,
+}
+
+impl Promises {
+    /// Gives a promise, if it may be given.
+    pub fn give(&mut self, map: &Map, whom: Identity, now: Time) -> bool {
+        let may = map.is_active(whom) && !self.withheld.contains_key(&whom);
+        if may {
+            self.given.insert(whom, now);
+        }
+        may
+    }
+
+    /// Stops promising, because an accusation is about to be sent that applies to `version`.
+    pub fn withhold(&mut self, whom: Identity, version: u64) {
+        self.withheld.insert(whom, version);
+    }
+
+    /// When everything has ended that was promised to a member.
+    pub fn end(&self, whom: Identity, config: &Config) -> Time {
+        self.given.get(&whom).map_or(0, |given| given + config.stretched(config.lease))
+    }
+
+    /// A newer map: what was to change an older version cannot apply any more.
+    pub fn adopted(&mut self, map: &Map) {
+        self.withheld.retain(|_, version| map.version <= *version);
+        self.given.retain(|whom, _| map.entry(whom.id).is_some_and(|m| m.identity == *whom));
+    }
+}

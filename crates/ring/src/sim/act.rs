@@ -1,0 +1,225 @@
+//! What processes want done: network and database with all that goes wrong there.
+
+use std::sync::Arc;
+
+use super::database::Database;
+use super::event::{Event, Input};
+use super::plan::MS;
+use super::world::World;
+use crate::config::Time;
+use crate::identity::MemberId;
+use crate::io::{Action, ReadSource, TransactionResult, WriteResult};
+use crate::map::Map;
+use crate::message::Envelope;
+
+/// The latest that a write comes to a replica after it was sent.
+const LATEST: Time = 1_200 * MS;
+
+impl World {
+    pub fn unreliable(&self) -> bool {
+        self.now < self.plan.heal
+    }
+
+    fn rate(&mut self, permille: u64) -> bool {
+        self.unreliable() && self.random.permille(permille)
+    }
+
+    pub fn act(&mut self, at: usize, action: Action) {
+        if self.trace
+            && !matches!(&action, Action::Send { envelope, .. }
+                if matches!(envelope.message, crate::message::Message::Ping { .. }
+                    | crate::message::Message::Pong { .. }))
+        {
+            self.say(|| format!("m{at} -> {action:?}"));
+        }
+        let life = self.nodes[at].life;
+        match action {
+            Action::Send { to, envelope } => self.send(at, to, envelope),
+            Action::ReadMap { id } => {
+                let delay = self.delay_to_database(at);
+                if let Some(delay) = delay {
+                    self.queue.push(self.now + delay, Event::ReadMap(at, life, id));
+                }
+            }
+            Action::Transact { id, map } => self.send_transaction(at, life, id, map),
+            Action::ReadRow { id, key } => {
+                let row = self.row_of(&key);
+                let slow = self.plan.rates.row;
+                let mut delay = self.random.between(300, 2_000);
+                if self.rate(slow) {
+                    delay += self.random.below(900) * MS;
+                }
+                let times = [0, 1].map(|_| self.now + self.random.below(delay));
+                let replicas = Database::two(&mut self.random);
+                let of = [(replicas[0], times[0]), (replicas[1], times[1])];
+                let at_least = times[0].max(times[1]);
+                let end = at_least.max(self.now + delay);
+                self.queue.push(end, Event::ReadRow(at, life, id, row, of));
+            }
+            Action::SendWrite { number, client } => self.send_write(at, life, number, client),
+            Action::Answer { client, row, source } => {
+                let stamp = row.map_or(0, |row| {
+                    u64::from_le_bytes(row.try_into().expect("a row of eight bytes"))
+                });
+                let cached = source == ReadSource::Cache;
+                if let Err(wrong) = self.oracle.answered(client, stamp, cached) {
+                    self.wrong = Some(format!("{wrong}, at m{at}"));
+                }
+                self.nodes[at].clients.retain(|c| *c != client);
+            }
+            Action::Acknowledge { client } => {
+                self.nodes[at].clients.retain(|c| *c != client);
+                match self.oracle.acknowledged(client) {
+                    Ok(rows) => self.acknowledged(&rows),
+                    Err(wrong) => self.wrong = Some(wrong),
+                }
+            }
+            Action::Fail { client, .. } => {
+                self.nodes[at].clients.retain(|c| *c != client);
+                self.oracle.failed(client);
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: MemberId, envelope: Envelope) {
+        let to = to.0 as usize;
+        let now = self.now;
+        let cut = self.cuts.iter().any(|(f, t, until)| (*f, *t) == (from, to) && *until > now);
+        let rates = self.plan.rates;
+        if cut || self.rate(rates.lost) {
+            return;
+        }
+        let mut envelope = envelope;
+        if self.plan.wire {
+            envelope = Envelope::decode(&envelope.encode()).expect("it was just written");
+        }
+        if self.rate(rates.doubled) {
+            let delay = self.random.below(1_500) * MS;
+            let again = Input::Message(envelope.clone());
+            self.queue.push(self.now + delay, Event::Input(to, None, again));
+        }
+        let mut delay = self.random.between(100, 900);
+        if self.rate(rates.late) {
+            delay += self.random.below(1_500) * MS;
+        }
+        self.queue.push(self.now + delay, Event::Input(to, None, Input::Message(envelope)));
+    }
+
+    /// How long a request takes to the database, or back; `None` where it is lost.
+    fn delay_to_database(&mut self, at: usize) -> Option<Time> {
+        let down = self.nodes[at].no_database.max(self.database_down) > self.now;
+        let rate = self.plan.rates.transaction;
+        if down || self.rate(rate / 5) {
+            return None;
+        }
+        let mut delay = self.random.between(500, 4_000);
+        if self.rate(rate) {
+            delay += self.random.below(1_500) * MS;
+        }
+        Some(delay)
+    }
+
+    fn send_transaction(&mut self, at: usize, life: u64, id: u64, map: Arc<Map>) {
+        let Some(mut delay) = self.delay_to_database(at) else { return };
+        if self.nodes[at].queued > self.now && self.random.permille(700) {
+            delay += self.random.between(300, 6_000) * MS;
+        }
+        self.queue.push(self.now + delay, Event::Transact(at, life, id, map));
+    }
+
+    pub fn read_map(&mut self, at: usize, life: u64, id: u64) {
+        let Some(delay) = self.delay_to_database(at) else { return };
+        let map = self.database.map.clone();
+        let answer = Input::MapRead(id, Some(map));
+        self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
+    }
+
+    pub fn transact(&mut self, at: usize, life: u64, id: u64, map: &Arc<Map>) {
+        let applied = self.database.transact(map);
+        if applied {
+            self.say(|| format!("applied: {}", shown(map)));
+        }
+        let Some(delay) = self.delay_to_database(at) else { return };
+        let rate = self.plan.rates.transaction;
+        let result = if self.rate(rate / 3) {
+            TransactionResult::Unknown
+        } else if applied {
+            TransactionResult::Applied
+        } else {
+            TransactionResult::Refused(self.database.map.clone())
+        };
+        let answer = Input::Transacted(id, result);
+        self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
+    }
+
+    pub fn read_row(&mut self, at: usize, life: u64, id: u64, row: usize, of: [(usize, Time); 2]) {
+        let stamp = self.database.read(row, of, self.now);
+        let slow = self.plan.rates.row;
+        let mut delay = self.random.between(200, 1_500);
+        if self.rate(slow) {
+            delay += self.random.below(1_500) * MS;
+        }
+        let result = if self.rate(slow / 5) {
+            Err(())
+        } else {
+            Ok((stamp > 0).then(|| stamp.to_le_bytes().to_vec()))
+        };
+        let answer = Input::RowRead(id, result);
+        self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
+    }
+
+    fn send_write(&mut self, at: usize, life: u64, number: u64, client: u64) {
+        self.check_permits(at, client);
+        self.stamp += 1;
+        let slow = self.plan.rates.row;
+        if self.rate(slow / 4) {
+            // The database refuses, or loses it.
+            let result = self.random.pick(&[WriteResult::Refused, WriteResult::Unknown]);
+            let answer = Input::Written(number, result);
+            let delay = self.random.between(1, 900) * MS;
+            self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
+            return;
+        }
+        let (rows, weak) = self.oracle.sent(client, self.stamp, self.now + LATEST);
+        let mut answered = self.now;
+        for row in rows {
+            let times = [0; 3].map(|_| {
+                let mut delay = self.random.between(300, 3_000);
+                if self.rate(slow * 2) {
+                    delay += self.random.below((LATEST - 3_000) / MS) * MS;
+                }
+                self.now + delay
+            });
+            self.database.write(row, self.stamp, times);
+            let mut sorted = times;
+            sorted.sort_unstable();
+            answered = answered.max(sorted[if weak { 0 } else { 1 }]);
+        }
+        let delay = answered - self.now + self.random.between(100, 900);
+        let late = if self.rate(slow) { self.random.below(1_800) * MS } else { 0 };
+        let result = if self.rate(slow / 4) {
+            WriteResult::Unknown
+        } else if weak {
+            WriteResult::DoneWeakly
+        } else {
+            WriteResult::Done
+        };
+        let answer = Input::Written(number, result);
+        self.queue.push(self.now + delay + late, Event::Input(at, Some(life), answer));
+    }
+}
+
+/// A map in one line.
+pub fn shown(map: &Map) -> String {
+    let members: Vec<_> = map
+        .members
+        .iter()
+        .map(|m| format!("{:?}{}", m.identity, if map.is_active(m.identity) { "" } else { "!" }))
+        .collect();
+    let shards: Vec<_> = map
+        .shards
+        .iter()
+        .map(|s| format!("{}e{}", s.owner.map_or("-".to_owned(), |o| o.0.to_string()), s.epoch))
+        .collect();
+    format!("v{} {} [{}]", map.version, members.join(" "), shards.join(" "))
+}

@@ -1,0 +1,149 @@
+//! What is looked at in a run besides the answers that clients get.
+
+use super::act::shown;
+use super::event::Event;
+use super::plan::MS;
+use super::world::World;
+use crate::identity::MemberId;
+use crate::member::Member;
+
+/// Within this time a change of the map reaches all living members.
+const REACHES: u64 = 5_000 * MS;
+
+impl World {
+    /// Looks at everything, now and then.
+    pub fn check(&mut self) {
+        let wait = self.random.between(10, 90) * MS;
+        self.queue.push(self.now + wait, Event::Check);
+        self.check_owners();
+        let rows: Vec<_> = (0..self.plan.tokens.len()).collect();
+        self.check_rows(&rows);
+        self.check_version();
+    }
+
+    fn running(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.nodes.iter().enumerate().filter_map(|(at, n)| Some((at, n.member.as_ref()?)))
+    }
+
+    /// I1: at one instant of true time one member at most serves a shard.
+    fn check_owners(&mut self) {
+        let mut served = vec![None; self.plan.config.shards];
+        let mut wrong = None;
+        for (at, member) in self.running() {
+            if self.nodes[at].clock(self.now) >= member.lease_end() {
+                continue;
+            }
+            let Some(map) = member.map() else { continue };
+            for (shard, by) in served.iter_mut().enumerate() {
+                if !member.custody().serves(map, MemberId(at as u64), shard) {
+                    continue;
+                }
+                if let Some(other) = by.replace(at) {
+                    wrong = Some(format!("m{other} and m{at} both serve shard {shard}"));
+                }
+            }
+        }
+        self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// No row that counts is older than what was acknowledged, whether anybody reads it or not.
+    pub fn check_rows(&mut self, rows: &[usize]) {
+        let mut wrong = None;
+        let truth = &self.database.map;
+        for (at, member) in self.running() {
+            let Some(map) = member.map() else { continue };
+            for row in rows {
+                let token = self.plan.tokens[*row];
+                let Some((epoch, value)) = self.nodes[at].rows.0.get(&token) else { continue };
+                let shard = map.shard_of(token);
+                let id = MemberId(at as u64);
+                let current = map.shards[shard] == truth.shards[shard];
+                if !current || !member.custody().row_counts(map, id, token, *epoch) {
+                    continue;
+                }
+                let stamp = value.as_ref().map_or(0, |v| {
+                    u64::from_le_bytes(v.as_slice().try_into().expect("a row of eight bytes"))
+                });
+                if stamp < self.oracle.cache_floor(*row) {
+                    wrong = Some(format!(
+                        "m{at} has write {stamp} of row {row} of epoch {epoch}, but {} was \
+                         acknowledged or read before",
+                        self.oracle.cache_floor(*row)
+                    ));
+                }
+            }
+        }
+        self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// When a write is sent, an owner that has its lease knows of it.
+    pub fn check_permits(&mut self, from: usize, client: u64) {
+        let (rows, _) = self.oracle.rows_of(client);
+        // A process that stood still between its last look at the clock and the sending may send
+        // later than its permits last. The ack rule is for that.
+        if self.plan.rates.split > 0 {
+            return;
+        }
+        let truth = self.database.map.clone();
+        let mut wrong = None;
+        for row in rows {
+            let token = self.plan.tokens[row];
+            let shard = truth.shard_of(token);
+            let Some(owner) = truth.shards[shard].owner else { continue };
+            let node = &self.nodes[owner.0 as usize];
+            let Some(member) = &node.member else { continue };
+            let now = node.clock(self.now);
+            let Some(map) = member.map() else { continue };
+            if now < member.lease_end()
+                && map.shards[shard] == truth.shards[shard]
+                && member.custody().serves(map, owner, shard)
+                && !member.custody().knows_of_a_write(map, token, now)
+            {
+                wrong = Some(format!("m{from} writes row {row}, which {owner:?} does not know"));
+            }
+        }
+        self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// With faults ended, a change of the map reaches all living members in time.
+    fn check_version(&mut self) {
+        if self.now < self.plan.heal + 2_000 * MS {
+            return;
+        }
+        match self.version {
+            Some((by, version)) if self.now >= by => {
+                self.version = None;
+                let late =
+                    self.running().find(|(_, m)| m.map().is_none_or(|m| m.version < version));
+                if let Some((at, member)) = late {
+                    let has = member.map().map(|m| m.version);
+                    self.wrong = Some(format!("m{at} has version {has:?}, not {version} yet"));
+                }
+            }
+            None => self.version = Some((self.now + REACHES, self.database.map.version)),
+            Some(_) => {}
+        }
+    }
+
+    /// After a calm every shard is served.
+    pub fn check_end(&self) -> Result<(), String> {
+        let map = &self.database.map;
+        if self.running().all(|(at, _)| self.nodes[at].gone) {
+            return Ok(());
+        }
+        for (number, shard) in map.shards.iter().enumerate() {
+            let Some(owner) = shard.owner else {
+                return Err(format!("nobody owns shard {number} at the end: {}", shown(map)));
+            };
+            let node = &self.nodes[owner.0 as usize];
+            let Some(member) = &node.member else {
+                return Err(format!("{owner:?} is dead and owns shard {number}: {}", shown(map)));
+            };
+            let serves = member.map().is_some_and(|m| member.custody().serves(m, owner, number));
+            if node.clock(self.now) >= member.lease_end() || !serves {
+                return Err(format!("{owner:?} does not serve shard {number}: {}", shown(map)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! The simulated database: the row of the map, which changes by linearisable compare-and-set, and
+//! rows of data on three replicas, whose writes come late or in part.
+
+use std::sync::Arc;
+
+use super::random::SimRandom;
+use crate::config::Time;
+use crate::map::Map;
+
+/// Three copies of a row: what they hold now and what they will.
+#[derive(Debug, Clone, Default)]
+struct Replicas([Vec<(Time, u64)>; 3]);
+
+#[derive(Debug)]
+pub struct Database {
+    pub map: Arc<Map>,
+    rows: Vec<Replicas>,
+}
+
+impl Database {
+    pub fn new(shards: usize, rows: usize) -> Self {
+        Self { map: Arc::new(Map::empty(shards)), rows: vec![Replicas::default(); rows] }
+    }
+
+    /// Compare-and-set of the map.
+    pub fn transact(&mut self, map: &Arc<Map>) -> bool {
+        let applies = map.version == self.map.version + 1;
+        if applies {
+            self.map = map.clone();
+        }
+        applies
+    }
+
+    /// A write arrives at each replica at a time of its own.
+    pub fn write(&mut self, row: usize, stamp: u64, times: [Time; 3]) {
+        for (replica, at) in self.rows[row].0.iter_mut().zip(times) {
+            replica.push((at, stamp));
+        }
+    }
+
+    /// What two replicas hold at these times, and repairs them: the newest write.
+    pub fn read(&mut self, row: usize, of: [(usize, Time); 2], now: Time) -> u64 {
+        let replicas = &mut self.rows[row].0;
+        let newest = of.map(|(at, time)| {
+            replicas[at].iter().filter(|(t, _)| *t <= time).map(|(_, s)| *s).max().unwrap_or(0)
+        });
+        let newest = newest[0].max(newest[1]);
+        for (at, _) in of {
+            if newest > 0 {
+                replicas[at].push((now, newest));
+            }
+            // What is older than what every later read sees is forgotten.
+            if replicas[at].len() > 12 {
+                let settled = now.saturating_sub(4_000_000);
+                let best =
+                    replicas[at].iter().filter(|(t, _)| *t <= settled).map(|(_, s)| *s).max();
+                replicas[at].retain(|(t, s)| *t > settled || Some(*s) == best);
+            }
+        }
+        newest
+    }
+
+    /// Two different replicas.
+    pub fn two(random: &mut SimRandom) -> [usize; 2] {
+        let out = random.below(3) as usize;
+        [(out + 1) % 3, (out + 2) % 3]
+    }
+}

@@ -1,0 +1,79 @@
+//! What happens in a run, in the order of time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use super::plan::Fault;
+use crate::config::Time;
+use crate::io::{TransactionResult, WriteResult};
+use crate::map::Map;
+use crate::message::{Envelope, RowKey, Scope};
+
+/// What reaches a process.
+#[derive(Debug, Clone)]
+pub enum Input {
+    Message(Envelope),
+    Tick,
+    MapRead(u64, Option<Arc<Map>>),
+    Transacted(u64, TransactionResult),
+    RowRead(u64, Result<Option<Vec<u8>>, ()>),
+    Written(u64, WriteResult),
+    Read(u64, RowKey),
+    Write(u64, Vec<Scope>),
+    Leave,
+}
+
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// To the process of this number, or to whichever runs.
+    Input(usize, Option<u64>, Input),
+    ReadMap(usize, u64, u64),
+    Transact(usize, u64, u64, Arc<Map>),
+    /// A read of a row: of whom, its number, which row, of which replicas when.
+    ReadRow(usize, u64, u64, usize, [(usize, Time); 2]),
+    Fault(Fault),
+    Resume(usize),
+    Restart(usize),
+    Client,
+    /// A read of a row at a member.
+    ReadAt(usize, usize),
+    Check,
+    Heal,
+}
+
+struct Entry(Time, u64, Event);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.0, other.1).cmp(&(self.0, self.1))
+    }
+}
+
+#[derive(Default)]
+pub struct Queue {
+    heap: BinaryHeap<Entry>,
+    next: u64,
+}
+
+impl Queue {
+    pub fn push(&mut self, at: Time, event: Event) {
+        self.next += 1;
+        self.heap.push(Entry(at, self.next, event));
+    }
+
+    pub fn pop(&mut self) -> Option<(Time, Event)> {
+        self.heap.pop().map(|entry| (entry.0, entry.2))
+    }
+}

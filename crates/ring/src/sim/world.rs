@@ -1,0 +1,294 @@
+//! A run: processes, network, database and clients, driven by one queue of events.
+
+use std::sync::Arc;
+
+use super::database::Database;
+use super::event::{Event, Input, Queue};
+use super::node::Node;
+use super::oracle::Oracle;
+use super::plan::{MS, Plan};
+use super::random::SimRandom;
+use crate::config::Time;
+use crate::identity::MemberId;
+use crate::io::{Action, Io};
+use crate::map::Profile;
+use crate::member::Member;
+use crate::message::RowKey;
+
+/// Between two ticks of a process.
+const TICK: Time = 100 * MS;
+
+pub struct World {
+    pub plan: Plan,
+    pub now: Time,
+    pub queue: Queue,
+    pub nodes: Vec<Node>,
+    pub database: Database,
+    pub oracle: Oracle,
+    pub random: SimRandom,
+    /// Until when messages from one to the other are lost.
+    pub cuts: Vec<(usize, usize, Time)>,
+    pub database_down: Time,
+    pub stamp: u64,
+    pub wrong: Option<String>,
+    pub trace: bool,
+    /// A version that everybody must have by a time.
+    pub version: Option<(Time, u64)>,
+    pub config: Arc<crate::config::Config>,
+}
+
+impl World {
+    pub fn new(plan: Plan, trace: bool) -> Self {
+        let random = SimRandom::new(plan.seed ^ 0xabcd);
+        let mut world = Self {
+            now: 0,
+            queue: Queue::default(),
+            nodes: Vec::new(),
+            database: Database::new(plan.config.shards, plan.tokens.len()),
+            oracle: Oracle::new(plan.tokens.len()),
+            random,
+            cuts: Vec::new(),
+            database_down: 0,
+            stamp: 0,
+            wrong: None,
+            trace,
+            version: None,
+            config: Arc::new(plan.config.clone()),
+            plan,
+        };
+        for _ in 0..world.plan.members {
+            let soon = world.random.below(200) * MS;
+            world.add(soon);
+        }
+        for (at, fault) in world.plan.faults.clone() {
+            world.queue.push(at, Event::Fault(fault));
+        }
+        world.queue.push(world.plan.heal, Event::Heal);
+        world.queue.push(1_000 * MS, Event::Client);
+        world.queue.push(1_000 * MS, Event::Check);
+        world
+    }
+
+    /// Adds a machine whose process starts after a time.
+    pub fn add(&mut self, after: Time) {
+        let offset = self.random.below(1 << 40);
+        // The slowest clock has the true rate, the fastest is ρ faster.
+        let fast = match self.random.below(3) {
+            0 => 0,
+            1 => self.config.rho,
+            _ => self.random.below(self.config.rho + 1),
+        };
+        self.nodes.push(Node::new(offset, fast));
+        self.queue.push(self.now + after, Event::Restart(self.nodes.len() - 1));
+    }
+
+    /// Runs to the end; says what was wrong.
+    pub fn run(mut self) -> Result<super::oracle::Counts, String> {
+        while let Some((at, event)) = self.queue.pop() {
+            if at > self.plan.end {
+                break;
+            }
+            self.now = at;
+            self.oracle.counts.events += 1;
+            self.happen(event);
+            if let Some(wrong) = self.wrong.take() {
+                return Err(format!("at {} ms: {wrong}", self.now / MS));
+            }
+        }
+        self.check_end()?;
+        self.oracle.counts.changes = self.database.map.version;
+        Ok(self.oracle.counts)
+    }
+
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>9.3} {}", self.now as f64 / 1_000.0, what());
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Input(node, life, input) => {
+                if life.is_none_or(|life| life == self.nodes[node].life) {
+                    self.input(node, input);
+                }
+            }
+            Event::ReadMap(node, life, id) => self.read_map(node, life, id),
+            Event::Transact(node, life, id, map) => self.transact(node, life, id, &map),
+            Event::ReadRow(node, life, id, row, of) => self.read_row(node, life, id, row, of),
+            Event::Fault(fault) => self.fault(fault),
+            Event::Resume(node) => self.resume(node),
+            Event::Restart(node) => self.start(node),
+            Event::Client => self.client(),
+            Event::ReadAt(node, row) => self.client_read(node, row),
+            Event::Check => self.check(),
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// Starts a process.
+    pub fn start(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.member.is_some() || node.gone || node.back.is_some_and(|(t, _)| t > self.now) {
+            return;
+        }
+        let lost = node.back.take().is_some_and(|(_, lost)| lost);
+        node.life += 1;
+        let mut durable = std::mem::take(&mut node.durable);
+        if lost {
+            durable = crate::custody::Durable::default();
+        }
+        let weight = [1, 1, 1, 2][at % 4];
+        let profile = Profile { weight, ..Profile::default() };
+        let config = self.config.clone();
+        let id = MemberId(at as u64);
+        self.say(|| format!("m{at} starts, state lost: {lost}"));
+        let member = self.with(at, |_, io| Member::start(id, profile, config, durable, io));
+        self.nodes[at].member = Some(member);
+        self.input(at, Input::Tick);
+    }
+
+    /// Something with a process, its clock and its cache; what it wants done is done.
+    fn with<T>(
+        &mut self,
+        at: usize,
+        what: impl FnOnce(Option<&mut Member>, &mut Io<'_>) -> T,
+    ) -> T {
+        let node = &mut self.nodes[at];
+        let source = &mut self.random;
+        let mut random = || (u128::from(source.next()) << 64) | u128::from(source.next());
+        let mut io = Io {
+            now: node.clock(self.now),
+            rows: &mut node.rows,
+            random: &mut random,
+            actions: Vec::new(),
+        };
+        let result = what(node.member.as_mut(), &mut io);
+        let actions = io.actions;
+        self.perform(at, actions.into());
+        result
+    }
+
+    /// An input reaches a process, or waits while it stands still.
+    pub fn input(&mut self, at: usize, input: Input) {
+        let node = &mut self.nodes[at];
+        if node.member.is_none() {
+            match input {
+                Input::Read(client, _) | Input::Write(client, _) => self.oracle.failed(client),
+                _ => {}
+            }
+            return;
+        }
+        if node.paused > self.now {
+            node.inbox.push_back(input);
+            return;
+        }
+        if self.trace && !matches!(input, Input::Tick) {
+            self.say(|| format!("m{at} <- {input:?}"));
+        }
+        if matches!(input, Input::Tick) {
+            let life = self.nodes[at].life;
+            self.queue.push(self.now + TICK, Event::Input(at, Some(life), Input::Tick));
+        }
+        self.with(at, |member, io| {
+            let Some(member) = member else { return };
+            match input {
+                Input::Message(envelope) => member.receive(envelope, io),
+                Input::Tick => member.tick(io),
+                Input::MapRead(id, map) => member.map_read(id, map, io),
+                Input::Transacted(id, result) => member.transacted(id, result, io),
+                Input::RowRead(id, row) => member.row_read(id, row, io),
+                Input::Written(number, result) => member.written(number, result, io),
+                Input::Read(client, key) => member.read(client, key, io),
+                Input::Write(client, scopes) => member.write(client, scopes, io),
+                Input::Leave => member.leave(),
+            }
+        });
+    }
+
+    /// Does what a process wants; it may stand still or die between two of them.
+    pub fn perform(&mut self, at: usize, mut actions: std::collections::VecDeque<Action>) {
+        while let Some(action) = actions.pop_front() {
+            let telling = !matches!(
+                action,
+                Action::Send {
+                    envelope: crate::message::Envelope {
+                        message: crate::message::Message::Ping { .. },
+                        ..
+                    },
+                    ..
+                }
+            );
+            if telling && self.now < self.plan.heal && self.random.permille(self.plan.rates.split) {
+                actions.push_front(action);
+                self.nodes[at].undone.extend(actions);
+                if self.random.permille(250) {
+                    let back = self.random.pick(&[5, 500, 2_000]) * MS;
+                    let lost = self.random.permille(300);
+                    self.kill(at, Some(back), lost);
+                } else {
+                    let time = self.random.between(10, 2_300) * MS;
+                    self.pause(at, time);
+                }
+                return;
+            }
+            self.act(at, action);
+        }
+    }
+
+    pub fn pause(&mut self, at: usize, time: Time) {
+        if self.nodes[at].member.is_none() {
+            return;
+        }
+        self.say(|| format!("m{at} stands still for {} ms", time / MS));
+        let until = self.now + time;
+        let node = &mut self.nodes[at];
+        node.paused = node.paused.max(until);
+        let until = node.paused;
+        self.queue.push(until, Event::Resume(at));
+    }
+
+    fn resume(&mut self, at: usize) {
+        if self.nodes[at].paused > self.now || self.nodes[at].member.is_none() {
+            return;
+        }
+        let undone = std::mem::take(&mut self.nodes[at].undone);
+        self.perform(at, undone);
+        while self.nodes[at].paused <= self.now {
+            let Some(input) = self.nodes[at].inbox.pop_front() else { return };
+            self.input(at, input);
+        }
+    }
+
+    pub fn kill(&mut self, at: usize, back: Option<Time>, lost: bool) {
+        let Some(member) = self.nodes[at].member.take() else { return };
+        self.say(|| format!("m{at} dies, back {back:?}"));
+        let node = &mut self.nodes[at];
+        node.durable = member.into_durable();
+        if lost && self.random.permille(500) {
+            node.rows.0.clear();
+        }
+        let node = &mut self.nodes[at];
+        node.undone.clear();
+        node.inbox.clear();
+        node.paused = 0;
+        node.life += 1;
+        for client in std::mem::take(&mut node.clients) {
+            self.oracle.failed(client);
+        }
+        node.back = back.map(|time| (self.now + time, lost));
+        match back {
+            Some(time) => self.queue.push(self.now + time, Event::Restart(at)),
+            None => node.gone = true,
+        }
+    }
+
+    /// The row of a key.
+    pub fn row_of(&self, key: &RowKey) -> usize {
+        self.plan.tokens.iter().position(|t| *t == key.token).expect("a known token")
+    }
+
+    pub fn key(&self, row: usize) -> RowKey {
+        RowKey { token: self.plan.tokens[row], bytes: Vec::new() }
+    }
+}

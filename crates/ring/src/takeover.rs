@@ -1,0 +1,133 @@
+//! When a member is given up, in two steps: it is accused, and later its shards are taken.
+//!
+//! * Silence counts only while this member itself was running and asked.
+//! * A member may accuse another only where every map that the other may act on has the accuser's
+//!   incarnation: the other has named a version with it, or T(1+2ρ) have passed since the join was
+//!   known to be applied.
+//! * Shards are taken L(1+2ρ) after the accusation was known to be applied, and after everything
+//!   has ended that this member promised.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Time};
+use crate::identity::{Identity, MemberId};
+use crate::map::{Map, Standing};
+use crate::promise::Promises;
+
+/// A tick that comes so much later than the one before shows that this process stood still.
+const STOOD_STILL: Time = 300_000;
+
+/// A member that did not grant so many permits in time, one after the other, is as good as silent.
+const HUNG: u32 = 8;
+
+#[derive(Debug, Default)]
+pub struct Takeover {
+    /// When each last answered, or was first asked.
+    answered: BTreeMap<Identity, Time>,
+    /// The newest version of the map that each has named.
+    named: BTreeMap<Identity, u64>,
+    /// Since when each is known to be accused.
+    accused: BTreeMap<Identity, Time>,
+    /// Our incarnation, the version it came with, and since when that is known to be applied.
+    joined: Option<(Identity, u64, Time)>,
+    /// Permits that a member did not grant in time, one after the other.
+    unanswered: BTreeMap<Identity, u32>,
+    last_tick: Time,
+    running_since: Time,
+}
+
+impl Takeover {
+    /// Notes that time has passed.
+    pub fn tick(&mut self, now: Time) {
+        if now > self.last_tick + STOOD_STILL {
+            self.running_since = now;
+        }
+        self.last_tick = now;
+    }
+
+    /// A member named the version of its map.
+    pub fn named(&mut self, who: Identity, version: u64) {
+        let named = self.named.entry(who).or_default();
+        *named = version.max(*named);
+    }
+
+    /// A member answered a PING.
+    pub fn answered(&mut self, who: Identity, now: Time) {
+        self.answered.insert(who, now);
+    }
+
+    /// A member answered a BEGIN, or did not in time.
+    pub fn granted(&mut self, who: Identity, in_time: bool) {
+        let unanswered = self.unanswered.entry(who).or_default();
+        *unanswered = if in_time { 0 } else { *unanswered + 1 };
+    }
+
+    /// A newer map, in which we are `me`.
+    pub fn adopted(&mut self, map: &Map, me: Option<Identity>, now: Time) {
+        let known = |who: &Identity| map.entry(who.id).is_some_and(|m| m.identity == *who);
+        self.answered.retain(|who, _| known(who));
+        self.unanswered.retain(|who, _| known(who));
+        self.named.retain(|who, _| known(who));
+        self.accused.retain(|who, _| known(who));
+        for member in &map.members {
+            self.answered.entry(member.identity).or_insert(now);
+            if member.standing == Standing::Accused {
+                self.accused.entry(member.identity).or_insert(now);
+            }
+        }
+        let entry = me.and_then(|me| map.entry(me.id));
+        if self.joined.map(|(me, ..)| me) != me {
+            self.joined = me.zip(entry).map(|(me, entry)| (me, entry.since, now));
+        }
+    }
+
+    /// Whom to accuse now.
+    pub fn to_accuse(&self, map: &Map, me: Identity, now: Time, config: &Config) -> Vec<Identity> {
+        let Some((_, since, known)) = self.joined.filter(|_| map.is_active(me)) else {
+            return Vec::new();
+        };
+        let settled = now >= known + config.stretched(config.confirm);
+        let rank = map.active().take_while(|m| m.identity != me).count() as Time;
+        let patience = config.silence + config.rank_step * rank.min(5);
+        map.active()
+            .map(|m| m.identity)
+            .filter(|who| *who != me)
+            .filter(|who| {
+                let heard = self.answered.get(who).copied().unwrap_or(now);
+                let hung = self.unanswered.get(who).is_some_and(|n| *n >= HUNG);
+                now >= heard.max(self.running_since) + patience || hung
+            })
+            .filter(|who| {
+                let knows_us = self.named.get(who).is_some_and(|version| *version >= since);
+                if settled && !knows_us {
+                    coverage_mark!(AccusedAfterConfirmation);
+                }
+                settled || knows_us
+            })
+            .collect()
+    }
+
+    /// Whose shards to take now.
+    pub fn to_take(
+        &self,
+        map: &Map,
+        me: Identity,
+        promises: &Promises,
+        now: Time,
+        config: &Config,
+    ) -> Vec<MemberId> {
+        if !map.is_active(me) {
+            return Vec::new();
+        }
+        let rank = map.active().take_while(|m| m.identity != me).count() as Time;
+        let delay = config.stretched(config.lease);
+        map.accused()
+            .filter(|who| {
+                let known = self.accused.get(who).copied().unwrap_or(now);
+                let over = (known + delay).max(promises.end(*who, config));
+                now >= over + config.rank_step * rank.min(5)
+            })
+            .map(|who| who.id)
+            .collect()
+    }
+}

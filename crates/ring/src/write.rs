@@ -1,0 +1,242 @@
+//! The writer's side: permits from every owner, the write itself, and the ack rule.
+//!
+//! ```text
+//! Asking --every permit valid--> Sent --answer within every permit--> acknowledged
+//!    ^                            |
+//!    +--a permit has run out      +--answer too late--> Dropping --every DROP done--> acknowledged
+//! ```
+//!
+//! * A permit counts from the sending of the question that it answers.
+//! * The client is acknowledged only if the database's answer came within every permit. Otherwise
+//!   the present owners drop what was written first, and where they cannot be reached the client
+//!   hears that the outcome is unknown.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Time};
+use crate::identity::MemberId;
+use crate::io::{Action, FailReason, Io, WriteResult};
+use crate::map::Map;
+use crate::message::{Message, Outcome, Scope};
+
+#[derive(Debug, Default)]
+pub struct Writes {
+    next: u64,
+    open: BTreeMap<u64, Write>,
+}
+
+#[derive(Debug)]
+struct Write {
+    client: u64,
+    scopes: Vec<Scope>,
+    began: Time,
+    phase: Phase,
+    /// The version of the map that the owners are of.
+    version: u64,
+    /// What is asked of each owner.
+    asks: BTreeMap<MemberId, Ask>,
+    /// All whom a BEGIN was sent to: they hear of the end.
+    told: Vec<MemberId>,
+    attempts: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Asking,
+    Sent,
+    Dropping { weak: bool },
+}
+
+#[derive(Debug)]
+struct Ask {
+    scopes: Vec<Scope>,
+    attempt: u32,
+    sent: Time,
+    /// The end of the permit; for a DROP any number.
+    granted: Option<Time>,
+}
+
+/// A message of this module to a member.
+pub type Outgoing = (MemberId, Message);
+
+impl Writes {
+    /// A client wants to write.
+    pub fn begin(&mut self, client: u64, scopes: Vec<Scope>, map: &Map, io: &mut Io<'_>) -> u64 {
+        self.next += 1;
+        let write = Write {
+            client,
+            scopes,
+            began: io.now,
+            phase: Phase::Asking,
+            version: map.version,
+            asks: BTreeMap::new(),
+            told: Vec::new(),
+            attempts: 0,
+        };
+        self.open.insert(self.next, write);
+        self.next
+    }
+
+    /// Asks owners that have not been asked, have not answered in time, or whose permit has run
+    /// out; sends the write when every permit is valid. Returns what to send, and who was silent.
+    pub fn advance(
+        &mut self,
+        number: u64,
+        map: &Map,
+        config: &Config,
+        io: &mut Io<'_>,
+    ) -> (Vec<Outgoing>, Vec<MemberId>) {
+        let (mut out, mut silent) = (Vec::new(), Vec::new());
+        let Some(write) = self.open.get_mut(&number) else { return (out, silent) };
+        if write.phase == Phase::Sent {
+            return (out, silent);
+        }
+        write.route(map);
+        write.ask(number, config, io.now, &mut out, &mut silent);
+        if write.asks.is_empty() || !write.asks.values().all(|ask| write.has(ask, io.now)) {
+            return (out, silent);
+        }
+        match write.phase {
+            Phase::Asking => {
+                write.phase = Phase::Sent;
+                io.actions.push(Action::SendWrite { number, client: write.client });
+            }
+            Phase::Dropping { .. } => {
+                coverage_mark!(AcknowledgedAfterDrop);
+                io.actions.push(Action::Acknowledge { client: write.client });
+                out.extend(self.finish(number, Outcome::Settled));
+            }
+            Phase::Sent => {}
+        }
+        (out, silent)
+    }
+
+    /// An owner's permit, or its word that it has dropped, for one attempt.
+    pub fn answered(&mut self, number: u64, from: MemberId, attempt: u32, duration: Time) {
+        let ask = self.open.get_mut(&number).and_then(|w| w.asks.get_mut(&from));
+        if let Some(ask) = ask.filter(|ask| ask.attempt == attempt) {
+            ask.granted = Some(ask.sent + duration);
+        }
+    }
+
+    /// The database has answered a write.
+    pub fn written(&mut self, number: u64, result: WriteResult, io: &mut Io<'_>) -> Vec<Outgoing> {
+        let Some(write) = self.open.get_mut(&number).filter(|w| w.phase == Phase::Sent) else {
+            return Vec::new();
+        };
+        let client = write.client;
+        let in_time = write.asks.values().all(|ask| ask.granted.is_some_and(|end| io.now < end));
+        match result {
+            WriteResult::Done | WriteResult::DoneWeakly if in_time => {
+                io.actions.push(Action::Acknowledge { client });
+                let weak = result == WriteResult::DoneWeakly;
+                self.finish(number, if weak { Outcome::Weak } else { Outcome::Settled })
+            }
+            WriteResult::Done | WriteResult::DoneWeakly => {
+                coverage_mark!(AnsweredTooLate);
+                write.phase = Phase::Dropping { weak: result == WriteResult::DoneWeakly };
+                write.asks.clear();
+                Vec::new()
+            }
+            WriteResult::Refused => {
+                io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
+                self.finish(number, Outcome::Settled)
+            }
+            WriteResult::Unknown => {
+                io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
+                self.finish(number, Outcome::Unknown)
+            }
+        }
+    }
+
+    /// The writes that are under way, for a tick.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.open.keys().copied().collect()
+    }
+
+    /// Gives up a write whose permits or drops could not be had in time.
+    pub fn give_up(&mut self, number: u64, config: &Config, io: &mut Io<'_>) -> Vec<Outgoing> {
+        let Some(write) = self.open.get(&number) else { return Vec::new() };
+        if write.phase == Phase::Sent || io.now < write.began + config.write {
+            return Vec::new();
+        }
+        let (client, asking) = (write.client, write.phase == Phase::Asking);
+        let reason = if asking { FailReason::NotSent } else { FailReason::Unknown };
+        io.actions.push(Action::Fail { client, reason });
+        self.finish(number, if asking { Outcome::Settled } else { Outcome::Unknown })
+    }
+
+    fn finish(&mut self, number: u64, outcome: Outcome) -> Vec<Outgoing> {
+        let told = self.open.remove(&number).map(|w| w.told).unwrap_or_default();
+        told.into_iter().map(|to| (to, Message::End { number, outcome })).collect()
+    }
+}
+
+impl Write {
+    /// Whether an owner's word still counts.
+    fn has(&self, ask: &Ask, now: Time) -> bool {
+        match self.phase {
+            Phase::Dropping { .. } => ask.granted.is_some(),
+            _ => ask.granted.is_some_and(|end| now < end),
+        }
+    }
+
+    /// Who is to be asked by this map. What was asked of others before counts no more.
+    fn route(&mut self, map: &Map) {
+        let mut wanted: BTreeMap<MemberId, Vec<Scope>> = BTreeMap::new();
+        for scope in &self.scopes {
+            let owners = match scope {
+                Scope::Token(token) => map.owner_of(*token).into_iter().collect(),
+                // Accused owners too: they may serve until their lease has ended.
+                Scope::All => map.owners(),
+            };
+            if owners.is_empty() {
+                self.asks.clear();
+                return;
+            }
+            owners.into_iter().for_each(|owner| wanted.entry(owner).or_default().push(*scope));
+        }
+        let everything = self.scopes.contains(&Scope::All) && self.version != map.version;
+        self.version = map.version;
+        self.asks.retain(|owner, ask| !everything && wanted.get(owner) == Some(&ask.scopes));
+        for (owner, scopes) in wanted {
+            self.asks.entry(owner).or_insert(Ask { scopes, attempt: 0, sent: 0, granted: None });
+        }
+    }
+
+    fn ask(
+        &mut self,
+        number: u64,
+        config: &Config,
+        now: Time,
+        out: &mut Vec<Outgoing>,
+        silent: &mut Vec<MemberId>,
+    ) {
+        let dropping = match self.phase {
+            Phase::Dropping { weak } => Some(weak),
+            _ => None,
+        };
+        for (owner, ask) in &mut self.asks {
+            let has = ask.granted.is_some_and(|end| dropping.is_some() || now < end);
+            if has || (ask.attempt > 0 && ask.granted.is_none() && now < ask.sent + config.retry) {
+                continue;
+            }
+            if ask.attempt > 0 && ask.granted.is_none() {
+                silent.push(*owner);
+            }
+            self.attempts += 1;
+            (ask.attempt, ask.sent, ask.granted) = (self.attempts, now, None);
+            let (attempt, scopes) = (ask.attempt, ask.scopes.clone());
+            out.push((
+                *owner,
+                match dropping {
+                    Some(weak) => Message::Drop { number, attempt, scopes, weak },
+                    None => Message::Begin { number, attempt, scopes },
+                },
+            ));
+            if dropping.is_none() && !self.told.contains(owner) {
+                self.told.push(*owner);
+            }
+        }
+    }
+}
