@@ -68,7 +68,7 @@ LEFT_OUT = {
     " settings": """reqs_per_event tcp_backlog hashpower_init hash_algorithm slab_.* lru_crawler_.* tail_repair_time
         hot_.* warm_.* temporary_ttl .*_logbuf_size ext_.* ssl_.* num_napi_ids memory_file""",
     " slabs": "",
-    " items": "age.* evicted_nonzero evicted_time expired_unfetched evicted_unfetched evicted_active",
+    " items": "age evicted_nonzero evicted_time expired_unfetched evicted_unfetched evicted_active",
     " conns": "",
 }
 

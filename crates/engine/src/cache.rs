@@ -160,18 +160,17 @@ impl Cache {
         self.core.table.figures()
     }
 
-    /// Makes the DRAM tier smaller by so many bytes than it was opened with, until the next call; 0
-    /// gives all of it back. What no longer fits is evicted, as fast as the device takes it. Blocks
-    /// until that is done. False when less than a page a shard would be left: nothing is changed
-    /// then.
-    pub fn withhold_dram(&self, bytes: u64) -> bool {
-        let full = self.dram_at_opening.lock();
+    /// Makes the DRAM tier larger by so many bytes than it was opened with, or smaller where that
+    /// is negative, until the next call; 0 is what it was opened with. What no longer fits is
+    /// evicted, as fast as the device takes it. Blocks until that is done. False when less than a
+    /// page a shard would be left: nothing is changed then.
+    pub fn resize_dram(&self, by: i64) -> bool {
+        let opened = self.dram_at_opening.lock();
         let shards = self.core.shards.len() as u64;
-        let Some(left) = full.checked_sub(bytes).filter(|left| *left >= shards * LEAST_DRAM) else {
-            return false;
-        };
+        let wanted = opened.checked_add_signed(by).filter(|left| *left >= shards * LEAST_DRAM);
+        let Some(wanted) = wanted else { return false };
         for shard in &self.core.shards {
-            self.core.resize_dram(shard, (left / shards) as usize);
+            self.core.resize_dram(shard, usize::try_from(wanted / shards).unwrap_or(usize::MAX));
         }
         true
     }

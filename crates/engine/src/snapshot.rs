@@ -27,7 +27,7 @@ impl Core {
             load_parts_done: self.progress.load_parts_done.load(Ordering::Relaxed),
             ..Stats::default()
         };
-        let mut oldest = u64::MAX;
+        let (mut oldest, mut entered) = (u64::MAX, u64::MAX);
         for slot in &self.shards {
             stats.index_slots += slot.index.slots() as u64;
             stats.index_slots_used += slot.index.len() as u64;
@@ -38,12 +38,14 @@ impl Core {
             stats.dram_capacity += shard.dram.budget() as u64;
             stats.unsaved_bytes += shard.dram.dirty_bytes() as u64;
             oldest = oldest.min(shard.dram.dirty_since().unwrap_or(u64::MAX));
+            entered = entered.min(shard.dram.oldest_since().unwrap_or(u64::MAX));
         }
         // After the shards: what leaves them meanwhile is still counted here.
         stats.unsaved_bytes += self.streams.unwritten_bytes();
         oldest = oldest.min(self.streams.unwritten_since().unwrap_or(u64::MAX));
         // With nothing to wait for the oldest is younger than now.
         stats.unsaved_ms = self.time.millis().saturating_sub(oldest);
+        stats.dram_oldest_ms = self.time.millis().saturating_sub(entered);
         let namespaces = self.namespaces.list.read();
         stats.namespaces = namespaces.iter().map(|ns| ns.counters.snapshot(&ns.name)).collect();
         stats

@@ -226,6 +226,9 @@ pub struct Stats {
     pub dram_objects: u64,
     /// Bytes of the DRAM tier, overhead included.
     pub dram_bytes: u64,
+    /// How long the object that has been longest on its queue of the DRAM tier is there, in
+    /// milliseconds; 0 where there is none.
+    pub dram_oldest_ms: u64,
     /// What the DRAM tier may grow to.
     pub dram_capacity: u64,
     /// Bytes of objects that a crash of the process would lose now: not yet copied, or copied but

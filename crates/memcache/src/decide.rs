@@ -30,7 +30,8 @@ pub struct Item<'a> {
 
 impl Item<'_> {
     /// What memcached counts of it on a machine of 64 bits, with cas tokens.
-    pub(crate) fn counted_size(&self, key: &[u8]) -> usize {
+    #[must_use]
+    pub fn counted_size(&self, key: &[u8]) -> usize {
         key.len() + self.value.len() + if self.flags == 0 { 59 } else { 63 }
     }
 }

@@ -79,6 +79,13 @@ pub enum Request<'a> {
         /// Nothing is answered.
         quiet: bool,
     },
+    /// More or less is to be said in the log; memcached knows levels up to 2.
+    Verbosity {
+        /// How much.
+        level: u32,
+        /// Nothing is answered.
+        quiet: bool,
+    },
     /// Certificates are to be read again.
     RefreshCertificates,
 }

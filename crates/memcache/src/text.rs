@@ -10,6 +10,8 @@ use crate::request::{Keys, Operation, Request};
 use crate::tokens::{self, Tokens};
 use crate::{crawl, meta, number, watch};
 
+/// Levels above this are this one, as in memcached.
+const MAX_VERBOSITY: u32 = 2;
 const ERROR: &str = "ERROR\r\n";
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
@@ -224,9 +226,9 @@ fn flush<'a>(words: &Tokens<'a>) -> Line<'a> {
 }
 
 fn verbosity<'a>(words: &Tokens<'a>) -> Line<'a> {
-    let text = match number::unsigned_32(words.get(1)) {
-        Some(_) => "OK\r\n",
-        None => BAD_FORMAT,
-    };
-    told(text, is_quiet(words))
+    let quiet = is_quiet(words);
+    match number::unsigned_32(words.get(1)) {
+        Some(level) => Line::Whole(Request::Verbosity { level: level.min(MAX_VERBOSITY), quiet }),
+        None => told(BAD_FORMAT, quiet),
+    }
 }

@@ -78,9 +78,11 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let ports = say_ports(&front_ends, &control);
     let serving = format!("serving {ports}");
     notifier.ready(&serving);
+    let live =
+        LiveServer { cache: &cache, front_ends: &front_ends, opened_with: config.memory.get() };
     let signal = await_stop(&events, || {
         notifier.reloading();
-        reload::apply(&mut config, reload, &policies, logging);
+        reload::apply(&mut config, reload, &policies, logging, &live);
         front_ends.reload_users(&config);
         notifier.ready(&serving);
     });
@@ -131,6 +133,35 @@ fn await_stop(events: &mpsc::Receiver<Event>, mut reload: impl FnMut()) -> Optio
             // The control plane has ended.
             Err(_) => return None,
         }
+    }
+}
+
+/// What SIGHUP may change of a server.
+struct LiveServer<'a> {
+    cache: &'a Cache,
+    front_ends: &'a FrontEnds,
+    /// Bytes of memory that the cache was opened with.
+    opened_with: u64,
+}
+
+impl reload::Serving for LiveServer<'_> {
+    /// Blocks this thread, which nobody but signals waits for.
+    fn set_memory(&self, wanted: &Config) -> Result<(), String> {
+        memory::check(wanted).map_err(|error| error.to_string())?;
+        let dropped = || ending::dropped(&self.cache.stats());
+        let before = dropped();
+        if !self.cache.resize_dram(wanted.memory.get() as i64 - self.opened_with as i64) {
+            return Err(format!("{} leaves no memory for objects", wanted.memory));
+        }
+        tracing::info!(
+            "memory for objects was resized; objects dropped meanwhile: {}",
+            dropped().saturating_sub(before)
+        );
+        Ok(())
+    }
+
+    fn set_limits(&self, wanted: &Config) {
+        self.front_ends.set_limits(wanted);
     }
 }
 

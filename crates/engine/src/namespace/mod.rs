@@ -17,6 +17,7 @@ use crate::device::{AlignedBuf, DeviceId};
 use crate::durability::backpressure::Backpressure;
 use crate::durability::pending::Ack;
 use crate::format::journal::Event;
+use crate::format::record::Meta;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::ops::get::Lookup;
 use crate::ops::list::{Keys, Listing};
@@ -258,6 +259,29 @@ impl Namespace {
     /// a lock: it must be short.
     pub fn list<T>(&self, take: impl FnMut(&Listed<'_>) -> T + Send + 'static) -> Listing<T> {
         Listing::new(&self.core, &self.ns, true, Box::new(take))
+    }
+
+    /// Looks at objects of the DRAM tier, about `most` at most, spread evenly over it, and shows
+    /// `take` those that are alive and of this namespace. Says how many it looked at. `take` is
+    /// called under a lock: it must be short.
+    pub fn sample_dram(&self, most: usize, mut take: impl FnMut(&Listed<'_>)) -> u64 {
+        let mut seen = 0;
+        let each = most.div_ceil(self.core.shards.len()).max(1);
+        for slot in &self.core.shards {
+            let shard = slot.lock();
+            let step = shard.dram.len().div_ceil(each).max(1);
+            let places = (0..shard.dram.len()).step_by(step);
+            for entry in places.flat_map(|at| shard.dram.range(at..at + 1)) {
+                seen += 1;
+                let is_ours = entry.ns == self.ns.id;
+                if is_ours && self.core.why_dead(&self.ns, &entry.meta()).is_none() {
+                    let (key, value) = entry.data.split_at(entry.key_len as usize);
+                    let Meta { version, expiry, group, epoch_slot: partition, .. } = entry.meta();
+                    take(&Listed { key, value, version, expiry, group, partition });
+                }
+            }
+        }
+        seen
     }
 
     /// Has `told` called with each object that leaves the DRAM tier although flash does not take

@@ -56,6 +56,8 @@ pub(super) struct Node {
     dirty: bool,
     /// When it joined the dirty queue, as the arena counts time.
     since: u32,
+    /// When it joined small or main.
+    entered: u32,
 }
 
 /// Ends, length and bytes of a queue.
@@ -165,6 +167,7 @@ impl Arena {
             copy: !dirty,
             dirty: false,
             since: 0,
+            entered: 0,
         };
         self.blocks[self.len / BLOCK].push(node);
         self.len += 1;
@@ -224,6 +227,11 @@ impl Arena {
         }
     }
 
+    /// When a node joined small or main, whichever it is on.
+    pub(super) fn entered(&self, at: u32) -> u32 {
+        self.node(at).entered
+    }
+
     /// When a node joined the dirty queue. An update does not change it: what is written again and
     /// again stays as old as it is.
     pub(super) fn dirty_since(&self, at: u32) -> u32 {
@@ -246,10 +254,11 @@ impl Arena {
         let bytes = cost(&self.node(at).entry);
         let older = self.queues[queue as usize].newest;
         self.node_mut(at).links[slot(queue)] = Links { older, newer: NIL };
-        if queue == Queue::Dirty {
-            let now = self.now;
-            let node = self.node_mut(at);
-            (node.dirty, node.since) = (true, now);
+        let now = self.now;
+        let node = self.node_mut(at);
+        match queue {
+            Queue::Dirty => (node.dirty, node.since) = (true, now),
+            Queue::Small | Queue::Main => node.entered = now,
         }
         match older {
             NIL => self.queues[queue as usize].oldest = at,

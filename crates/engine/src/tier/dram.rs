@@ -208,6 +208,15 @@ impl DramTier {
         (oldest != NIL).then(|| u64::from(self.arena.dirty_since(oldest)) * TICK)
     }
 
+    /// Since when the oldest object of small or main is on that queue, in the time told by
+    /// [`Self::set_now`].
+    #[must_use]
+    pub fn oldest_since(&self) -> Option<u64> {
+        let oldest = [Queue::Small, Queue::Main].map(|queue| self.arena.ends(queue).oldest);
+        let entered = |at: u32| u64::from(self.arena.entered(at)) * TICK;
+        oldest.into_iter().filter(|at| *at != NIL).map(entered).min()
+    }
+
     /// Tells the time in milliseconds, which never goes back. Told seldom, objects pass for older
     /// than they are.
     pub fn set_now(&mut self, ms: u64) {

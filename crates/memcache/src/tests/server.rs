@@ -120,7 +120,7 @@ impl Server {
                 }
                 reply.done(out);
             }
-            Request::MemoryLimit { quiet, .. } => {
+            Request::MemoryLimit { quiet, .. } | Request::Verbosity { quiet, .. } => {
                 out.extend_from_slice(if quiet { b"" } else { b"OK\r\n" });
             }
             Request::Version(reply) => reply.version("1.6.18", out),

@@ -155,7 +155,7 @@ pub static KEYS: &[SettingKey] = &[
         example: "4096",
         help: "Largest number of connections to the memcached front end. Further connections get \
                an error and are closed",
-        live: false,
+        live: true,
         set: |c, v| put_connections(&mut c.memcache_connections, v),
         get: |c| one(c.memcache_connections),
     },
@@ -167,7 +167,7 @@ pub static KEYS: &[SettingKey] = &[
         example: "5m",
         help: "Close connections of the memcached front end that send nothing for this long. off \
                means never",
-        live: false,
+        live: true,
         set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
         get: |c| {
             one(c.memcache_idle_timeout.map_or_else(|| "off".into(), |timeout| timeout.to_string()))
@@ -248,6 +248,20 @@ pub static KEYS: &[SettingKey] = &[
         get: |c| one(c.memcache_no_watch),
     },
     SettingKey {
+        name: "memcache-rejoin-grace",
+        group: Group::Memcache,
+        shape: Shape::Text,
+        value_name: "DURATION",
+        example: "30s",
+        help: "Start the memcached front end empty when the server was down for longer than \
+               this: clients may have changed its keys on other servers meanwhile. off never does",
+        live: false,
+        set: |c, v| put_unless("off", &mut c.memcache_rejoin_grace, &v[0]),
+        get: |c| {
+            one(c.memcache_rejoin_grace.map_or_else(|| "off".into(), |grace| grace.to_string()))
+        },
+    },
+    SettingKey {
         name: "data-dir",
         group: Group::Cache,
         shape: Shape::Text,
@@ -266,7 +280,7 @@ pub static KEYS: &[SettingKey] = &[
         value_name: "SIZE",
         example: "4GiB",
         help: "Memory budget of the cache: index, objects in DRAM, write buffers",
-        live: false,
+        live: true,
         set: |c, v| put(&mut c.memory, v),
         get: |c| one(c.memory),
     },

@@ -38,6 +38,8 @@ pub struct Config {
     pub memcache_no_dump: bool,
     /// The memcached front end refuses to be watched.
     pub memcache_no_watch: bool,
+    /// The memcached front end starts empty when the server was down for longer; `None`: never.
+    pub memcache_rejoin_grace: Option<Span>,
     /// Connections of the memcached front end at once.
     pub memcache_connections: NonZeroUsize,
     /// A connection of the memcached front end on which nothing comes for so long is closed;
@@ -126,6 +128,7 @@ impl Default for Config {
             memcache_no_flush: false,
             memcache_no_dump: false,
             memcache_no_watch: false,
+            memcache_rejoin_grace: None,
             admin_allow_remote: false,
             admin_host: Vec::new(),
             show_keys: false,

@@ -33,6 +33,11 @@ pub(super) fn drain(front_ends: FrontEnds, config: &Config) {
     }
 }
 
+/// How many objects of any namespace were dropped on their way out of memory.
+pub(super) fn dropped(stats: &Stats) -> u64 {
+    stats.namespaces.iter().flat_map(|namespace| namespace.dropped).sum()
+}
+
 /// Says the last words.
 pub(super) fn say(stats: &Stats) {
     let dropped =

@@ -12,7 +12,9 @@ use crate::{
     config::{Config, DurabilityChoice, LivePolicies, private},
     frontend::cql::cached::{Cached, CachedConfig, Keeping, Times},
     frontend::cql::{CqlFrontEnd, CqlFrontEndConfig},
-    frontend::memcache::{FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, Sockets, Tls},
+    frontend::memcache::{
+        FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets, Tls,
+    },
     metrics::Metrics,
     reactor::{Bound, Reactors},
 };
@@ -92,6 +94,13 @@ impl FrontEnds {
             });
         }
         all
+    }
+
+    /// SIGHUP: puts limits in force that may change while the memcached front end serves.
+    pub(super) fn set_limits(&self, config: &Config) {
+        if let Some(front_end) = &self.memcache {
+            front_end.set_limits(limits(config));
+        }
     }
 
     /// SIGHUP: reads the users of the memcached front end again. They stay as they are when the
@@ -179,14 +188,13 @@ fn memcache(
         unix: config.memcache_unix.clone(),
         tls,
         users,
-        max_connections: config.memcache_connections.get(),
-        idle_timeout: config.memcache_idle_timeout.map(|timeout| timeout.get()),
+        limits: limits(config),
         max_item: max_item(config, cache),
         buffers: usize::try_from(config.buffers().get()).unwrap_or(usize::MAX),
-        memory: config.memory.get(),
         flush_enabled: !config.memcache_no_flush,
         dump_enabled: !config.memcache_no_dump,
         watch_enabled: !config.memcache_no_watch,
+        rejoin_grace: config.memcache_rejoin_grace.map(|grace| grace.get()),
         durability: match config.memcache_durability {
             DurabilityChoice::WriteBack => Durability::WriteBack,
             DurabilityChoice::WriteThrough => Durability::WriteThrough,
@@ -194,6 +202,14 @@ fn memcache(
         },
         data_dir: config.data_dir.clone(),
         metrics: metrics.clone(),
+    }
+}
+
+fn limits(config: &Config) -> MemcacheLimits {
+    MemcacheLimits {
+        connections: config.memcache_connections.get(),
+        idle_timeout: config.memcache_idle_timeout.map(|timeout| timeout.get()),
+        memory: config.memory.get(),
     }
 }
 

@@ -11,7 +11,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterglow::frontend::memcache::{MemcacheFrontEnd, MemcacheFrontEndConfig, Tls};
+use afterglow::frontend::memcache::{
+    MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Tls,
+};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, Durability};
@@ -54,14 +56,13 @@ impl Opened {
             unix: Some(dir.path().join("socket")),
             tls: None,
             users: None,
-            max_connections: 64,
-            idle_timeout: None,
+            limits: MemcacheLimits { connections: 64, idle_timeout: None, memory: 32 << 20 },
             max_item: 1 << 20,
             buffers: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,
             watch_enabled: true,
-            memory: 32 << 20,
+            rejoin_grace: None,
             durability: Durability::WriteBack,
             data_dir: dir.path().to_owned(),
             metrics: Arc::default(),

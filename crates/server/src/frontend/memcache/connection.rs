@@ -56,7 +56,7 @@ impl CountedConnection {
     fn new(front_end: &Arc<MemcacheShared>) -> Option<Self> {
         let before = front_end.connections.fetch_add(1, Ordering::AcqRel);
         let entered = CountedConnection(front_end.clone());
-        (before < front_end.config.max_connections).then_some(entered)
+        (before < front_end.limits.connections()).then_some(entered)
     }
 }
 

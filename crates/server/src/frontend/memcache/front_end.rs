@@ -15,14 +15,17 @@ use parking_lot::{Mutex, RwLock};
 
 use super::connection::{self, Ends};
 use super::flush::FlushSchedule;
+use super::limits::{LiveLimits, MemcacheLimits};
 use super::modify::LOADING_PAUSE;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::reactor_state::MemcacheReactorState;
 use super::shared::MemcacheShared;
+use super::signs_of_life::{Away, SignsOfLife, away};
 use super::stats;
 use super::store::{NAMESPACE, Store};
 use super::watch::watch;
 use super::watchers::Watchers;
+use crate::config::Span;
 use crate::reactor::{Bound, BoundUnix, ListenError, Listener, Reactors};
 
 /// Why the front end cannot open.
@@ -34,6 +37,9 @@ pub enum MemcacheFrontEndError {
     /// An address.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// When the server last ran.
+    #[error("cannot keep in the data directory when the server last ran: {0}")]
+    Alive(#[source] io::Error),
     /// What is kept in the data directory.
     #[error("cannot read the schedule of flush_all: {0}")]
     Flush(#[source] io::Error),
@@ -71,6 +77,8 @@ impl Sockets {
 pub struct MemcacheFrontEnd {
     pub(super) front_end: Arc<MemcacheShared>,
     listeners: Vec<Listener>,
+    /// There while it is open, if the next start is to know when that was.
+    _alive: Option<SignsOfLife>,
     address: Option<SocketAddr>,
 }
 
@@ -126,6 +134,10 @@ impl MemcacheFrontEnd {
         let objects = cache.namespace(NAMESPACE, options)?;
         let store = Store::open(objects, &config.data_dir, config.max_item);
         let store = store.map_err(MemcacheFrontEndError::Flush)?;
+        let alive = match config.rejoin_grace {
+            Some(grace) => Some(rejoin(&config.data_dir, grace, cache, &store)?),
+            None => None,
+        };
         let front_end = Arc::new(MemcacheShared {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
@@ -138,6 +150,7 @@ impl MemcacheFrontEnd {
             closed: AtomicBool::new(false),
             users: RwLock::new(config.users.clone()),
             dump_turn: Default::default(),
+            limits: LiveLimits::new(config.limits),
             watchers: Watchers::new(Watchers::share(config.buffers)),
             reset: Mutex::default(),
             // Tests count the looks, and wait for none of them.
@@ -146,7 +159,8 @@ impl MemcacheFrontEnd {
             loading: Default::default(),
             config,
         });
-        let mut opened = MemcacheFrontEnd { listeners: Vec::new(), address: None, front_end };
+        let mut opened =
+            MemcacheFrontEnd { listeners: Vec::new(), _alive: alive, address: None, front_end };
         opened.front_end.config.metrics.announce("memcache");
         opened.listen(sockets);
         opened.expose();
@@ -214,6 +228,11 @@ impl MemcacheFrontEnd {
         self.address
     }
 
+    /// Puts other limits in force. Connections that are open stay open.
+    pub fn set_limits(&self, limits: MemcacheLimits) {
+        self.front_end.limits.set(limits);
+    }
+
     /// Lets in only these from now on. Who is in stays in.
     pub fn set_users(&self, users: Users) {
         *self.front_end.users.write() = Some(users);
@@ -257,4 +276,34 @@ impl MemcacheFrontEnd {
                 self.front_end.reactors.block_on(reactor, move || async move { act(&front_end) });
         }
     }
+}
+
+/// Drops what is cached if the server was down for longer than `grace`, before it gives the first
+/// sign of life: whoever dies in between is judged again.
+fn rejoin(
+    data_dir: &Path,
+    grace: Duration,
+    cache: &Cache,
+    store: &Store,
+) -> Result<SignsOfLife, MemcacheFrontEndError> {
+    let down = away(data_dir).map_err(MemcacheFrontEndError::Alive)?;
+    let (is_new, shown) = (cache.opening().is_empty(), Span::new(grace));
+    match down {
+        _ if is_new => {}
+        Away::For(time) if down.is_within(grace) => tracing::info!(
+            "the memcached front end keeps its objects: the server was down for {} at most, within --memcache-rejoin-grace {shown}",
+            Span::new(time)
+        ),
+        Away::For(time) => tracing::warn!(
+            "the memcached front end starts empty: the server was down for {}, longer than --memcache-rejoin-grace {shown}, and clients may have changed its keys elsewhere meanwhile",
+            Span::new(time)
+        ),
+        Away::Unknown => tracing::warn!(
+            "the memcached front end starts empty: nobody can say for how long the server was down, and clients may have changed its keys elsewhere for longer than --memcache-rejoin-grace {shown}"
+        ),
+    }
+    if !is_new && !down.is_within(grace) {
+        store.objects.clear();
+    }
+    SignsOfLife::start(data_dir, grace).map_err(MemcacheFrontEndError::Alive)
 }

@@ -25,6 +25,7 @@ pub fn kind(request: &Request<'_>) -> RequestKind {
         | Request::Dump(_)
         | Request::Watch(_)
         | Request::MemoryLimit { .. }
+        | Request::Verbosity { .. }
         | Request::RefreshCertificates => RequestKind::Other,
     }
 }

@@ -14,6 +14,7 @@ mod dump_turn;
 mod flush;
 mod front_end;
 mod get;
+mod limits;
 mod logged;
 mod metering;
 mod modify;
@@ -25,6 +26,9 @@ mod recency;
 mod session;
 mod set;
 mod shared;
+mod signs_of_life;
+mod sizes;
+mod stat_settings;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -35,6 +39,7 @@ mod watch;
 mod watchers;
 
 pub use front_end::{MemcacheFrontEnd, MemcacheFrontEndError, Sockets, look};
+pub use limits::MemcacheLimits;
 pub use options::{FrontEndAddress, MemcacheFrontEndConfig};
 pub use store::NAMESPACE;
 pub use tls::{Tls, TlsError};

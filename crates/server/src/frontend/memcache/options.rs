@@ -9,6 +9,7 @@ use std::time::Duration;
 use afterglow_engine::Durability;
 use afterglow_memcache::auth::Users;
 
+use super::limits::MemcacheLimits;
 use super::tls::Tls;
 use crate::metrics::Metrics;
 
@@ -26,16 +27,12 @@ pub struct MemcacheFrontEndConfig {
     pub tls: Option<Tls>,
     /// Who may come in; `None`: anybody.
     pub users: Option<Users>,
-    /// Connections at once.
-    pub max_connections: usize,
-    /// A connection on which nothing comes for so long is closed.
-    pub idle_timeout: Option<Duration>,
+    /// What may change while it serves.
+    pub limits: MemcacheLimits,
     /// Bytes that an object may count: key, value and [`afterglow_memcache::ITEM_OVERHEAD`].
     pub max_item: usize,
     /// Bytes that requests and answers on their way may take, beside 64 KiB a connection.
     pub buffers: usize,
-    /// Bytes of memory that the cache was opened with, which clients may lower and raise again.
-    pub memory: u64,
     /// Whether clients may drop everything at once.
     pub flush_enabled: bool,
     /// Whether clients may have the keys listed.
@@ -44,6 +41,8 @@ pub struct MemcacheFrontEndConfig {
     pub watch_enabled: bool,
     /// When a store is acknowledged.
     pub durability: Durability,
+    /// The front end starts empty when the server was down for longer.
+    pub rejoin_grace: Option<Duration>,
     /// Where the schedule of `flush_all` is kept.
     pub data_dir: PathBuf,
     /// Where to count.

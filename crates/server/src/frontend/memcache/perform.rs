@@ -62,20 +62,17 @@ impl MemcacheSession {
             }
             Request::Version(reply) => self.answers.push(|out| reply.version(&version(), out)),
             Request::Authenticate { user, password, reply } => {
-                let users = self.reactor_state.front_end.users.read();
-                let accepted = users.as_ref().is_some_and(|users| users.knows(user, password));
-                self.reactor_state.counts.auth_cmds.inc();
-                if !accepted {
-                    self.reactor_state.counts.auth_errors.inc();
-                }
-                self.answers.push(|out| reply.authenticated(accepted, out));
-                self.at_once.add(Path::Local);
-                if accepted {
+                if self.authenticate(user, password, &reply) {
+                    self.at_once.add(Path::Local);
                     return Performed::Authenticated;
                 }
             }
             Request::MemoryLimit { megabytes, quiet } => {
                 return self.limit_memory(megabytes, quiet);
+            }
+            Request::Verbosity { level, quiet } => {
+                self.reactor_state.front_end.limits.set_verbosity(level);
+                self.answers.push(|out| Reply::Text { quiet }.done(out));
             }
             Request::RefreshCertificates => {
                 let line = tls::refresh(self.reactor_state.front_end.config.tls.as_ref());
@@ -84,6 +81,18 @@ impl MemcacheSession {
         }
         self.at_once.add(Path::Local);
         Performed::Done
+    }
+
+    /// Answers a client that says who it is; whether that is so.
+    fn authenticate(&self, user: &[u8], password: &[u8], reply: &Reply<'_>) -> bool {
+        let users = self.reactor_state.front_end.users.read();
+        let accepted = users.as_ref().is_some_and(|users| users.knows(user, password));
+        self.reactor_state.counts.auth_cmds.inc();
+        if !accepted {
+            self.reactor_state.counts.auth_errors.inc();
+        }
+        self.answers.push(|out| reply.authenticated(accepted, out));
+        accepted
     }
 
     /// Begins a dump, or goes on with it.
@@ -144,8 +153,10 @@ impl MemcacheSession {
         compio::runtime::spawn(async move {
             let front_end = reactor_state.front_end.clone();
             let limit = move || {
-                let withheld = front_end.config.memory.checked_sub(u64::from(megabytes) << 20);
-                withheld.is_some_and(|bytes| front_end.cache.withhold_dram(bytes))
+                let wanted = u64::from(megabytes) << 20;
+                let opened = front_end.config.limits.memory;
+                wanted <= front_end.limits.memory()
+                    && front_end.cache.resize_dram(wanted as i64 - opened as i64)
             };
             let answer: &[u8] = match compio::runtime::spawn_blocking(limit).await {
                 _ if quiet => b"",

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::counted::MemcacheCounts;
 use super::dump_turn::DumpTurn;
+use super::limits::LiveLimits;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::store::Store;
 use super::watchers::Watchers;
@@ -36,6 +37,8 @@ pub struct MemcacheShared {
     pub(super) users: RwLock<Option<Users>>,
     /// Who is being answered with a dump, if anybody.
     pub(super) dump_turn: Arc<DumpTurn>,
+    /// Limits as they are now.
+    pub(super) limits: LiveLimits,
     /// The connections that watch.
     pub(super) watchers: Arc<Watchers>,
     /// What had been counted when a client last asked for a reset.

@@ -7,10 +7,12 @@ use afterglow_engine::{DropReason, MissReason, Stats};
 use afterglow_memcache::{CLASS, ITEM_OVERHEAD, Reply};
 
 use super::counted::MemcacheCounts;
-use super::options::{FrontEndAddress, REQUESTS_PER_EVENT};
+use super::options::FrontEndAddress;
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
+use super::sizes::histogram;
+use super::stat_settings;
 use super::version::version;
 use super::watchers::WatchCounts;
 use crate::metrics::{Exposition, Kind, MemcacheMetrics};
@@ -27,10 +29,20 @@ pub fn answer(session: &MemcacheSession, argument: &[u8], reply: &Reply<'_>) -> 
         argument.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect();
     let lines = match words.first().copied().unwrap_or_default() {
         b"" => general(front_end),
-        b"settings" => settings(front_end),
+        b"settings" => stat_settings::lines(front_end),
         b"items" => items(front_end),
         b"slabs" => slabs(front_end),
-        b"sizes" => vec![line("sizes_status", "disabled")],
+        b"sizes" => sizes(front_end),
+        b"sizes_enable" | b"sizes_disable" => {
+            let wanted = words[0] == b"sizes_enable";
+            front_end.limits.track_sizes(wanted);
+            session.answers.push(|out| reply.stat(sizes_status(wanted), out));
+            if matches!(reply, Reply::Binary(_)) {
+                session.answers.push(|out| reply.stats_end(out));
+            }
+            // As in memcached there is no `END`.
+            return Performed::Done;
+        }
         b"conns" => return connections(session, reply),
         b"reset" => {
             front_end.reset_counted();
@@ -120,7 +132,7 @@ fn general(front_end: &MemcacheShared) -> Lines {
         line("pointer_size", usize::BITS),
         line("rusage_user", usage.0),
         line("rusage_system", usage.1),
-        line("max_connections", front_end.config.max_connections),
+        line("max_connections", front_end.limits.connections()),
         line("curr_connections", open),
         line("total_connections", traffic.opened),
         line("rejected_connections", traffic.refused),
@@ -146,7 +158,7 @@ fn general(front_end: &MemcacheShared) -> Lines {
         line("evictions", engine.counted.evictions),
         line("reclaimed", engine.counted.expired),
     ]);
-    if front_end.config.idle_timeout.is_some() {
+    if front_end.limits.idle_timeout().is_some() {
         lines.push(line("idle_kicks", counts.idle_connections.get()));
     }
     let WatchCounts { entries, sent, skipped } = engine.counted.watch;
@@ -318,7 +330,7 @@ pub fn expose(front_end: &MemcacheShared, out: &mut Exposition) {
     gauge(
         "memcached_max_connections",
         "Connections at once, at most.",
-        front_end.config.max_connections as u64,
+        front_end.limits.connections() as u64,
     );
     gauge("memcached_current_items", "Objects, about: those the index knows.", engine.items());
     gauge(
@@ -400,71 +412,17 @@ fn rustix_usage() -> (String, String) {
     (seconds(11), seconds(12))
 }
 
-fn settings(front_end: &MemcacheShared) -> Lines {
-    let config = &front_end.config;
-    let stats = front_end.cache.stats();
-    let on = |set: bool| if set { "yes" } else { "no" };
-    let tls =
-        config.tls.as_ref().map(|tls| tls.files().map(|path| path.display().to_string()).into());
-    let tls: Option<(String, String)> = tls;
-    let (mut port, mut inter, mut socket) = (0, "NULL".to_string(), "NULL".to_string());
-    for address in front_end.addresses.read().iter() {
-        match address {
-            FrontEndAddress::Tcp(address) => {
-                (port, inter) = (address.port(), address.ip().to_string())
-            }
-            FrontEndAddress::Unix(path) => socket = path.display().to_string(),
-        }
+fn sizes_status(tracked: bool) -> (&'static str, &'static str) {
+    ("sizes_status", if tracked { "enabled" } else { "disabled" })
+}
+
+fn sizes(front_end: &MemcacheShared) -> Lines {
+    if !front_end.limits.tracks_sizes() {
+        let (name, status) = sizes_status(false);
+        return vec![line(name, status)];
     }
-    vec![
-        line("maxbytes", stats.segments * stats.segment_size + stats.dram_capacity),
-        line("maxconns", config.max_connections),
-        line("tcpport", port),
-        line("udpport", 0),
-        line("inter", inter),
-        line("verbosity", 0),
-        line("oldest", 0),
-        line("evictions", "on"),
-        line("domain_socket", socket),
-        line("umask", "700"),
-        line("shutdown_command", "no"),
-        line("growth_factor", "1.00"),
-        line("chunk_size", ITEM_OVERHEAD),
-        line("num_threads", front_end.reactors.count()),
-        line("num_threads_per_udp", 0),
-        line("stat_key_prefix", ":"),
-        line("detail_enabled", "no"),
-        line("cas_enabled", "yes"),
-        line("binding_protocol", "auto-negotiate"),
-        line("auth_enabled_sasl", on(config.users.is_some())),
-        line("auth_enabled_ascii", on(config.users.is_some())),
-        line("item_size_max", config.max_item),
-        line("maxconns_fast", "yes"),
-        line("reqs_per_event", REQUESTS_PER_EVENT),
-        line("slab_reassign", "no"),
-        line("slab_automove", 0),
-        line("slab_chunk_max", config.max_item),
-        line("lru_crawler", "no"),
-        line("flush_enabled", on(config.flush_enabled)),
-        line("dump_enabled", on(config.dump_enabled)),
-        line("lru_maintainer_thread", "no"),
-        line("lru_segmented", "yes"),
-        line("temp_lru", "no"),
-        line("idle_timeout", config.idle_timeout.map_or(0, |timeout| timeout.as_secs())),
-        line("read_buf_mem_limit", config.buffers),
-        line("track_sizes", "no"),
-        line("inline_ascii_response", "no"),
-        line("ext_item_size", 0),
-        line("ssl_enabled", on(config.tls.is_some())),
-        line(
-            "ssl_chain_cert",
-            tls.clone().map_or("(null)".into(), |(certificates, _)| certificates),
-        ),
-        line("ssl_key", tls.map_or("(null)".into(), |(_, key)| key)),
-        line("ssl_verify_mode", 0),
-        line("ssl_ca_cert", "NULL"),
-        line("ssl_min_version", "tlsv1.2"),
-    ]
+    let counts = histogram(front_end, &front_end.cache.stats());
+    counts.into_iter().map(|(size, count)| line(size.to_string(), count)).collect()
 }
 
 /// What is not known of objects on flash is left out, not given as 0: their ages, and whether those
@@ -478,6 +436,8 @@ fn items(front_end: &MemcacheShared) -> Lines {
         of("number_hot", engine.stats.dram_objects),
         of("number_warm", 0),
         of("number_cold", engine.items().saturating_sub(engine.stats.dram_objects)),
+        of("age_hot", engine.stats.dram_oldest_ms / 1000),
+        of("age_warm", 0),
         of("mem_requested", engine.bytes()),
         of("evicted", *evictions),
         of("outofmemory", counts.store_no_memory.get()),

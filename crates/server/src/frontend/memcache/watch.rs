@@ -43,8 +43,8 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
             info.answers.give_back();
         }
         let idle = front_end
-            .config
-            .idle_timeout
+            .limits
+            .idle_timeout()
             .is_some_and(|timeout| info.answers.is_complete() && rested >= timeout.as_secs());
         let wanted = short
             || dump_wanted && info.dump.borrow().strong_count() > 0

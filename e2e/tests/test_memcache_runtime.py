@@ -1,0 +1,187 @@
+"""What changes while the memcached front end serves: by SIGHUP, and by commands that memcached has
+too.
+"""
+
+import os
+import re
+import signal
+import socket
+import threading
+
+import pytest
+
+from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, fill, peer, say
+from afterglow_e2e.process import poll
+
+TOO_MANY = b"ERROR Too many open connections\r\n"
+
+
+class Configured(MemcacheAfterglow):
+    """An instance whose limits are in a file."""
+
+    def __init__(self, folder, **settings):
+        super().__init__(folder=folder)
+        self.file = self.folder / "afterglow.toml"
+        self.write(**settings)
+
+    def write(self, **settings):
+        lines = [f"{name.replace('_', '-')} = {value!r}" for name, value in settings.items()]
+        self.file.write_text("\n".join(lines).replace("'", '"') + "\n")
+
+    def command(self):
+        command = super().command()
+        at = command.index("--memory")
+        return [*command[:at], *command[at + 2 :], "--config", self.file]
+
+    def reload(self, said, **settings):
+        """SIGHUP with other settings, until the log says so."""
+        before = len(self.log_text())
+        self.write(**settings)
+        os.kill(self.pid, signal.SIGHUP)
+        poll("SIGHUP to be served", lambda: said in self.log_text()[before:], 30)
+
+
+def stat(server, name, which=b""):
+    raw = server.connect()
+    raw.send(b"stats%s\r\n" % which)
+    found = re.search(rb"STAT %s (\S+)\r\n" % name, raw.until(b"END\r\n"))
+    raw.close()
+    return int(found[1])
+
+
+def test_limits_are_put_in_force_by_sighup(tmp_path):
+    with Configured(tmp_path, memory="32MiB", memcache_connections=3) as server:
+        held = [server.connect() for _ in range(3)]
+        for raw in held:
+            assert raw.line(b"mn") == b"MN"
+        assert server.connect().until(b"\r\n") == TOO_MANY
+        settings = {"memory": "32MiB", "memcache_connections": 5}
+        server.reload("memcache-connections is now 5 (was 3)", **settings)
+        assert server.connect().line(b"mn") == b"MN"
+        assert stat(server, b"maxconns", b" settings") == 5
+        # Fewer than there are: these stay, and nobody else comes in.
+        settings["memcache_connections"] = 1
+        server.reload("memcache-connections is now 1 (was 5)", **settings)
+        for raw in held:
+            assert raw.line(b"mn") == b"MN"
+        assert server.connect().until(b"\r\n") == TOO_MANY
+        settings.update(memcache_idle_timeout="1s", memcache_connections=9)
+        server.reload("memcache-idle-timeout is now 1s", **settings)
+        for raw in held:
+            assert raw.connection.recv(1) == b"", "it was idle"
+        server.reload("reactors stays", **settings, reactors=7)
+
+
+def test_memory_shrinks_and_grows_live_and_under_load(tmp_path):
+    with Configured(tmp_path, memory="64MiB") as server:
+        raw = server.connect()
+        fill(raw, 8_000, 4_000)
+        full = stat(server, b"limit_maxbytes")
+        held = server.metrics().value("afterglow_engine_dram_bytes")
+        assert held > 24 << 20
+        ended, wrong = threading.Event(), []
+
+        def load(number):
+            connection, i = server.connect(), 0
+            while not ended.is_set():
+                key = b"l%d-%d" % (number, i % 500)
+                if connection.set(key, b"v" * 3000) != b"STORED" or connection.get(key) is None:
+                    wrong.append(key)
+                i += 1
+
+        workers = [threading.Thread(target=load, args=(n,)) for n in range(2)]
+        for worker in workers:
+            worker.start()
+        for wanted, was in (("32MiB", "64MiB"), ("96MiB", "32MiB"), ("64MiB", "96MiB")) * 2:
+            server.reload(f"memory is now {wanted} (was {was})", memory=wanted)
+            limit, mib = stat(server, b"limit_maxbytes"), int(wanted[:-3])
+            assert abs(limit - full - ((mib - 64) << 20)) < 64 << 10, wanted
+            if wanted == "32MiB":
+                assert server.metrics().value("afterglow_engine_dram_bytes") < 32 << 20
+        ended.set()
+        for worker in workers:
+            worker.join()
+        assert not wrong
+        server.reload("memory is now 32MiB (was 64MiB)", memory="32MiB")
+        # Clients may lower what is there now, and raise it up to that.
+        assert raw.line(b"cache_memlimit 24") == b"OK"
+        assert raw.line(b"cache_memlimit 32") == b"OK"
+        refused = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"
+        assert raw.line(b"cache_memlimit 33") == refused
+        # What left memory is on flash, or counted.
+        missing = sum(raw.get(b"o%d" % i) is None for i in range(8_000))
+        assert missing <= stat(server, b"evictions") + 8
+        server.reload("memory stays 32MiB", memory="900TiB")
+        assert raw.get(b"l0-0") == b"v" * 3000
+
+
+def test_users_and_limits_together(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("ada:secret\n")
+    users.chmod(0o600)
+    settings = {"memory": "64MiB", "memcache_auth_file": str(users), "memcache_connections": 50}
+    with Configured(tmp_path / "folder", **settings) as server:
+        users.write_text("bob:secret\n")
+        settings["memcache_connections"] = 40
+        server.reload("memcache-connections is now 40", **settings)
+        login = b"set auth 0 0 10\r\n%s secret"
+        poll(
+            "the users to be read again",
+            lambda: server.connect().line(login % b"bob") == b"STORED",
+            10,
+        )
+        failed = b"CLIENT_ERROR authentication failure"
+        assert server.connect().line(login % b"ada") == failed
+
+
+def test_sizes_and_verbosity_as_in_memcached(tmp_path):
+    if peer("memcached") is None:
+        pytest.skip("needs memcached")
+    quiet = ["-o", "no_lru_maintainer,no_lru_crawler"]
+    with MemcacheAfterglow(folder=tmp_path) as ours, Memcached(quiet) as theirs:
+        both = []
+        for server in (ours, theirs):
+            raw, said = server.connect(), []
+            for command in (b"stats sizes", b"stats sizes_enable", b"stats sizes"):
+                said.append(say(raw, command + b"\r\n"))
+            for i in range(300):
+                raw.set(b"k%d" % i, b"v" * (i % 7 * 100))
+            said.append(sorted(say(raw, b"stats sizes\r\n").split(b"\r\n")))
+            said.append(stat_text(raw, b"track_sizes"))
+            said.append(say(raw, b"stats sizes_disable\r\nstats sizes\r\nstats sizes_x\r\n"))
+            for command in (b"verbosity 1", b"verbosity 9", b"verbosity 1 noreply", b"verbosity x"):
+                said.append(say(raw, command + b"\r\n"))
+                said.append(stat_text(raw, b"verbosity"))
+            both.append(said)
+        assert both[0] == both[1]
+        # With more objects than are sampled the sum is about that of all.
+        raw = ours.connect()
+        say(raw, b"flush_all\r\nstats sizes_enable\r\n")
+        fill(raw, 9_000, 200)
+        counts = re.findall(rb"STAT (\d+) (\d+)", say(raw, b"stats sizes\r\n"))
+        assert 8_000 < sum(int(count) for _, count in counts) < 10_000
+        # What was flushed does not count. Keys are 2 to 5 bytes, and all else takes 63.
+        assert {int(size) for size, _ in counts} == {288}
+
+
+def stat_text(raw, name):
+    answer = say(raw, b"stats settings\r\n")
+    return re.search(rb"STAT %s (\S+)\r\n" % name, answer)[1]
+
+
+def test_the_age_of_what_is_in_memory_is_told(tmp_path):
+    with MemcacheAfterglow(folder=tmp_path) as server:
+        raw = server.connect()
+        raw.set(b"old", b"1")
+        poll("a second to pass", lambda: stat(server, b"items:1:age_hot", b" items") >= 1, 20)
+        assert stat(server, b"items:1:age_hot", b" items") <= stat(server, b"uptime") + 1
+        assert stat(server, b"items:1:age_warm", b" items") == 0
+
+
+def test_a_unix_socket_counts_against_the_same_limit(tmp_path):
+    with Configured(tmp_path, memory="32MiB", memcache_connections=1) as server:
+        held = server.connect()
+        assert held.line(b"mn") == b"MN"
+        other = socket.socket(socket.AF_UNIX)
+        other.connect(str(server.socket))
+        assert other.recv(100) == TOO_MANY
