@@ -136,8 +136,8 @@ def test_gomemcache(front_end, tmp_path):
 
 
 def test_spymemcached(front_end):
-    jars = ROOT / "target" / "spymemcached"
-    if not list(jars.glob("spymemcached-*.jar")):
+    jars = ROOT / "target" / "memcache-jars"
+    if not list(jars.glob("folsom-*.jar")):
         pom = CLIENTS / "java" / "pom.xml"
         run(
             "mvn",
