@@ -51,6 +51,11 @@ impl AdminClient {
         }
     }
 
+    /// What was named.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// What `GET path` answers.
     ///
     /// # Errors

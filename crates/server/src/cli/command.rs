@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health, hotkeys};
+use super::{generate, health, hotkeys, top};
 use crate::{
     config::{
         Config,
@@ -87,6 +87,7 @@ pub(super) fn documented() -> Command {
         .subcommand(check_config())
         .subcommand(inspect())
         .subcommand(hotkeys::command())
+        .subcommand(top::command())
         .subcommand(explain())
         .subcommand(health::command())
         .subcommand(generate::completions_command())

@@ -11,6 +11,7 @@ mod inputs;
 mod inspect;
 pub mod output;
 mod serve;
+mod top;
 mod units;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ pub fn run() -> ExitCode {
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
         Some(("hotkeys", arguments)) => hotkeys::run(arguments),
+        Some(("top", arguments)) => top::run(arguments),
         Some(("explain", arguments)) => explain::run(arguments),
         Some(("health", arguments)) => health::run(arguments),
         Some(("completions", arguments)) => generate::completions(arguments, command::documented()),

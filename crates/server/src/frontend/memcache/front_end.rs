@@ -20,7 +20,7 @@ use super::modify::LOADING_PAUSE;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
 use super::reactor_state::MemcacheReactorState;
 use super::shared::MemcacheShared;
-use super::signs_of_life::{Away, SignsOfLife, away};
+use super::signs_of_life::{Downtime, SignsOfLife, away};
 use super::stats;
 use super::store::{NAMESPACE, Store};
 use super::watch::watch;
@@ -290,15 +290,15 @@ fn rejoin(
     let (is_new, shown) = (cache.opening().is_empty(), Span::new(grace));
     match down {
         _ if is_new => {}
-        Away::For(time) if down.is_within(grace) => tracing::info!(
+        Downtime::For(time) if down.is_within(grace) => tracing::info!(
             "the memcached front end keeps its objects: the server was down for {} at most, within --memcache-rejoin-grace {shown}",
             Span::new(time)
         ),
-        Away::For(time) => tracing::warn!(
+        Downtime::For(time) => tracing::warn!(
             "the memcached front end starts empty: the server was down for {}, longer than --memcache-rejoin-grace {shown}, and clients may have changed its keys elsewhere meanwhile",
             Span::new(time)
         ),
-        Away::Unknown => tracing::warn!(
+        Downtime::Unknown => tracing::warn!(
             "the memcached front end starts empty: nobody can say for how long the server was down, and clients may have changed its keys elsewhere for longer than --memcache-rejoin-grace {shown}"
         ),
     }

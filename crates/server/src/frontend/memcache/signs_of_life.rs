@@ -5,8 +5,8 @@
 //! that was last done. What it cannot be sure of counts as longer:
 //!
 //! - The time since the last sign counts, up to [`MOST_APART`] more than the server was down.
-//! - Within one boot of the machine the clock that nobody can set decides, or the wall clock if that
-//!   says longer.
+//! - Within one boot of the machine the clock that nobody can set decides, or the wall clock if
+//!   that says longer.
 //! - After a reboot the wall clock decides, or the time since the boot if that says longer.
 //! - A file that is missing or damaged, or a clock that is behind the last sign, says nothing: the
 //!   server was down for too long.
@@ -76,17 +76,17 @@ impl Sign {
 
 /// How long the server was down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Away {
+pub enum Downtime {
     /// So long at most.
     For(Duration),
     /// Nobody can say.
     Unknown,
 }
 
-impl Away {
+impl Downtime {
     /// Whether that is within `grace`.
     pub fn is_within(self, grace: Duration) -> bool {
-        matches!(self, Away::For(away) if away <= grace)
+        matches!(self, Downtime::For(away) if away <= grace)
     }
 }
 
@@ -94,15 +94,15 @@ impl Away {
 ///
 /// # Errors
 /// When clocks or file cannot be read.
-pub fn away(data_dir: &Path) -> io::Result<Away> {
+pub fn away(data_dir: &Path) -> io::Result<Downtime> {
     let text = match std::fs::read(data_dir.join(FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Away::Unknown),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Downtime::Unknown),
         Err(error) => return Err(error),
     };
     let last = std::str::from_utf8(&text).ok().and_then(Sign::parse);
     let now = Sign::now()?;
-    Ok(last.and_then(|last| now.since(&last)).map_or(Away::Unknown, Away::For))
+    Ok(last.and_then(|last| now.since(&last)).map_or(Downtime::Unknown, Downtime::For))
 }
 
 /// Gives signs of life until it is dropped, and a last one then.
@@ -190,15 +190,15 @@ mod tests {
         assert_eq!(since(sign("b", 10, 1_030)), Some(30));
         assert_eq!(since(sign("b", 90, 1_030)), Some(90), "it was down before this boot");
         assert_eq!(since(sign("b", 10, 999)), None, "the clock was set back, nobody knows how far");
-        assert!(Away::For(Duration::from_secs(30)).is_within(Duration::from_secs(30)));
-        assert!(!Away::For(Duration::from_secs(31)).is_within(Duration::from_secs(30)));
-        assert!(!Away::Unknown.is_within(Duration::MAX));
+        assert!(Downtime::For(Duration::from_secs(30)).is_within(Duration::from_secs(30)));
+        assert!(!Downtime::For(Duration::from_secs(31)).is_within(Duration::from_secs(30)));
+        assert!(!Downtime::Unknown.is_within(Duration::MAX));
     }
 
     #[test]
     fn signs_are_read_as_written_and_nothing_else_is() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(away(dir.path()).unwrap(), Away::Unknown, "there is no file");
+        assert_eq!(away(dir.path()).unwrap(), Downtime::Unknown, "there is no file");
         drop(SignsOfLife::start(dir.path(), Duration::from_secs(60)).unwrap());
         assert!(away(dir.path()).unwrap().is_within(Duration::from_secs(60)));
         let whole = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(given.text(), whole);
         for cut in 0..whole.len() {
             std::fs::write(dir.path().join(FILE), &whole[..cut]).unwrap();
-            assert_eq!(away(dir.path()).unwrap(), Away::Unknown, "{cut} bytes");
+            assert_eq!(away(dir.path()).unwrap(), Downtime::Unknown, "{cut} bytes");
         }
         for bad in [whole.replace("alive 1", "alive 2"), whole.replace("up=0", "up=x")] {
             assert_eq!(Sign::parse(&bad), None, "{bad}");
