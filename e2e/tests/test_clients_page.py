@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from afterglow_e2e.memcache import PEERS, MemcacheAfterglow, peer_environment
-from afterglow_e2e.process import ROOT, run
+from afterglow_e2e.process import ROOT, Child, poll, run
 
 PAGE = ROOT / "docs" / "guide" / "clients.md"
 JARS = ROOT / "target" / "memcache-jars"
@@ -98,6 +98,53 @@ def test_a_program_of_the_page_runs(servers, tmp_path, name):
 
 def total(server):
     return server.metrics().value("memcached_items_total")
+
+
+# Whether the keys of a dead server go to another one.
+@pytest.mark.parametrize(
+    ("client", "go"),
+    [
+        ("spymemcached", True),
+        ("spymemcached-cancel", False),
+        ("folsom", True),
+        ("pymemcache", True),
+        ("pylibmc", False),
+        ("pylibmc-remove", True),
+    ],
+)
+def test_keys_of_a_dead_server_go_where_the_page_says(tmp_path, client, go):
+    if client.startswith("py"):
+        command = [sys.executable, CLIENTS / "dead_server.py", client]
+    else:
+        command = [*java(CLIENTS / "java", "DeadServer.java"), client]
+    with MemcacheAfterglow() as alive, MemcacheAfterglow() as dying:
+        servers = {"SERVERS": f"{alive.contact},{dying.contact}"}
+        log = tmp_path / "log"
+        child = Child(client, command, log, env={**os.environ, **servers})
+        try:
+            rounds(child, log, 2)
+            own = keys(alive)
+            assert 10 < len(own) < 90
+            dying.kill()
+            if go:
+                # spymemcached gives up for a few keys whose next places are all of one server.
+                poll("keys to go there", lambda: len(keys(alive)) >= 95, 60, 0.2, child.check)
+            else:
+                rounds(child, log, log.read_text().count("round") + 20)
+                assert keys(alive) == own
+        finally:
+            child.kill()
+
+
+def rounds(child, log, count):
+    poll("some rounds", lambda: log.read_text().count("round") >= count, 120, 0.2, child.check)
+
+
+def keys(server):
+    raw = server.connect()
+    found = {i for i in range(100) if raw.get(b"key%d" % i) is not None}
+    raw.close()
+    return found
 
 
 def test_every_client_of_the_page_has_a_program():

@@ -9,7 +9,7 @@
 //!   that says longer.
 //! - After a reboot the wall clock decides, or the time since the boot if that says longer.
 //! - A file that is missing or damaged, or a clock that is behind the last sign, says nothing: the
-//!   server was down for too long.
+//!   server was down for too long then.
 
 use std::fs::{File, OpenOptions};
 use std::io;
