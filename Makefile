@@ -1,7 +1,7 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
 .PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair \
   row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak \
-  ring-soak mutants fuzz models sanitize build release tools
+  ring-soak ring-mutants mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both
@@ -62,6 +62,10 @@ ring-soak:
 # minutes.
 mutants: tools
 	.venv/bin/python tools/mutants/run.py $(NAME)
+
+# Those of the ring alone.
+ring-mutants: tools
+	.venv/bin/python tools/mutants/run.py --crate ring $(NAME)
 
 # The index, the journal, and what publishes places on flash, under loom: every interleaving, within
 # bounds.

@@ -5,6 +5,7 @@ run.py             every mistake of mutants.toml, one line for each with the see
                    what no seed finds must be found by a history that is told step by step, or by a
                    kept run that once failed
 run.py TEXT        those whose name has TEXT in it
+run.py --crate C   those of one crate; its simulation alone is built
 run.py --check     only whether each can still be made
 """
 
@@ -20,7 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target/mutants/tree"
 BUILD = ROOT / "target/mutants/build"
-TEST = "sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep"
+# The crates that have a simulation, with its test and how many seeds must pass without a mistake.
+SIMULATIONS = {
+    "engine": ("sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep", 2_500),
+    "ring": ("sim::no_seed_reads_what_is_stale_or_stops_serving", 300),
+}
 HISTORIES = {
     "engine": [
         "sim::scenarios",
@@ -32,6 +37,7 @@ HISTORIES = {
         "close::tests",
     ],
     "rowcache": ["intents::table::tests"],
+    "ring": ["gates::tests", "dirty::tests", "placement::tests", "packed::tests"],
 }
 SEEDS = 20_000
 TIMEOUT = 900
@@ -85,10 +91,10 @@ def copy_tree(texts):
             target.write_bytes(content)
 
 
-def build():
+def build(crates):
     """Builds the copy's tests; the binary of each crate, or None and what the compiler said."""
     command = "cargo test --locked --profile soak --lib --no-run --message-format=json".split()
-    command += [f"-pafterglow-{crate}" for crate in HISTORIES]
+    command += [f"-pafterglow-{crate}" for crate in crates]
     env = os.environ | {"CARGO_TARGET_DIR": str(BUILD)}
     result = subprocess.run(command, cwd=TREE, env=env, capture_output=True, text=True)
     if result.returncode:
@@ -99,16 +105,16 @@ def build():
         return None, "\n".join(errors) or result.stderr
     built = [json.loads(line) for line in result.stdout.splitlines()]
     executables = {b["target"]["name"]: b["executable"] for b in built if b.get("executable")}
-    return {crate: executables[f"afterglow_{crate}"] for crate in HISTORIES}, None
+    return {crate: executables[f"afterglow_{crate}"] for crate in crates}, None
 
 
-def simulate(binary, number, seeds):
+def simulate(binary, test, number, seeds):
     """Runs the simulation with one of the mistakes, 0 for none; the seed that failed, or None, and
     with what.
     """
     limits = {"AFTERGLOW_SIM_SEEDS": str(seeds), "AFTERGLOW_SIM_SHRINK": "0", "RUST_BACKTRACE": "0"}
     env = os.environ | {"AFTERGLOW_MUTANT": str(number)} | limits
-    command = [binary, "--exact", TEST, "--nocapture"]
+    command = [binary, "--exact", test, "--nocapture"]
     try:
         output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -139,11 +145,9 @@ def replay(binary, histories, number):
 
 
 def find(binaries, crate, number, seeds):
-    """What finds a mistake, in words; None when nothing does. The simulation is of the engine
-    alone.
-    """
-    if crate == "engine":
-        seed, message = simulate(binaries[crate], number, seeds)
+    """What finds a mistake, in words; None when nothing does."""
+    if crate in SIMULATIONS:
+        seed, message = simulate(binaries[crate], SIMULATIONS[crate][0], number, seeds)
         if seed is not None:
             return f"seed {seed:>6}: {message}"
     what, name = replay(binaries[crate], HISTORIES[crate], number)
@@ -156,16 +160,21 @@ def main(arguments):
     if arguments == ["--check"]:
         print(f"{len(mutants)} mutants can be made")
         return
+    crates = list(HISTORIES)
+    if arguments[:1] == ["--crate"]:
+        crates, arguments = [arguments[1]], arguments[2:]
     copy_tree(texts)
-    binaries, errors = build()
+    binaries, errors = build(crates)
     if errors:
         sys.exit(errors)
-    seed, message = simulate(binaries["engine"], 0, 2_500)
-    if seed is not None:
-        sys.exit(f"the engine itself fails at seed {seed}: {message}")
+    for crate in set(crates) & set(SIMULATIONS):
+        test, seeds = SIMULATIONS[crate]
+        seed, message = simulate(binaries[crate], test, 0, seeds)
+        if seed is not None:
+            sys.exit(f"{crate} itself fails at seed {seed}: {message}")
     found = tried = 0
     for number, mutant in enumerate(mutants, 1):
-        if arguments and arguments[0] not in mutant["name"]:
+        if crate_of(mutant) not in crates or (arguments and arguments[0] not in mutant["name"]):
             continue
         began, seeds = time.monotonic(), mutant.get("seeds", SEEDS)
         outcome = find(binaries, crate_of(mutant), number, seeds)

@@ -21,7 +21,7 @@ pub struct Config {
     pub silence: Time,
     /// What each rank adds to a delay, so that members do not all act at once.
     pub rank_step: Time,
-    /// How long a write of unknown outcome may still be applied; longer than L.
+    /// How long a write of unknown outcome may still be applied.
     pub hold: Time,
     /// How long a joiner pings the members before it joins.
     pub probe: Time,
@@ -35,7 +35,7 @@ pub struct Config {
     pub get: Time,
     /// When a write whose permits or drops cannot be had fails.
     pub write: Time,
-    /// How long the map must have been the same before shards move.
+    /// How long the members must have been the same before shards move.
     pub stable: Time,
     /// A fill is joined so long after it began.
     pub join_fill: Time,
@@ -71,5 +71,12 @@ impl Config {
     #[must_use]
     pub fn stretched(&self, time: Time) -> Time {
         time + (time * 2 * self.rho).div_ceil(1_000_000) + 1
+    }
+
+    /// How long the gates of a permit stay closed that nobody ends: as long as its write may be
+    /// acknowledged without a DROP, or may still be applied.
+    #[must_use]
+    pub fn intent(&self) -> Time {
+        self.stretched(self.hold.max(self.lease))
     }
 }

@@ -81,7 +81,7 @@ impl Custody {
         }
         custody.settles = None;
         let open: Vec<_> = custody.permits.open().collect();
-        let until = now + config.stretched(config.hold);
+        let until = now + config.intent();
         custody.permits = Permits::default();
         for (scope, _) in open {
             custody.gates.hold(scope, until);
@@ -94,7 +94,7 @@ impl Custody {
     pub fn adopted(&mut self, map: &Map, me: MemberId, now: Time, config: &Config) {
         self.leaving.retain(|_, version| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
-        let hold = now + config.stretched(config.hold);
+        let hold = now + if lost { config.intent() } else { config.stretched(config.hold) };
         if lost && map.owned_by(me).next().is_some() {
             self.settles = Some(hold);
         }
@@ -208,7 +208,7 @@ impl Custody {
     /// END.
     pub fn end(&mut self, key: PermitKey, outcome: Outcome, now: Time, config: &Config) {
         let hold = now + config.stretched(config.hold);
-        self.permits.end(key, outcome, hold, hold, &mut self.gates);
+        self.permits.end(key, outcome, now + config.intent(), hold, &mut self.gates);
     }
 
     /// Looks for a row. `lease` is when the lease ends.

@@ -12,10 +12,10 @@ pub const WORDS: usize = 16;
 /// The bits of one shard in one epoch.
 pub type Bits = [u64; WORDS];
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct DirtyBits {
     /// By shard and epoch.
-    bits: BTreeMap<(u16, u64), Bits>,
+    pub(crate) bits: BTreeMap<(u16, u64), Bits>,
 }
 
 fn place(token: i64) -> (usize, u64) {

@@ -13,7 +13,7 @@ pub struct Join {
     since: Option<Time>,
     /// When each last answered.
     answered: BTreeMap<Identity, Time>,
-    /// When any last answered, or we began.
+    /// When any member last answered, or we began.
     heard: Time,
     last: Time,
 }
@@ -22,7 +22,6 @@ impl Join {
     /// A member answered our PING.
     pub fn answered(&mut self, who: Identity, now: Time) {
         self.answered.insert(who, now);
-        self.heard = now;
     }
 
     /// Whether to join now: all active members have answered for long enough, or none of them
@@ -33,6 +32,9 @@ impl Join {
             self.heard = now;
         }
         self.last = now;
+        // Only members count: an instance that has lost its place answers too.
+        let heard = map.active().filter_map(|m| self.answered.get(&m.identity)).max();
+        self.heard = self.heard.max(heard.copied().unwrap_or(0));
         let mut others = map.active().map(|m| m.identity).filter(|who| who.id != me.id).peekable();
         let alone = others.peek().is_none();
         let all =

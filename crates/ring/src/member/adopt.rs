@@ -24,7 +24,10 @@ impl Member {
         }
         self.me = me;
         self.hash = map.fingerprint();
-        self.adopted = io.now;
+        // Moves do not wait for each other: only members that come and go make the map unstable.
+        if self.map.as_ref().is_none_or(|old| old.members != map.members) {
+            self.stable_since = io.now;
+        }
         self.promises.adopted(&map);
         self.transactions.adopted(&map);
         self.takeover.adopted(&map, me, io.now);

@@ -98,7 +98,9 @@ impl Member {
     /// Asks for shards that are to be ours, once the map has been the same for long enough.
     fn ask_for_shards(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
-        if self.leaving || self.transactions.is_busy() || io.now < self.adopted + self.config.stable
+        if self.leaving
+            || self.transactions.is_busy()
+            || io.now < self.stable_since + self.config.stable
         {
             return;
         }

@@ -35,7 +35,7 @@ impl Member {
     }
 
     fn judge_as_joiner(&mut self, map: &Map, io: &mut Io<'_>) -> Option<Map> {
-        if self.leaving {
+        if self.leaving && map.entry(self.id).is_none() {
             return None;
         }
         let nobody = Identity { id: self.id, incarnation: self.life };

@@ -39,8 +39,8 @@ pub struct Member {
     /// The adopted map, `None` before the first was seen.
     map: Option<Arc<Map>>,
     hash: u64,
-    /// When it was adopted.
-    adopted: Time,
+    /// Since when its members are the same.
+    stable_since: Time,
     /// Who we are in it.
     me: Option<Identity>,
     /// The incarnations that this process has tried to become.
@@ -91,7 +91,7 @@ impl Member {
             config,
             map: None,
             hash: 0,
-            adopted: io.now,
+            stable_since: io.now,
             me: None,
             tried: Vec::new(),
             leaving: false,
@@ -184,5 +184,10 @@ impl Member {
     /// For the oracles.
     pub fn custody(&self) -> &Custody {
         &self.custody
+    }
+
+    /// For the oracles: when shards were last handed over.
+    pub fn handed(&self) -> Time {
+        self.handed
     }
 }

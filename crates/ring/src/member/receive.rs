@@ -129,7 +129,7 @@ impl Member {
         let Some(map) = self.map.clone() else { return };
         let (to, number) = (envelope.life, key.number);
         let duration = self.lease.end().saturating_sub(io.now).min(self.config.lease);
-        let until = io.now + self.config.stretched(self.config.hold);
+        let until = io.now + self.config.intent();
         let granted = duration > 0
             && self.custody.begin(&map, self.id, envelope.version, (key, scopes), until, io.rows);
         let answer = if granted {

@@ -135,8 +135,12 @@ impl World {
     }
 
     pub fn transact(&mut self, at: usize, life: u64, id: u64, map: &Arc<Map>) {
+        let before = self.database.map.clone();
         let applied = self.database.transact(map);
         if applied {
+            self.changed = self.now;
+            let wrong = self.oracle.applied(&before, map).err();
+            self.wrong = self.wrong.take().or(wrong);
             self.say(|| format!("applied: {}", shown(map)));
         }
         let Some(delay) = self.delay_to_database(at) else { return };

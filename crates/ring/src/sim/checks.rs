@@ -139,8 +139,12 @@ impl World {
             let Some(member) = &node.member else {
                 return Err(format!("{owner:?} is dead and owns shard {number}: {}", shown(map)));
             };
+            let now = node.clock(self.now);
             let serves = member.map().is_some_and(|m| member.custody().serves(m, owner, number));
-            if node.clock(self.now) >= member.lease_end() || !serves {
+            // A move may be under way; it must not be for long.
+            let moves = member.custody().leaving().is_some() && now < member.handed() + REACHES
+                || self.now < self.changed + 200 * MS;
+            if now >= member.lease_end() || !(serves || moves) {
                 return Err(format!("{owner:?} does not serve shard {number}: {}", shown(map)));
             }
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::config::Time;
+use crate::identity::Incarnation;
+use crate::map::{Map, Standing};
 
 /// What a client's request is about.
 #[derive(Debug, Clone)]
@@ -29,6 +31,11 @@ pub struct Oracle {
     next: u64,
     requests: BTreeMap<u64, Request>,
     rows: Vec<Floor>,
+    /// Whether what was read once must be read ever after: not where the hold is shorter than a
+    /// write of unknown outcome may take.
+    pub monotonic: bool,
+    /// Every incarnation that ever came into the map.
+    incarnations: std::collections::BTreeSet<Incarnation>,
     pub counts: Counts,
 }
 
@@ -134,9 +141,11 @@ impl Oracle {
                  before (cached: {cached})"
             ));
         }
-        let floor = &mut self.rows[row];
-        floor.strong = floor.strong.max(stamp);
-        floor.any = floor.any.max(stamp);
+        if self.monotonic {
+            let floor = &mut self.rows[row];
+            floor.strong = floor.strong.max(stamp);
+            floor.any = floor.any.max(stamp);
+        }
         Ok(())
     }
 
@@ -160,6 +169,23 @@ impl Oracle {
             }
         }
         Ok(rows)
+    }
+
+    /// A map was applied; says what is wrong with the change.
+    pub fn applied(&mut self, before: &Map, map: &Map) -> Result<(), String> {
+        for (old, new) in before.shards.iter().zip(&map.shards) {
+            let who = new.owner.filter(|who| old.owner != Some(*who));
+            let entry = who.and_then(|who| map.entry(who));
+            if entry.is_some_and(|m| m.standing == Standing::Accused) {
+                return Err(format!("a shard was given to {who:?}, which is accused"));
+            }
+        }
+        for member in map.members.iter().filter(|m| m.since == map.version) {
+            if !self.incarnations.insert(member.identity.incarnation) {
+                return Err(format!("{:?} came twice", member.identity));
+            }
+        }
+        Ok(())
     }
 
     /// A request has failed, or its instance has died.

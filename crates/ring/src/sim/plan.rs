@@ -98,11 +98,13 @@ impl Plan {
         let members = match seed % 256 {
             255 if seed % 4_096 == 4_095 => 200,
             127 | 255 => 8 + random.below(23) as usize,
+            n if n % 16 == 5 => 1 + random.below(2) as usize,
             _ => 3 + random.below(5) as usize,
         };
         let config = config(&mut random);
         let tokens = (0..random.between(3, 7)).map(|_| random.next() as i64).collect();
         let calm = random.permille(150);
+        let short = config.hold < config.lease;
         let rate = |random: &mut SimRandom, most: u64| {
             if calm || random.permille(400) { 0 } else { random.below(most) }
         };
@@ -111,9 +113,9 @@ impl Plan {
             doubled: rate(&mut random, 100),
             late: rate(&mut random, 60),
             transaction: rate(&mut random, 500),
-            row: rate(&mut random, 150),
+            row: if random.permille(300) { 400 } else { rate(&mut random, 150) },
             split: rate(&mut random, 6),
-            weak: rate(&mut random, 300),
+            weak: if short { 0 } else { rate(&mut random, 300) },
             everything: rate(&mut random, 60),
             writes: random.pick(&[15, 60, 350, 350]),
         };
@@ -141,14 +143,15 @@ impl Plan {
 }
 
 fn config(random: &mut SimRandom) -> Config {
+    let (ping, silence) = random.pick(&[(100, 260), (200, 500)]);
     Config {
         confirm: random.pick(&[2_500, 4_000, 8_000]) * MS,
         lease: 1_000 * MS,
-        rho: random.pick(&[1_000, 1_000, 50_000, 200_000]),
-        ping: 200 * MS,
-        silence: 500 * MS,
-        rank_step: 100 * MS,
-        hold: 6_500 * MS,
+        rho: random.pick(&[1_000, 50_000, 200_000, 500_000]),
+        ping: ping * MS,
+        silence: silence * MS,
+        rank_step: random.pick(&[20, 100]) * MS,
+        hold: random.pick(&[5, 6_500]) * MS,
         probe: 400 * MS,
         deserted: 2_000 * MS,
         transaction: 900 * MS,
@@ -188,10 +191,11 @@ fn fault(random: &mut SimRandom, members: usize) -> Fault {
 /// Short histories in which what must be in order comes into disorder.
 fn motif(random: &mut SimRandom, members: usize, at: Time, faults: &mut Vec<(Time, Fault)>) {
     let node = random.below(members as u64) as usize;
-    let other = (node + 1 + random.below(members as u64 - 1) as usize) % members;
+    let others = members.saturating_sub(1).max(1) as u64;
+    let other = (node + 1 + random.below(others) as usize) % members.max(2);
     let soon = |random: &mut SimRandom| at + random.between(100, 1_800) * MS;
     let time = random.between(600, 2_500) * MS;
-    match random.below(7) {
+    match random.below(9) {
         // An accusation waits in the database while the link is whole again.
         0 => {
             faults.push((at, Fault::Queue { node, time: random.between(1_000, 5_000) * MS }));
@@ -221,6 +225,23 @@ fn motif(random: &mut SimRandom, members: usize, at: Time, faults: &mut Vec<(Tim
             let back = Some(20 * MS);
             faults.push((at + 50 * MS, Fault::Kill { node, back, lost: false }));
             faults.push((at + 60 * MS, Fault::Cut { from: other, to: node, both: true, time }));
+        }
+        // A member loses everything and everybody for long; somebody joins meanwhile.
+        7 => {
+            let time = random.between(4_000, 14_000) * MS;
+            faults.push((at, Fault::Isolate { node, time }));
+            faults.push((at, Fault::NoDatabase { node, time }));
+            faults.push((at, Fault::Join));
+        }
+        // A member comes back with another that wants its shards, and goes on the way.
+        8 => {
+            faults.push((at, Fault::Kill { node, back: Some(1_200 * MS), lost: false }));
+            let then = at + random.between(2_000, 5_000) * MS;
+            faults.push((then, Fault::Queue { node, time: time * 2 }));
+            let later = then + random.between(500, 3_000) * MS;
+            let back = random.pick(&[None, Some(50 * MS), Some(3_000 * MS)]);
+            let lost = random.permille(400);
+            faults.push((later, Fault::Kill { node: random.pick(&[node, other]), back, lost }));
         }
         // Two are silent together.
         5 => {

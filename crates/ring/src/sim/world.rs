@@ -35,6 +35,8 @@ pub struct World {
     /// A version that everybody must have by a time.
     pub version: Option<(Time, u64)>,
     pub config: Arc<crate::config::Config>,
+    /// When the map last changed.
+    pub changed: Time,
 }
 
 impl World {
@@ -53,9 +55,11 @@ impl World {
             wrong: None,
             trace,
             version: None,
+            changed: 0,
             config: Arc::new(plan.config.clone()),
             plan,
         };
+        world.oracle.monotonic = world.config.hold > world.config.lease;
         for _ in 0..world.plan.members {
             let soon = world.random.below(200) * MS;
             world.add(soon);
