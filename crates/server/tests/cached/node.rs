@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use afterglow::config::{HostPort, LivePolicies, TablePolicies};
 use afterglow::frontend::cql::cached::{Cached, CachedConfig, Keeping, Times};
 use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig};
+use afterglow::hotkeys::report::HotFrontEnd;
 use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::notation::Value;
@@ -186,6 +187,12 @@ impl Node {
             .lines()
             .filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
         matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// The hottest keys and tables of the CQL front end.
+    pub fn hot_keys(&self, named: bool) -> HotFrontEnd {
+        let all = self.metrics.hot_keys(named).front_ends;
+        all.into_iter().find(|front_end| front_end.name == "cql").expect("it is open")
     }
 
     pub fn hits(&self) -> u64 {

@@ -163,3 +163,20 @@ fn a_row_too_large_to_keep_is_read_whole_once_and_then_only_as_asked() {
         assert_eq!((fills() - fills_before, passed()), (2, 4), "{policy}");
     }
 }
+
+#[test]
+fn the_hottest_table_and_row_are_named_as_people_write_them() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    client.put("red", "1");
+    for _ in 0..2000 {
+        client.value("red");
+    }
+    let hot = house.node.hot_keys(true);
+    assert_eq!(hot.tables[0].name.as_deref(), Some("ks.t"));
+    assert_eq!(hot.keys[0].name.as_deref(), Some("ks.t 'red'"));
+    assert_eq!(hot.keys[0].part, 1.0);
+    let hidden = house.node.hot_keys(false);
+    assert_eq!(hidden.tables[0].name.as_deref(), Some("ks.t"));
+    assert_eq!(hidden.keys[0].name, None);
+}
