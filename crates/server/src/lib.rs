@@ -17,4 +17,5 @@ pub mod metrics;
 pub mod reactor;
 pub mod serve;
 pub mod service_manager;
+pub mod slow_log;
 pub mod version;

@@ -32,6 +32,7 @@ use crate::{
     metrics::Metrics,
     reactor::{Driver, Reactors, ReactorsConfig},
     service_manager::{Notifier, Watchdog},
+    slow_log::SlowLog,
 };
 
 /// Serves until a signal says to stop.
@@ -40,7 +41,8 @@ use crate::{
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
     let notifier = startup::notifier();
-    let metrics = Arc::new(Metrics::with_separator(config.hotkeys_separator.get()));
+    let slow = SlowLog::new(config.slow_request_log.map(|time| time.get()), config.show_keys);
+    let metrics = Arc::new(Metrics::new(config.hotkeys_separator.get(), slow));
     let health = Arc::new(Health::default());
     let (sender, events) = mpsc::channel();
     startup::say_configuration(&config);

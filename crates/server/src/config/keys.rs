@@ -457,6 +457,18 @@ pub static KEYS: &[SettingKey] = &[
         get: |c| one(c.hotkeys_separator),
     },
     SettingKey {
+        name: "slow-request-log",
+        group: Group::Process,
+        shape: Shape::Text,
+        value_name: "off|DURATION",
+        example: "50ms",
+        help: "Log a line for each request that takes longer than this, at most 10 a second; \
+               others are counted. Keys are named with --show-keys only",
+        live: false,
+        set: |c, v| put_unless("off", &mut c.slow_request_log, &v[0]),
+        get: |c| one(c.slow_request_log.map_or_else(|| "off".into(), |time| time.to_string())),
+    },
+    SettingKey {
         name: "drain-timeout",
         group: Group::Process,
         shape: Shape::Text,

@@ -86,6 +86,8 @@ pub struct Config {
     pub show_keys: bool,
     /// The character that ends a prefix of keys.
     pub hotkeys_separator: KeySeparator,
+    /// Requests that take longer are logged; `None`: none are.
+    pub slow_request_log: Option<Span>,
     /// How long SIGTERM waits for requests in flight.
     pub drain_timeout: Span,
     /// Which log lines are written.
@@ -133,6 +135,7 @@ impl Default for Config {
             admin_host: Vec::new(),
             show_keys: false,
             hotkeys_separator: KeySeparator::default(),
+            slow_request_log: None,
             drain_timeout: Span::new(Duration::from_secs(10)),
             log_level: LogFilter::default(),
             log_format: LogFormat::Text,

@@ -1,6 +1,7 @@
 //! What a front end counts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{
     Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label, MissReason,
@@ -8,6 +9,7 @@ use super::{
     histogram::{BUCKETS, octaves},
 };
 use crate::hotkeys::Sampler;
+use crate::slow_log::{SlowLog, SlowRequest};
 
 /// One reactor's counters of one front end. Every read is counted once in `hits`, `misses` or
 /// `passes`.
@@ -45,14 +47,24 @@ pub struct FrontEndMetrics {
     pub flash_reads: Gauge,
     /// Which keys are asked for.
     pub hot: Sampler,
+    /// Where slow requests are logged; one for the process.
+    pub slow: Arc<SlowLog>,
     /// From the whole request read to the answer handed to the socket.
     pub latency: Family<Path, Histogram>,
 }
 
 impl FrontEndMetrics {
     /// Counters at zero; a prefix of a key ends with the first `separator`.
-    pub(super) fn new(separator: u8) -> Self {
-        Self { hot: Sampler::new(separator), ..Self::default() }
+    pub(super) fn new(separator: u8, slow: Arc<SlowLog>) -> Self {
+        Self { hot: Sampler::new(separator), slow, ..Self::default() }
+    }
+
+    /// Counts how long a request took, and logs it if that is slow: `what` describes it then.
+    pub fn took(&self, path: Path, time: Duration, what: impl FnOnce() -> SlowRequest) {
+        self.latency.of(path).record(time);
+        if self.slow.is_slow(time) {
+            self.slow.log(&what(), path, time);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     frontend, memcache, process,
 };
 use crate::hotkeys::{self, report::HotKeys};
+use crate::slow_log::SlowLog;
 
 /// Adds what it knows at the moment it is asked.
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
@@ -34,6 +35,7 @@ pub struct FrontEndTraffic {
 pub struct Metrics {
     started: SystemTime,
     separator: u8,
+    slow: Arc<SlowLog>,
     front_ends: Mutex<Vec<(&'static str, Arc<FrontEndMetrics>)>>,
     backends: Mutex<Vec<Arc<BackendMetrics>>>,
     memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
@@ -50,6 +52,7 @@ impl Default for Metrics {
         Metrics {
             started: SystemTime::now(),
             separator: b':',
+            slow: Arc::default(),
             front_ends: Mutex::default(),
             backends: Mutex::default(),
             memcache: Mutex::default(),
@@ -61,15 +64,16 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet; a prefix of a key ends with the first `separator`.
-    pub fn with_separator(separator: u8) -> Self {
-        Metrics { separator, ..Metrics::default() }
+    /// Nothing counted yet; a prefix of a key ends with the first `separator`, and slow requests
+    /// are logged as `slow` says.
+    pub fn new(separator: u8, slow: SlowLog) -> Self {
+        Metrics { separator, slow: Arc::new(slow), ..Metrics::default() }
     }
 
     /// A new shard of a front end's counters, for one reactor. Front ends are few words such as
     /// `cql`.
     pub fn front_end(&self, name: &'static str) -> Arc<FrontEndMetrics> {
-        let shard = Arc::new(FrontEndMetrics::new(self.separator));
+        let shard = Arc::new(FrontEndMetrics::new(self.separator, self.slow.clone()));
         self.front_ends.lock().push((name, shard.clone()));
         shard
     }
@@ -188,6 +192,7 @@ impl Metrics {
                 self.authentication.get(),
             );
         }
+        self.slow.expose(&mut out);
         process::expose(self.started, &mut out);
         for source in self.sources.lock().iter() {
             source(&mut out);

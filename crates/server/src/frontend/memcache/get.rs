@@ -1,18 +1,20 @@
 //! Reads that change nothing: answered at once from memory, in a task of their own from flash.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow_engine::{Hit, Lookup, MissReason, PREFETCHED};
 use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply};
 
 use super::answers::Slot;
+use super::metering::slow;
 use super::modify::{begin, change};
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::Store;
 use crate::hotkeys::Seen;
 use crate::metrics::Path;
+use crate::slow_log::SlowRequest;
 
 impl MemcacheSession {
     /// Answers the keys of one command in their order; goes on where it was blocked.
@@ -168,11 +170,15 @@ struct ReadTask {
 
 impl ReadTask {
     async fn run(self, mut lookup: Lookup, slot: Slot) {
+        let timed = self.reactor_state.metrics.slow.is_on();
+        let mut waited = Duration::ZERO;
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
+                    let began = timed.then(Instant::now);
                     let bytes =
                         self.reactor_state.read(read.device(), read.offset(), read.len()).await;
+                    waited += began.map_or(Duration::ZERO, |began| began.elapsed());
                     lookup = read.finish(bytes);
                 }
                 Lookup::Hit(hit) => break Ok(hit),
@@ -198,6 +204,9 @@ impl ReadTask {
         let is_hit =
             get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| slot.answer(write));
         let path = if is_hit { Path::Flash } else { Path::Miss };
-        reactor_state.metrics.latency.of(path).record(received.elapsed());
+        reactor_state.metrics.took(path, received.elapsed(), || SlowRequest {
+            flash: Some(waited),
+            ..slow("get", &key)
+        });
     }
 }

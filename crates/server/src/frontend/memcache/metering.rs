@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use afterglow_memcache::{Action, Operation, Request};
 
+use crate::hotkeys::report::readable;
 use crate::metrics::{FrontEndMetrics, Label, Path, RequestKind};
+use crate::slow_log::SlowRequest;
 
 /// What a request counts as.
 pub fn kind(request: &Request<'_>) -> RequestKind {
@@ -30,6 +32,23 @@ pub fn kind(request: &Request<'_>) -> RequestKind {
     }
 }
 
+/// A command for the slow-request log; `key` is empty where it has none.
+pub fn slow(kind: &'static str, key: &[u8]) -> SlowRequest {
+    let key = (!key.is_empty()).then(|| readable(key));
+    SlowRequest { front_end: "memcache", kind, key, requests: 1, ..SlowRequest::default() }
+}
+
+/// The name of an action for the same.
+pub fn name(action: &Action<'_>) -> &'static str {
+    match action {
+        Action::Get(_) => RequestKind::Get,
+        Action::Store(_) => RequestKind::Store,
+        Action::Delete(_) => RequestKind::Delete,
+        Action::Arithmetic(_) => RequestKind::Arithmetic,
+    }
+    .word()
+}
+
 /// What was answered since [`AtOnce::record`] was last called, by the way it was answered.
 ///
 /// Requests that come together share their time: none of them costs a look at the clock. Those that
@@ -48,7 +67,13 @@ impl AtOnce {
         for (&path, count) in Path::ALL.iter().zip(&mut self.0) {
             match std::mem::take(count) {
                 0 => {}
-                count => metrics.latency.of(path).record_many(took, count),
+                count => {
+                    metrics.latency.of(path).record_many(took, count);
+                    if metrics.slow.is_slow(took) {
+                        let together = SlowRequest { requests: count, ..slow("batch", b"") };
+                        metrics.slow.log(&together, path, took);
+                    }
+                }
             }
         }
     }

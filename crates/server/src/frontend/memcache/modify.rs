@@ -7,6 +7,7 @@ use afterglow_engine::{Ack, Change, Hit, MissReason, Modified, Modify, Tier};
 use afterglow_memcache::{Action, Delete, Fetched, LogEntry, Operation, Outcome, Reply};
 
 use super::answers::Slot;
+use super::metering;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::{FoundBefore, mode};
@@ -129,7 +130,9 @@ pub(super) async fn change<F>(
             operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
         }
     });
-    reactor_state.metrics.latency.of(path).record(received.elapsed());
+    reactor_state.metrics.took(path, received.elapsed(), || {
+        metering::slow(metering::name(&operation.action), &operation.key)
+    });
 }
 
 /// Removes what could not be looked at, and waits until that is where it survives what the

@@ -11,6 +11,7 @@ use afterglow_memcache::{
 
 use super::dump::{Running, Step};
 use super::flush::Flushed;
+use super::metering::slow;
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::version::version;
@@ -164,7 +165,9 @@ impl MemcacheSession {
                 _ => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
             };
             slot.answer(|out| out.extend_from_slice(answer));
-            reactor_state.metrics.latency.of(Path::Local).record(received.elapsed());
+            reactor_state
+                .metrics
+                .took(Path::Local, received.elapsed(), || slow("cache_memlimit", b""));
         })
         .detach();
         Performed::Done
@@ -203,7 +206,7 @@ impl MemcacheSession {
                     reply.outcome(&[], &Outcome::Failed, None, 0, out);
                 }
             });
-            reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
+            reactor_state.metrics.took(Path::Write, received.elapsed(), || slow("flush_all", b""));
         })
         .detach();
         Performed::Done

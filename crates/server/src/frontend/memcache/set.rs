@@ -6,6 +6,7 @@ use afterglow_memcache::{
 };
 
 use super::budget::FREE;
+use super::metering::slow;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use crate::hotkeys::Seen;
@@ -53,7 +54,9 @@ impl MemcacheSession {
                     let put = pending.await;
                     let told = (cas, size, slot.cfd());
                     slot.answer(|out| answer_set(&reactor_state, &operation, put, told, out));
-                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
+                    reactor_state
+                        .metrics
+                        .took(Path::Write, received.elapsed(), || slow("store", &operation.key));
                 })
                 .detach();
             }
@@ -100,10 +103,16 @@ impl MemcacheSession {
             Ack::Later(pending) => {
                 let slot = self.answers.reserve(key, true, 0);
                 let (reactor_state, received) = (self.reactor_state.clone(), self.received);
+                let named: Box<[u8]> = match reactor_state.metrics.slow.names_keys() {
+                    true => key.into(),
+                    false => Box::default(),
+                };
                 compio::runtime::spawn(async move {
                     pending.await;
                     slot.answer(answer);
-                    reactor_state.metrics.latency.of(Path::Write).record(received.elapsed());
+                    reactor_state
+                        .metrics
+                        .took(Path::Write, received.elapsed(), || slow("delete", &named));
                 })
                 .detach();
             }

@@ -40,7 +40,11 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const MOST_ASKED: usize = 3;
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
-pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+pub(super) fn route(
+    shared: &Arc<CachedState>,
+    mut request: Request,
+    plan: Arc<Plan>,
+) -> Option<Later> {
     let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
     let terms = match terms(shared, &request, read) {
         Ok(terms) => terms,
@@ -63,6 +67,9 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
         }
     };
     request.metrics().hot.see(|| names::seen(&read.table, &terms.key));
+    if request.metrics().slow.names_keys() {
+        request.name_key(names::row(&read.table, &terms.key));
+    }
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
         request.metrics().passes.inc(PassReason::Authentication);

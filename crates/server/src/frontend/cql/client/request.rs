@@ -6,9 +6,10 @@ use std::sync::Arc;
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Envelope, Header, Version};
 use afterglow_cql::message::{self, Consistency, Execute, Request as Message, RequestExtras};
-use afterglow_cql::plan::Plan;
+use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::ResultKind;
 use bytes::Bytes;
+use uuid::Uuid;
 
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::answer::result_kind;
@@ -35,6 +36,32 @@ pub enum Operation {
     Batch(Vec<(Option<Arc<Prepared>>, Arc<Plan>)>),
 }
 
+impl Operation {
+    /// Its kind, and its table if there is one that is known.
+    fn described(&self) -> (&'static str, Option<Uuid>) {
+        let plan = match self {
+            Operation::Query(plan) | Operation::Execute(_, plan) => plan,
+            Operation::Prepare => return ("prepare", None),
+            Operation::Batch(_) => return ("batch", None),
+        };
+        match &**plan {
+            Plan::CachedRead(read) => ("read", Some(read.table.id)),
+            Plan::SystemRead(_) => ("system_read", None),
+            Plan::Read(_) => ("passed_read", None),
+            Plan::Use(_) => ("use", None),
+            Plan::Write(write) => {
+                let table = write.targets.iter().find_map(|target| match target {
+                    Target::Row(row) => Some(row.table()),
+                    Target::Partition(partition) => Some(partition.table()),
+                    Target::Table { id, .. } => *id,
+                    Target::Keyspace(_) | Target::Everything => None,
+                });
+                ("write", table)
+            }
+        }
+    }
+}
+
 /// A request with the duty to answer it. Dropping it answers with an error.
 pub struct Request {
     /// Header as the client sent it.
@@ -54,7 +81,18 @@ impl Request {
     /// Takes on the duty.
     pub fn new(header: Header, body: Bytes, asked: Operation, responder: Responder) -> Self {
         let keyspace = responder.client().keyspace();
-        Self { header, body, asked, keyspace, went_far: false, responder }
+        let mut request = Self { header, body, asked, keyspace, went_far: false, responder };
+        if request.metrics().slow.is_on() {
+            let (kind, table) = request.asked.described();
+            let about = request.responder.about();
+            (about.kind, about.table) = (kind, table);
+        }
+        request
+    }
+
+    /// Says which row it is about, for the slow-request log.
+    pub fn name_key(&mut self, key: String) {
+        self.responder.about().key = Some(key);
     }
 
     /// The session's keyspace when it came.

@@ -11,6 +11,7 @@ use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
 use afterglow_cql::message::Consistency;
 use afterglow_cql::negotiate::Stage;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
+use uuid::Uuid;
 
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::{FREE, Share};
@@ -22,6 +23,7 @@ use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::reactor_state::{ConnectedClient, CqlReactorState};
 use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::Path;
+use crate::slow_log::SlowRequest;
 
 /// A client may have so many unread bytes waiting before nothing more is read from it.
 const PAUSE_READING: usize = 1024 * 1024;
@@ -93,6 +95,13 @@ impl Client {
             receiving: Cell::default(),
             share,
         }
+    }
+
+    /// The name of a table of the schema, as `keyspace.table`.
+    fn table_name(&self, id: Uuid) -> Option<String> {
+        let schema = self.reactor_state.schema();
+        let table = schema.tables().find(|table| table.id == id)?;
+        Some(format!("{}.{}", table.keyspace, table.name))
     }
 
     /// The keyspace set with USE.
@@ -231,6 +240,19 @@ pub struct Responder {
     /// Length of the request's body.
     bytes: usize,
     answered: bool,
+    /// What the slow-request log would say of it; none while that is off.
+    about: Option<Box<About>>,
+}
+
+/// A request for the slow-request log.
+#[derive(Debug, Default)]
+pub struct About {
+    /// What kind of statement it is; empty for what is no statement.
+    pub kind: &'static str,
+    /// The id of its table, where there is one that is known.
+    pub table: Option<Uuid>,
+    /// The key of its row, where that is to be logged.
+    pub key: Option<String>,
 }
 
 impl Responder {
@@ -240,7 +262,12 @@ impl Responder {
         client.in_flight.set(client.in_flight.get() + 1);
         client.bytes_in_flight.set(client.bytes_in_flight.get() + bytes);
         client.account();
-        Self { client, version, stream, received, bytes, answered: false }
+        Self { client, version, stream, received, bytes, answered: false, about: None }
+    }
+
+    /// What the slow-request log says if the answer takes long.
+    pub fn about(&mut self) -> &mut About {
+        self.about.get_or_insert_default()
     }
 
     /// Who asked.
@@ -307,7 +334,16 @@ impl Responder {
     /// It is answered, behind so many bytes that the client has not read.
     fn done(mut self, path: Path, unread: usize) {
         self.answered = true;
-        self.client.reactor_state.metrics.latency.of(path).record(self.received.elapsed());
+        let About { kind, table, key } = self.about.take().map_or_else(About::default, |a| *a);
+        let kind = if kind.is_empty() { "session" } else { kind };
+        self.client.reactor_state.metrics.took(path, self.received.elapsed(), || SlowRequest {
+            front_end: "cql",
+            kind,
+            table: table.and_then(|id| self.client.table_name(id)),
+            key,
+            requests: 1,
+            flash: None,
+        });
         let budget = self.client.share.budget();
         if unread > budget.may_leave_unread() && !self.client.out.is_closed() {
             tracing::warn!(peer = %self.client.peer, "connection closed: the client does not read its answers");

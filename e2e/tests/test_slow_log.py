@@ -1,0 +1,66 @@
+"""`--slow-request-log`: lines of real requests, and no line for what must not be in a log."""
+
+import json
+
+from afterglow_e2e.memcache import MemcacheAfterglow
+from afterglow_e2e.process import poll
+
+# Whatever is asked takes longer.
+ALL = ["--slow-request-log", "0ms", "--log-format", "json"]
+
+
+def lines(instance):
+    """The lines of the slow-request log."""
+    whole = [line for line in instance.log_text().splitlines() if line.startswith("{")]
+    found = [json.loads(line) for line in whole]
+    return [line for line in found if line["target"] == "afterglow::slow"]
+
+
+def work(instance, keys):
+    """Stores and reads each key once, one request after the other."""
+    connection = instance.connect()
+    for n in range(keys):
+        assert connection.set(b"secret:%d" % n, b"value") == b"STORED"
+        assert connection.get(b"secret:%d" % n) == b"value"
+    connection.close()
+
+
+def test_slow_requests_are_logged_with_what_they_were_and_without_keys():
+    with MemcacheAfterglow(extra=ALL) as instance:
+        work(instance, 3)
+        poll("the lines", lambda: len(lines(instance)) >= 6, 20)
+        for line in lines(instance):
+            assert line["frontend"] == "memcache" and line["kind"] == "batch"
+            assert line["requests"] == 1 and line["took_us"] >= 0
+        paths = [line["path"] for line in lines(instance)]
+        assert paths == ["write", "dram"] * 3
+        assert "secret" not in instance.log_text()
+
+
+def test_a_store_that_waits_is_named_only_where_keys_are_shown():
+    for shown in [False, True]:
+        extra = [*ALL, "--memcache-durability", "synced", *(["--show-keys"] if shown else [])]
+        with MemcacheAfterglow(extra=extra) as instance:
+            connection = instance.connect()
+            assert connection.set(b"secret:1", b"value") == b"STORED"
+            connection.close()
+            poll("the line", lambda instance=instance: lines(instance), 20)
+            (line,) = lines(instance)
+            assert (line["kind"], line["path"]) == ("store", "write")
+            assert line.get("key") == ("secret:1" if shown else None)
+
+
+def test_the_log_is_limited_in_rate_and_the_rest_is_counted():
+    with MemcacheAfterglow(extra=ALL) as instance:
+        work(instance, 500)
+        counted = instance.metrics().by("afterglow_slow_requests_total", "outcome")
+        assert sum(counted.values()) == 1000
+        assert counted["logged"] >= 20
+        assert len(lines(instance)) == counted["logged"]
+
+
+def test_nothing_is_logged_unless_it_is_asked_for():
+    with MemcacheAfterglow() as instance:
+        work(instance, 3)
+        assert "slow request" not in instance.log_text()
+        assert instance.metrics().total("afterglow_slow_requests_total", missing_ok=True) == 0
