@@ -2,6 +2,8 @@
 
 import json
 
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.memcache import MemcacheAfterglow
 from afterglow_e2e.process import poll
 
@@ -64,3 +66,32 @@ def test_nothing_is_logged_unless_it_is_asked_for():
         work(instance, 3)
         assert "slow request" not in instance.log_text()
         assert instance.metrics().total("afterglow_slow_requests_total", missing_ok=True) == 0
+
+
+def test_statements_are_logged_with_kind_table_and_key(cassandra):
+    with Afterglow(cassandra.contact, extra=[*ALL, "--show-keys"]) as instance:
+        await_caching(instance)
+        with connect(instance) as session:
+            session.execute(
+                "CREATE KEYSPACE slow_log WITH replication ="
+                " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            )
+            session.execute("CREATE TABLE slow_log.t (k text PRIMARY KEY, v int)")
+            # What came before would have used the lines up.
+            poll("lines to be left", lambda: quiet(instance), 30, every=2.5)
+            session.execute("INSERT INTO slow_log.t (k, v) VALUES ('it''s', 1)")
+            for _ in range(2):
+                session.execute("SELECT v FROM slow_log.t WHERE k = 'it''s'")
+        found = [line for line in lines(instance) if line.get("table") == "slow_log.t"]
+        kinds = [line["kind"] for line in found]
+        assert kinds.count("read") == 2 and "write" in kinds
+        assert [line["key"] for line in found if line["kind"] == "read"] == ["'it''s'"] * 2
+        session_lines = [line for line in lines(instance) if line["kind"] == "session"]
+        assert session_lines and "table" not in session_lines[0]
+
+
+def quiet(instance):
+    """Whether so few requests came since the last call that lines are left for more."""
+    counted = instance.metrics().total("afterglow_slow_requests_total")
+    before, quiet.counted = getattr(quiet, "counted", None), counted
+    return before is not None and counted - before < 5
