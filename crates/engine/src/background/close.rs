@@ -26,7 +26,7 @@ impl Background {
                 let left = self.copy_dirty(u64::MAX, true);
                 let busy = !self.in_flight.is_empty() || self.reclaim.is_some();
                 // No segment can be freed any more, or writing fails.
-                self.close.given_up = left && self.close.is_out_of_patience(busy, now);
+                self.close.given_up = self.close.is_out_of_patience(busy, now) && left;
                 if !left || self.close.given_up {
                     self.core.streams.flush(u64::MAX, true);
                     self.close.go(ClosePhase::Write);

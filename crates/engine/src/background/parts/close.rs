@@ -3,6 +3,9 @@
 /// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be
 /// written is given up.
 const TIMEOUT: u64 = 5_000;
+/// The most of the time between two looks that counts: a thread that looks later was kept from
+/// running, by a flush or by the machine, and that says nothing of the device.
+const LOOK: u64 = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::background) enum ClosePhase {
@@ -25,8 +28,10 @@ pub(in crate::background) struct Close {
     pub(in crate::background) phase: ClosePhase,
     /// Steps in this phase.
     pub(in crate::background) steps: u32,
-    /// When something was last seen to go on.
+    /// When something was last seen to go on, the time that its own thread stood still left out.
     pub(in crate::background) moved: u64,
+    /// When it was last looked whether something goes on.
+    pub(in crate::background) looked: u64,
     /// What is dirty still cannot be written.
     pub(in crate::background) given_up: bool,
     /// Sequence of the newest checkpoint before the last one.
@@ -64,12 +69,14 @@ impl Close {
 
     /// An I/O has succeeded.
     pub(in crate::background) fn goes_on(&mut self, now: u64) {
-        self.moved = now;
+        (self.moved, self.looked) = (now, now);
     }
 
     /// Whether nothing has gone on for long. One that is in flight (`busy`) may still succeed; that
     /// many fail is no progress.
-    pub(in crate::background) fn is_out_of_patience(&self, busy: bool, now: u64) -> bool {
+    pub(in crate::background) fn is_out_of_patience(&mut self, busy: bool, now: u64) -> bool {
+        let stood_still = now.saturating_sub(self.looked).saturating_sub(LOOK);
+        (self.moved, self.looked) = (self.moved + stood_still, now);
         !busy && now.saturating_sub(self.moved) > TIMEOUT
     }
 
@@ -82,18 +89,31 @@ impl Close {
 mod tests {
     use super::*;
 
+    /// Looks every half a second from `from` to `to`; what the last look says.
+    fn look(close: &mut Close, busy: bool, from: u64, to: u64) -> bool {
+        (from..=to).step_by(500).map(|now| close.is_out_of_patience(busy, now)).last().unwrap()
+    }
+
     #[test]
     fn patience_is_for_standing_still_only() {
         let mut close = Close::default();
         close.goes_on(100);
-        assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
-        assert!(close.is_out_of_patience(false, 101 + TIMEOUT));
-        assert!(!close.is_out_of_patience(true, 101 + TIMEOUT), "what is in flight may succeed");
+        assert!(!look(&mut close, false, 100, 100 + TIMEOUT));
         // However often it is looked at.
         for _ in 0..10_000 {
             assert!(!close.is_out_of_patience(false, 100 + TIMEOUT));
         }
+        assert!(!close.is_out_of_patience(true, 101 + TIMEOUT), "what is in flight may succeed");
+        assert!(close.is_out_of_patience(false, 101 + TIMEOUT));
         close.goes_on(101 + TIMEOUT);
-        assert!(!close.is_out_of_patience(false, 101 + 2 * TIMEOUT));
+        assert!(!look(&mut close, false, 101 + TIMEOUT, 101 + 2 * TIMEOUT));
+    }
+
+    #[test]
+    fn a_thread_that_was_kept_from_running_gives_nothing_up() {
+        let mut close = Close::default();
+        close.goes_on(100);
+        assert!(!close.is_out_of_patience(false, 60_000), "nobody has asked the device meanwhile");
+        assert!(look(&mut close, false, 60_000, 60_000 + 2 * TIMEOUT), "but it ends");
     }
 }
