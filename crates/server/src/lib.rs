@@ -17,5 +17,6 @@ pub mod metrics;
 pub mod reactor;
 pub mod serve;
 pub mod service_manager;
+pub mod size;
 pub mod slow_log;
 pub mod version;

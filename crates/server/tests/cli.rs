@@ -38,8 +38,8 @@ fn file(content: &str) -> (tempfile::TempDir, String) {
 const FRONT_END: [&str; 4] = ["--cql", "127.0.0.1:9043", "--backend", "127.0.0.1:9042"];
 
 /// What `--help` has to list.
-const COMMANDS: [&str; 7] =
-    ["serve", "check-config", "inspect", "explain", "health", "completions", "man-pages"];
+const COMMANDS: [&str; 8] =
+    ["serve", "check-config", "inspect", "explain", "size", "health", "completions", "man-pages"];
 
 #[test]
 fn the_version_is_that_of_the_package() {
@@ -301,5 +301,23 @@ fn health_of_nobody_fails_and_says_what_to_look_at() {
         let output = afterglow(&["health", wrong[0], wrong[1]], &[]);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(err(&output).contains(wrong[0]), "{}", err(&output));
+    }
+}
+
+#[test]
+fn size_plans_a_cache_or_says_what_is_wrong() {
+    let plan = afterglow(&["size", "--objects", "1e6", "--object-size", "300"], &[]);
+    assert!(plan.status.success(), "{}", err(&plan));
+    let text = out(&plan);
+    assert!(text.contains("--memory") && text.contains("100.0 % of all"), "{text}");
+    let (_dir, trace) = file("a 10\nb many\n");
+    for (arguments, complaint) in [
+        (vec!["--objects", "x", "--object-size", "3"], "`x` is not a number"),
+        (vec!["--trace", &trace, "--object-size", "3"], "line 2: `many` is no size"),
+        (vec!["--trace", "nowhere", "--object-size", "3"], "nowhere"),
+    ] {
+        let wrong = afterglow(&[vec!["size"], arguments].concat(), &[]);
+        assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
+        assert!(err(&wrong).contains(complaint), "{}", err(&wrong));
     }
 }

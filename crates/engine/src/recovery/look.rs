@@ -18,6 +18,8 @@ pub struct Outlook {
     pub flash: u64,
     /// Segments it is divided into.
     pub segments: u64,
+    /// Bytes of a segment.
+    pub segment_size: u32,
     /// Bytes of memory that are index.
     pub index_bytes: u64,
     /// Objects on flash that the index has room for.
@@ -49,17 +51,26 @@ pub fn look(config: &Config) -> Result<Outlook, OpenError> {
     let new = geometry::format(config, &infos, [0; 16], 0, 1);
     let found: Vec<_> = infos.iter().filter_map(superblock).collect();
     let blocks = if found.len() == infos.len() { found } else { new? };
-    let flash = blocks.iter().map(|block| block.size).sum();
-    let memory = geometry::memory(config, flash, blocks[0].segment_size)?;
-    geometry::check_area(config, flash, &memory, &blocks)?;
-    let lines = memory.lines as u64 * u64::from(config.shards);
-    Ok(Outlook {
-        flash,
-        segments: blocks.iter().map(|block| u64::from(block.segments)).sum(),
-        index_bytes: lines * 64,
-        index_slots: lines * SLOTS_PER_LINE as u64,
-        dram: memory.dram as u64 * u64::from(config.shards),
-    })
+    Outlook::divided(config, &blocks)
+}
+
+impl Outlook {
+    /// Of devices with these superblocks.
+    pub(crate) fn divided(config: &Config, blocks: &[Superblock]) -> Result<Self, OpenError> {
+        let flash = blocks.iter().map(|block| block.size).sum();
+        let segment_size = blocks[0].segment_size;
+        let memory = geometry::memory(config, flash, segment_size)?;
+        geometry::check_area(config, flash, &memory, blocks)?;
+        let lines = memory.lines as u64 * u64::from(config.shards);
+        Ok(Outlook {
+            flash,
+            segments: blocks.iter().map(|block| u64::from(block.segments)).sum(),
+            segment_size,
+            index_bytes: lines * 64,
+            index_slots: lines * SLOTS_PER_LINE as u64,
+            dram: memory.dram as u64 * u64::from(config.shards),
+        })
+    }
 }
 
 /// The superblock of a device that is used as it was.

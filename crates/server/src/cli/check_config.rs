@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 
 /// How memory and flash would be divided.
 fn divide(text: &mut String, config: &Config, checked: &Checked) {
-    let Outlook { flash, segments, index_bytes, index_slots, dram } = checked.outlook;
+    let Outlook { flash, segments, index_bytes, index_slots, dram, .. } = checked.outlook;
     let size = inspect::size;
     text.push_str("\n# Memory and flash:\n");
     let memory = config.memory;

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health, hotkeys, top};
+use super::{generate, health, hotkeys, size, top};
 use crate::{
     config::{
         Config,
@@ -20,6 +20,7 @@ Examples:
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
   afterglow check-config /etc/afterglow.toml
   afterglow inspect /var/lib/afterglow
+  afterglow size --objects 1e9 --object-size 300
   afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
@@ -89,6 +90,7 @@ pub(super) fn documented() -> Command {
         .subcommand(hotkeys::command())
         .subcommand(top::command())
         .subcommand(explain())
+        .subcommand(size::command())
         .subcommand(health::command())
         .subcommand(generate::completions_command())
         .subcommand(generate::man_pages_command())

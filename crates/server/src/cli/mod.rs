@@ -11,6 +11,7 @@ mod inputs;
 mod inspect;
 pub mod output;
 mod serve;
+mod size;
 mod top;
 mod units;
 
@@ -30,6 +31,7 @@ pub fn run() -> ExitCode {
         Some(("hotkeys", arguments)) => hotkeys::run(arguments),
         Some(("top", arguments)) => top::run(arguments),
         Some(("explain", arguments)) => explain::run(arguments),
+        Some(("size", arguments)) => size::run(arguments),
         Some(("health", arguments)) => health::run(arguments),
         Some(("completions", arguments)) => generate::completions(arguments, command::documented()),
         Some(("man-pages", arguments)) => generate::man_pages(arguments, command::documented()),

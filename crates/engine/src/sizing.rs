@@ -1,0 +1,110 @@
+//! What a cache of some size would hold and write: for operators who plan one.
+//!
+//! All figures follow from the structures themselves: [`Outlook`] is divided as a new cache is,
+//! records and footers are as long as the format makes them, entries of the DRAM tier cost what the
+//! tier counts for them.
+
+use crate::config::Config;
+use crate::error::OpenError;
+use crate::format::checkpoint::SEGMENT_ENTRY;
+use crate::format::footer::{self, footer_len};
+use crate::format::{journal, record};
+use crate::geometry;
+use crate::recovery::Outlook;
+use crate::tier::ENTRY_OVERHEAD;
+
+/// How full an index is in practice, in percent: beyond it the two lines of a key are often full,
+/// and objects that were not read lately are evicted.
+const INDEX_FILL: u64 = 90;
+
+/// Bytes written to flash and journal for one put, by kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WrittenByPut {
+    /// The record with its padding to 64 bytes.
+    pub record: f64,
+    /// Records that a reclaim writes again, at most; nothing before flash is full.
+    pub reinserted: f64,
+    /// Its entry in its segment's footer.
+    pub footer: f64,
+    /// Its entry in the journal.
+    pub journal: f64,
+    /// Its share of a checkpoint where puts are so many that they set its pace.
+    pub checkpoint: f64,
+}
+
+impl WrittenByPut {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.record + self.reinserted + self.footer + self.journal + self.checkpoint
+    }
+}
+
+impl Outlook {
+    /// How a new cache with one device of `flash` bytes would be divided. Looks at no disk.
+    ///
+    /// # Errors
+    /// Those of opening: too little memory or flash.
+    pub fn of_new(config: &Config, flash: u64) -> Result<Self, OpenError> {
+        let device = crate::device::DeviceInfo { size: flash, alignment: 4096, path: "".into() };
+        let blocks = geometry::format(config, &[device], [0; 16], 0, 1)?;
+        Self::divided(config, &blocks)
+    }
+
+    /// Objects of `len` bytes of key and value that the DRAM tier holds.
+    #[must_use]
+    pub fn dram_objects(&self, len: usize) -> u64 {
+        self.dram / (len + ENTRY_OVERHEAD) as u64
+    }
+
+    /// Objects of `len` bytes of key and value that are on flash when it is full, as many as the
+    /// index has slots for at most.
+    #[must_use]
+    pub fn flash_objects(&self, len: usize) -> u64 {
+        self.flash_records(len).min(self.index_objects())
+    }
+
+    /// Records of `len` bytes of key and value that full segments hold, whatever the index.
+    #[must_use]
+    pub fn flash_records(&self, len: usize) -> u64 {
+        // Reclaim keeps some free.
+        let free = u64::from(geometry::free_target(self.segments as u32));
+        self.segments.saturating_sub(free) * self.records_a_segment(len)
+    }
+
+    /// Objects that the index has slots for before it evicts many.
+    #[must_use]
+    pub fn index_objects(&self) -> u64 {
+        self.index_slots * INDEX_FILL / 100
+    }
+
+    /// What one put of `len` bytes of key and value writes.
+    #[must_use]
+    pub fn written_by_put(&self, config: &Config, len: usize) -> WrittenByPut {
+        let record = f64::from(record::padded_len(0, len));
+        let entries = (config.journal_size - journal::HEADER) / journal::ENTRY;
+        // The background writes a checkpoint when three quarters of the journal are used, or after
+        // so many segments.
+        let segments = self.segments.clamp(4, 1024) * self.records_a_segment(len);
+        let puts = (entries / 4 * 3).min(segments).max(1);
+        let tables = self.index_bytes + self.segments * SEGMENT_ENTRY as u64;
+        WrittenByPut {
+            record,
+            reinserted: record * config.reinsertion,
+            footer: f64::from(footer::ENTRY),
+            journal: journal::ENTRY as f64,
+            checkpoint: tables as f64 / puts as f64,
+        }
+    }
+
+    fn records_a_segment(&self, len: usize) -> u64 {
+        let record = u64::from(record::padded_len(0, len));
+        let room = u64::from(self.segment_size - footer::HEADER);
+        let mut records = room / (record + u64::from(footer::ENTRY));
+        // The footer is rounded up to whole blocks.
+        while records > 0 && records * record + u64::from(footer_len(records as usize)) > room {
+            records -= 1;
+        }
+        records
+    }
+}

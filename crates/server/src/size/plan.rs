@@ -1,0 +1,206 @@
+//! The smallest cache that holds the objects, or what a given one holds.
+
+use afterglow_engine::{Outlook, WrittenByPut};
+
+use crate::config::{Config, Size};
+
+/// Flash and memory are found in steps of this many bytes.
+const STEP: u64 = 1 << 20;
+/// Beyond this no cache is tried.
+const MOST: u64 = 1 << 47;
+
+/// What is to be cached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Objects {
+    /// How many.
+    pub count: u64,
+    /// Bytes of key and value together, on average.
+    pub size: u64,
+}
+
+/// What is given; the rest is found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wishes {
+    /// `--memory`.
+    pub memory: Option<Size>,
+    /// Flash in all.
+    pub flash: Option<Size>,
+}
+
+/// No cache can do it.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The engine refuses a given size.
+    #[error("no cache of {flash} of flash and {memory} of memory: {why}")]
+    Refused {
+        /// Of flash.
+        flash: Size,
+        /// Of memory.
+        memory: Size,
+        /// In the engine's words.
+        why: String,
+    },
+    /// Not with all flash and memory there could be.
+    #[error(
+        "{count} objects of {size} bytes are more than one instance holds{with}: divide them among several instances, or give more memory and flash"
+    )]
+    TooMany {
+        /// Objects.
+        count: u64,
+        /// Bytes of one.
+        size: u64,
+        /// Given bounds.
+        with: String,
+    },
+}
+
+/// A cache for the objects.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// The objects.
+    pub objects: Objects,
+    /// `--memory`.
+    pub memory: Size,
+    /// How it is divided.
+    pub outlook: Outlook,
+    /// Objects in memory when DRAM is full.
+    pub in_dram: u64,
+    /// Objects on flash when it is full.
+    pub on_flash: u64,
+    /// What each set writes.
+    pub written: WrittenByPut,
+}
+
+impl Plan {
+    /// Of the wishes, or the least that holds all objects where they say nothing.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn find(objects: Objects, wishes: Wishes) -> Result<Self, PlanError> {
+        let too_many = || {
+            let given = [("flash", wishes.flash), ("memory", wishes.memory)];
+            let given =
+                given.iter().filter_map(|(name, size)| size.map(|s| format!("{s} of {name}")));
+            let given: Vec<_> = given.collect();
+            PlanError::TooMany {
+                count: objects.count,
+                size: objects.size,
+                with: if given.is_empty() {
+                    String::new()
+                } else {
+                    format!(" with {}", given.join(" and "))
+                },
+            }
+        };
+        let holds = |flash: u64, memory: u64| {
+            divide(flash, memory)
+                .is_ok_and(|(_, outlook)| on_flash(&outlook, objects) >= objects.count)
+        };
+        let most_memory = wishes.memory.map_or(MOST, Size::get);
+        let flash = match wishes.flash {
+            Some(flash) => flash.get(),
+            None => least(objects.count, |flash| holds(flash, most_memory)).ok_or_else(too_many)?,
+        };
+        let memory = match wishes.memory {
+            Some(memory) => memory.get(),
+            // Where the given flash is too small for all, what uses all of that.
+            None => {
+                let reachable = divide(flash, MOST)
+                    .map(|(_, outlook)| on_flash(&outlook, objects).min(objects.count))
+                    .unwrap_or(objects.count);
+                let enough = |memory: u64| {
+                    divide(flash, memory)
+                        .is_ok_and(|(_, outlook)| on_flash(&outlook, objects) >= reachable)
+                };
+                least(STEP, enough).ok_or_else(too_many)?
+            }
+        };
+        Self::of(objects, flash, memory)
+    }
+
+    fn of(objects: Objects, flash: u64, memory: u64) -> Result<Self, PlanError> {
+        let (config, outlook) = divide(flash, memory).map_err(|why| PlanError::Refused {
+            flash: Size::bytes(flash),
+            memory: Size::bytes(memory),
+            why,
+        })?;
+        let len = len(objects);
+        Ok(Plan {
+            objects,
+            memory: Size::bytes(memory),
+            outlook,
+            in_dram: outlook.dram_objects(len),
+            on_flash: outlook.flash_objects(len),
+            written: outlook.written_by_put(&config, len),
+        })
+    }
+}
+
+/// The least number of bytes, in whole steps, for which `is_enough`.
+fn least(from: u64, is_enough: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut high = from.div_ceil(STEP).max(1);
+    while !is_enough(high * STEP) {
+        high = high.checked_mul(2).filter(|steps| steps * STEP <= MOST)?;
+    }
+    let mut low = high / 2;
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if is_enough(middle * STEP) { high = middle } else { low = middle }
+    }
+    Some(high * STEP)
+}
+
+/// As a server with the memcached front end divides it.
+fn divide(flash: u64, memory: u64) -> Result<(afterglow_engine::Config, Outlook), String> {
+    let server = Config { memory: Size::bytes(memory), ..Config::default() };
+    let mut config = afterglow_engine::Config::new("", Vec::new());
+    config.memory = memory - server.buffers().get();
+    let outlook = Outlook::of_new(&config, flash).map_err(|error| error.to_string())?;
+    Ok((config, outlook))
+}
+
+fn on_flash(outlook: &Outlook, objects: Objects) -> u64 {
+    outlook.flash_objects(len(objects))
+}
+
+fn len(objects: Objects) -> usize {
+    usize::try_from(objects.size).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_cache_holds_all_and_one_step_less_does_not() {
+        for (count, size) in [(1_000_000, 300), (50_000_000, 1000), (100_000, 60_000)] {
+            let objects = Objects { count, size };
+            let plan = Plan::find(objects, Wishes::default()).unwrap();
+            assert!(plan.on_flash >= count, "{plan:?}");
+            let (flash, memory) = (plan.outlook.flash, plan.memory.get());
+            for (flash, memory) in [(flash - STEP, memory), (flash, memory - STEP)] {
+                let less = Plan::of(objects, flash, memory).map_or(0, |plan| plan.on_flash);
+                assert!(less < count, "{flash} and {memory} hold {less} of {count} too");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_is_kept() {
+        let objects = Objects { count: 1_000_000_000, size: 300 };
+        let wishes = Wishes { memory: Some(Size::gib(8)), flash: Some(Size::gib(400)) };
+        let plan = Plan::find(objects, wishes).unwrap();
+        assert_eq!((plan.memory, plan.outlook.flash), (Size::gib(8), 400 << 30));
+        assert!(plan.on_flash < objects.count);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_remedy() {
+        let objects = Objects { count: 1 << 60, size: 300 };
+        let refused = Plan::find(objects, Wishes::default()).unwrap_err().to_string();
+        assert!(refused.contains("several instances"), "{refused}");
+        let wishes = Wishes { memory: Some(Size::mib(1)), flash: Some(Size::gib(1)) };
+        let refused = Plan::find(Objects { count: 1000, size: 300 }, wishes).unwrap_err();
+        assert!(refused.to_string().contains("configure more memory"), "{refused}");
+    }
+}
