@@ -77,8 +77,11 @@ def test_the_page_shows_what_the_load_did(browser, loaded):
     assert cell(browser, table, "connections", 2) == "1 open"
     read = loaded.metrics()
     assert read.total("afterglow_hits_total", tier="flash") > 1000, "flash was read"
-    lost = OBJECTS + 500 - read.total("afterglow_hits_total", frontend="memcache")
-    assert cell(browser, "#misses", "absent") == f"{lost:,.0f}"
+    hits = read.total("afterglow_hits_total", frontend="memcache")
+    absent = read.total("afterglow_misses_total", frontend="memcache", reason="absent")
+    # A busy device may make a few more misses of hits, each with another reason.
+    assert 500 <= absent <= OBJECTS + 500 - hits
+    assert cell(browser, "#misses", "absent") == f"{absent:,.0f}"
 
     browser.run("document.querySelector('#range input[value=\"0\"]').click()")
     ratio = read.total("afterglow_hits_total", frontend="memcache") / (OBJECTS + 500)

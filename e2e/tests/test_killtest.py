@@ -3,6 +3,7 @@ kind of end, and planted lies are found.
 """
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -67,7 +68,8 @@ def test_no_stale_read_across_kills_before_a_real_database(cassandra, tmp_path):
     ("lie", "found"),
     [
         (["--stale-reads", 0.2], "Stale"),
-        (["--lie", "rolled-back"], "Stale"),
+        # What came back may be older than all that the checker remembers: then nobody wrote it.
+        (["--lie", "rolled-back"], "Stale|NeverWritten"),
         (["--lie", "emptied"], "too much was missing after the restart"),
     ],
 )
@@ -85,4 +87,5 @@ def test_a_planted_lie_is_found(lie, found, tmp_path):
         "1500ms",
     ]
     done = campaign(tmp_path / "killtest", *options, *lie)
-    assert done.returncode == 1 and found in done.stderr, done.stdout[-2000:] + done.stderr
+    assert done.returncode == 1, done.stdout[-2000:] + done.stderr
+    assert re.search(found, done.stderr), done.stdout[-2000:] + done.stderr
