@@ -11,10 +11,10 @@ use crate::{
 };
 
 const HELP: &str = "\
-Without --memory and --flash it finds the least that holds all objects. Of what is given it says what \
-that holds. Figures are those of the memcached front end with its defaults. A trace is text, one \
-request a line: the key, and behind a space its bytes (key and value) if they are known. Hit ratios \
-are estimates, within some 5 points of what the engine does.
+Without --memory and --flash it finds the least that holds all objects. Of what is given it says \
+what that holds. Figures are those of the memcached front end with its defaults. A trace is text, \
+one request a line: the key, and behind a space its bytes (key and value) if they are known. Hit \
+ratios are estimates, within some 5 points of what the engine does.
 
 Examples:
   afterglow size --objects 1e9 --object-size 300

@@ -2,11 +2,12 @@
 //!
 //! The DRAM tier takes few of the objects that are read from flash, and keeps those that are read
 //! again, so popular ones gather there. That is close to q-LRU: an object of which the share `p` of
-//! requests asks is there with the probability `q (1 - e) / (e + q (1 - e))`, `e = exp(-p T)`, and the characteristic time `T`
-//! follows from the tier's size (Martina, Garetto and Leonardi, "A unified approach to the
-//! performance analysis of caching systems", INFOCOM 2014). Flash keeps what is read, by
-//! reinsertion: the same with `q = 1`, which is the approximation of Che for LRU. A lifetime bounds
-//! both: an object that is read `r` times in its lifetime is there for `r / (1 + r)` of the reads.
+//! requests asks is there with the probability `q (1 - e) / (e + q (1 - e))`, `e = exp(-p T)`. The
+//! characteristic time `T` follows from the tier's size (Martina, Garetto and Leonardi, "A unified
+//! approach to the performance analysis of caching systems", INFOCOM 2014). Flash keeps what is
+//! read, by reinsertion: the same with `q = 1`, which is the approximation of Che for LRU. A
+//! lifetime bounds both: an object that is read `r` times in its lifetime is there for
+//! `r / (1 + r)` of the reads.
 
 /// The `q` of the DRAM tier. It is fitted: with it the model is within 5 points of what is measured
 /// of the real tier, see the tests.
