@@ -12,9 +12,9 @@
 /// The `q` of the DRAM tier. It is fitted: with it the model is within 5 points of what is measured
 /// of the real tier, see the tests.
 const TAKEN: f64 = 1.0 / 16.0;
-/// So many of the most popular objects are counted one by one, the others in groups.
+/// So many of the most popular objects are counted one by one, the others in cohorts.
 const SINGLE: u64 = 4096;
-/// Each group reaches so much farther than the one before.
+/// Each cohort reaches so much farther than the one before.
 const GROWTH: f64 = 1.01;
 /// Steps of a bisection over the doubles.
 const STEPS: usize = 200;
@@ -46,7 +46,7 @@ pub enum Lifetime {
 
 /// Objects of about the same popularity.
 #[derive(Debug, Clone, Copy)]
-struct Group {
+struct Cohort {
     count: f64,
     /// The share of requests that asks for one of them.
     share: f64,
@@ -55,7 +55,7 @@ struct Group {
 /// Which share of requests asks for which object.
 #[derive(Debug, Clone)]
 pub struct Popularity {
-    groups: Vec<Group>,
+    cohorts: Vec<Cohort>,
 }
 
 impl Popularity {
@@ -64,19 +64,19 @@ impl Popularity {
     pub fn zipf(objects: u64, exponent: f64) -> Self {
         let weight = |rank: f64| rank.powf(-exponent);
         let single = objects.min(SINGLE);
-        let mut groups: Vec<Group> =
-            (1..=single).map(|rank| Group { count: 1.0, share: weight(rank as f64) }).collect();
+        let mut cohorts: Vec<Cohort> =
+            (1..=single).map(|rank| Cohort { count: 1.0, share: weight(rank as f64) }).collect();
         let mut first = single as f64 + 1.0;
         while first <= objects as f64 {
             let last = (first * GROWTH).floor().clamp(first, objects as f64);
             let count = last - first + 1.0;
             let sum = integral(first - 0.5, last + 0.5, exponent);
-            groups.push(Group { count, share: sum / count });
+            cohorts.push(Cohort { count, share: sum / count });
             first = last + 1.0;
         }
-        let all: f64 = groups.iter().map(|group| group.count * group.share).sum();
-        groups.iter_mut().for_each(|group| group.share /= all);
-        Self { groups }
+        let all: f64 = cohorts.iter().map(|cohort| cohort.count * cohort.share).sum();
+        cohorts.iter_mut().for_each(|cohort| cohort.share /= all);
+        Self { cohorts }
     }
 
     /// Of a cache with places for so many objects in memory and on flash.
@@ -90,15 +90,15 @@ impl Popularity {
     /// The share of requests that a cache answers that has `places`, and lets one in `1 / taken` of
     /// what it misses in.
     fn hits(&self, places: f64, taken: f64, lifetime: Lifetime) -> f64 {
-        let there = |group: &Group, time: f64| {
-            let gone = (-group.share * time).exp();
+        let there = |cohort: &Cohort, time: f64| {
+            let gone = (-cohort.share * time).exp();
             let kept = taken * (1.0 - gone) / (gone + taken * (1.0 - gone));
-            kept.min(alive(group.share, lifetime))
+            kept.min(alive(cohort.share, lifetime))
         };
         let taken_places =
-            |time: f64| self.groups.iter().map(|g| g.count * there(g, time)).sum::<f64>();
+            |time: f64| self.cohorts.iter().map(|g| g.count * there(g, time)).sum::<f64>();
         let answered =
-            |time: f64| self.groups.iter().map(|g| g.count * g.share * there(g, time)).sum();
+            |time: f64| self.cohorts.iter().map(|g| g.count * g.share * there(g, time)).sum();
         // In the exponent: characteristic times span many orders of magnitude.
         let (mut low, mut high) = (-40.0_f64, 120.0_f64);
         if taken_places(high.exp()) <= places {
@@ -143,12 +143,12 @@ mod tests {
             [(1_000_000_u64, 0.99), (50_000, 0.7), (1_000_000, 1.0), (10, 1.2)]
         {
             let popularity = Popularity::zipf(objects, exponent);
-            let sum = |of: fn(&Group) -> f64| popularity.groups.iter().map(of).sum::<f64>();
+            let sum = |of: fn(&Cohort) -> f64| popularity.cohorts.iter().map(of).sum::<f64>();
             near(sum(|g| g.count), objects as f64, 1e-3);
             near(sum(|g| g.count * g.share), 1.0, 1e-9);
             // Term by term.
             let whole: f64 = (1..=objects).map(|rank| (rank as f64).powf(-exponent)).sum();
-            near(popularity.groups[0].share, 1.0 / whole, 1e-6);
+            near(popularity.cohorts[0].share, 1.0 / whole, 1e-6);
         }
     }
 
@@ -191,6 +191,6 @@ mod tests {
     #[test]
     fn a_billion_objects_are_no_more_work() {
         let popularity = Popularity::zipf(1_000_000_000, 0.99);
-        assert!(popularity.groups.len() < 10_000);
+        assert!(popularity.cohorts.len() < 10_000);
     }
 }

@@ -21,7 +21,7 @@ use super::{HitRatio, Objects, Plan};
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Request {
+struct TracedRead {
     /// Of the key.
     hash: u64,
     /// Bytes of key and value.
@@ -50,7 +50,7 @@ pub enum TraceError {
 /// Requests in memory, 16 bytes each.
 #[derive(Debug)]
 pub struct Replay {
-    requests: Vec<Request>,
+    requests: Vec<TracedRead>,
     objects: Objects,
 }
 
@@ -82,7 +82,7 @@ pub fn read_trace(input: impl BufRead, default_len: u32) -> Result<Replay, Trace
                 })?,
         };
         lens.insert(hash, len);
-        requests.push(Request { hash, len });
+        requests.push(TracedRead { hash, len });
     }
     if requests.is_empty() {
         return Err(TraceError::Empty);
@@ -139,7 +139,7 @@ impl Replay {
     }
 }
 
-fn entry(request: &Request, key: &[u8]) -> DramEntry {
+fn entry(request: &TracedRead, key: &[u8]) -> DramEntry {
     let mut data = vec![0; (request.len as usize).max(key.len())];
     data[..key.len()].copy_from_slice(key);
     DramEntry {
