@@ -1,7 +1,7 @@
 //! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that
 //! everything comes to rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach, reach_times};
@@ -170,8 +170,17 @@ impl Run {
             // The openings of segments may be lost with the rest.
             return Vec::new();
         }
+        // A footer on its way may survive a power loss, and a record that it names may not. Read
+        // behind the checkpoint, it hides a newer copy where no journal entry tells which is newer:
+        // a miss in an Immutable namespace.
+        let at_risk =
+            if kind == Crash::Machine { life.at_risk(machine) } else { HashSet::default() };
         self.live(life, |run, life, key| {
             let options = run.options[usize::from(key.ns)];
+            if options.immutable && at_risk.contains(&(key.ns.into(), key_bytes(key))) {
+                reach(Path::OlderCopyAtRisk);
+                return false;
+            }
             let at = life.on_flash(machine, key.ns, &key_bytes(key));
             // The index may still know an older copy.
             let newest = run.oracle.current(key).map(|(_, version)| version);

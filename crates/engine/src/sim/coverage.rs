@@ -111,6 +111,7 @@ paths! {
     // What was checked.
     WarmAfterClose = "checked: warm after a clean stop",
     WarmAfterProcess = "checked: warm after a process crash",
+    OlderCopyAtRisk = "not asked for: power may take an older copy that hides the newest",
     WarmAfterMachine = "checked: warm after a machine crash",
     WarmReclaimed = "checked: warm although segments were reclaimed",
     WarmReshaped = "checked: warm although segments were reclaimed, in an index of another shape",

@@ -1,5 +1,6 @@
 //! The simulated machine with a cache on it: opening, turning the crank, crashing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +14,7 @@ use crate::device::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare
 use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
+use crate::format::{UNIT, footer};
 use crate::index::Slot;
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
@@ -323,6 +325,31 @@ impl Life {
         let len = record::len(found.key.len(), found.value.len()) as u64;
         let (device, offset) = (place.device, place.offset + u64::from(at.offset()));
         alive.then_some(Copied { version: found.meta.version, device, offset, len })
+    }
+
+    /// Namespaces and keys of the records that power loss may still take from the devices.
+    pub fn at_risk(&self, machine: &SimMachine) -> HashSet<(u16, Vec<u8>)> {
+        let (core, table) = (&self.core, &self.core.table);
+        let mut found = HashSet::new();
+        let mut bytes = vec![0; table.segment_size() as usize];
+        for segment in 0..table.len() as u32 {
+            let (place, generation) = (table.place(segment), table.generation(segment));
+            if machine.is_durable(place.device, place.offset, table.segment_size().into()) {
+                continue;
+            }
+            machine.peek(place.device, place.offset, &mut bytes);
+            for at in (footer::HEADER as usize..bytes.len()).step_by(UNIT as usize) {
+                let claimed = record::claims(&bytes[at..]).map(|(_, _, len)| len);
+                let Some(len) = claimed.filter(|len| at + len <= bytes.len()) else { continue };
+                let seed = record::seed(core.hash_seed, generation, at as u32);
+                let Some(record) = record::decode(&bytes[at..], seed) else { continue };
+                let (from, to) = (at as u64 / 512 * 512, (at + len) as u64);
+                if !machine.is_durable(place.device, place.offset + from, to - from) {
+                    found.insert((record.meta.ns, record.key.to_vec()));
+                }
+            }
+        }
+        found
     }
 
     /// Whether the index says that a key's record is still in memory, to be written.
