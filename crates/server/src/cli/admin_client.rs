@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches};
 use serde::de::DeserializeOwned;
@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use super::output::Failure;
 use crate::config::Config;
 
-/// How long one step of a question may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Answers are no longer than this.
-const LONGEST: u64 = 64 << 20;
+/// How long a question for JSON may take, answer and all.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest answer in bytes, of which the segments of a large cache are the longest.
+const LONGEST: usize = 64 << 20;
 
 /// The option that names the server.
 pub(super) fn argument() -> Arg {
@@ -40,6 +40,11 @@ impl AdminClient {
     pub(super) fn new(arguments: &ArgMatches) -> Result<Self, Failure> {
         let given = arguments.get_one::<String>("admin").cloned();
         let address = given.unwrap_or_else(default_address);
+        if address == "off" {
+            return Err(Failure::usage(
+                "error: --admin: the admin address is off, so nobody can be asked: name one",
+            ));
+        }
         match address.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
                 Ok(Self { address })
@@ -56,18 +61,13 @@ impl AdminClient {
         &self.address
     }
 
-    /// What `GET path` answers.
+    /// The JSON that `GET path` answers.
     ///
     /// # Errors
     /// One line: there is no answer, it is no server of ours, or it refuses.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let address = &self.address;
-        let (status, body) = self.ask(path).map_err(|error| {
-            format!(
-                "no answer from {address}: {error}. Is the server running, and is its --admin this \
-                 address?"
-            )
-        })?;
+        let (status, body) = self.ask(path, TIMEOUT)?;
         let no_server =
             || format!("{address} is no admin address of this version of afterglow ({path})");
         match status {
@@ -77,29 +77,71 @@ impl AdminClient {
         }
     }
 
-    fn ask(&self, path: &str) -> io::Result<(u16, Vec<u8>)> {
-        let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            self.address
-        )?;
-        let mut answer = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut answer)?;
+    /// Status and body of what `GET path` answers, whole within `timeout`.
+    ///
+    /// # Errors
+    /// One line: there is no such answer.
+    pub(super) fn ask(&self, path: &str, timeout: Duration) -> Result<(u16, Vec<u8>), String> {
+        self.exchange(path, Deadline(Instant::now() + timeout)).map_err(|error| {
+            format!(
+                "no answer from {}: {error}. Is the server running, and is its --admin this \
+                 address?",
+                self.address
+            )
+        })
+    }
+
+    fn exchange(&self, path: &str, deadline: Deadline) -> io::Result<(u16, Vec<u8>)> {
+        let mut stream = self.connect(deadline)?;
+        stream.set_write_timeout(Some(deadline.left()?))?;
+        let host = &self.address;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
+        loop {
+            stream.set_read_timeout(Some(deadline.left()?))?;
+            match stream.read(&mut part).map_err(timed_out)? {
+                0 => break,
+                len => answer.extend_from_slice(&part[..len]),
+            }
+            if answer.len() > LONGEST {
+                return Err(io::Error::other("the answer is too long for one of afterglow"));
+            }
+        }
         parse(&answer).ok_or_else(|| io::Error::other("what came is not HTTP"))
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    fn connect(&self, deadline: Deadline) -> io::Result<TcpStream> {
         let mut failed = io::Error::other("the name has no address");
         for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, TIMEOUT) {
+            match TcpStream::connect_timeout(&address, deadline.left()?) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failed = error,
             }
         }
         Err(failed)
+    }
+}
+
+/// When an exchange must be over: a server that sends a byte now and then does not put it off.
+#[derive(Debug, Clone, Copy)]
+struct Deadline(Instant);
+
+impl Deadline {
+    fn left(self) -> io::Result<Duration> {
+        match self.0.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(timed_out(io::ErrorKind::TimedOut.into())),
+            left => Ok(left),
+        }
+    }
+}
+
+/// A socket whose timeout is over says that it "would block".
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "it took too long")
+        }
+        _ => error,
     }
 }
 
@@ -113,6 +155,9 @@ fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -123,5 +168,30 @@ mod tests {
         {
             assert_eq!(parse(other), None);
         }
+    }
+
+    /// A server that goes on sending for as long as it is listened to.
+    fn endless(part: &'static [u8]) -> AdminClient {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(part).is_ok() {
+                thread::sleep(Duration::from_millis(if part.len() > 1 { 0 } else { 5 }));
+            }
+        });
+        AdminClient { address }
+    }
+
+    #[test]
+    fn a_server_that_sends_a_byte_now_and_then_does_not_hold_anybody_up() {
+        let said = endless(b"H").ask("/", Duration::from_millis(100)).unwrap_err();
+        assert!(said.contains("it took too long") && said.contains("Is the server running"));
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_refused() {
+        let said = endless(&[b'x'; 1 << 20]).ask("/", Duration::from_secs(60)).unwrap_err();
+        assert!(said.contains("too long for one of afterglow"), "{said}");
     }
 }
