@@ -7,11 +7,13 @@ import re
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
+from afterglow_e2e.debian import program
 from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, fill, peer, say
-from afterglow_e2e.process import poll
+from afterglow_e2e.process import Child, poll
 
 TOO_MANY = b"ERROR Too many open connections\r\n"
 
@@ -113,6 +115,35 @@ def test_memory_shrinks_and_grows_live_and_under_load(tmp_path):
         assert missing <= stat(server, b"evictions") + 8
         server.reload("memory stays 32MiB", memory="900TiB")
         assert raw.get(b"l0-0") == b"v" * 3000
+
+
+def test_a_stop_does_not_wait_for_memory_to_shrink(tmp_path):
+    """On a drive that takes half a second for each write: what leaves memory waits for it."""
+    slow = "--inject=pwrite64,pwritev:delay_enter=500000"
+    calls = "--trace=pwrite64,pwritev"
+    slowed = (program("strace"), "-f", "-qq", "-o", "/dev/null", calls, slow)
+    with Configured(tmp_path, memory="128MiB", io="pread") as server:
+        fill(server.connect(), 20_000, 4_000)
+        held = server.metrics().value("afterglow_engine_dram_bytes")
+        tracer = Child("strace", [*slowed, "-p", server.pid], tmp_path / "strace.log")
+        traced = f"/proc/{server.pid}/status"
+        poll("strace", lambda: "TracerPid:\t0" not in Path(traced).read_text(), 20)
+        # More than the write queue takes at once.
+        fill(server.connect(), 20_000, 4_000, tag=b"y")
+        server.write(memory="32MiB", io="pread")
+        os.kill(server.pid, signal.SIGHUP)
+        poll(
+            "memory to shrink",
+            lambda: server.metrics().value("afterglow_engine_dram_bytes") < held - (1 << 20),
+            60,
+        )
+        os.kill(server.pid, signal.SIGTERM)
+        poll("the stop to begin", lambda: "finishing requests in flight" in server.log_text(), 20)
+        tracer.kill()
+        assert server.child.process.wait(60) == 0
+        said = server.log_text()
+        assert "memory stays 128MiB: the server stops before it is resized" in said, said
+        assert "memory for objects was resized" not in said
 
 
 def test_users_and_limits_together(tmp_path):

@@ -210,3 +210,15 @@ pub struct Listed<'a> {
     /// The partition epoch it was put into.
     pub partition: u32,
 }
+
+/// What became of a change of the memory for objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Resized {
+    /// It is as large as it was to be.
+    Done,
+    /// It ended on the way, with what had left by then.
+    Stopped,
+    /// Less than a page a shard would be left: nothing was changed.
+    TooSmall,
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::api::Resized;
 use crate::background::{Background, THREAD};
 use crate::clock::SystemClock;
 use crate::config::{Config, NamespaceOptions};
@@ -162,17 +163,18 @@ impl Cache {
 
     /// Makes the DRAM tier larger by so many bytes than it was opened with, or smaller where that
     /// is negative, until the next call; 0 is what it was opened with. What no longer fits is
-    /// evicted, as fast as the device takes it. Blocks until that is done. False when less than a
-    /// page a shard would be left: nothing is changed then.
-    pub fn resize_dram(&self, by: i64) -> bool {
+    /// evicted, as fast as the device takes it, in steps of at most 64 KiB. Blocks until that is
+    /// done, `go_on` says no before a step, or the clean stop begins.
+    pub fn resize_dram(&self, by: i64, go_on: &dyn Fn() -> bool) -> Resized {
         let opened = self.dram_at_opening.lock();
         let shards = self.core.shards.len() as u64;
         let wanted = opened.checked_add_signed(by).filter(|left| *left >= shards * LEAST_DRAM);
-        let Some(wanted) = wanted else { return false };
-        for shard in &self.core.shards {
-            self.core.resize_dram(shard, usize::try_from(wanted / shards).unwrap_or(usize::MAX));
+        let Some(wanted) = wanted else { return Resized::TooSmall };
+        let share = usize::try_from(wanted / shards).unwrap_or(usize::MAX);
+        match self.core.shards.iter().all(|shard| self.core.resize_dram(shard, share, go_on)) {
+            true => Resized::Done,
+            false => Resized::Stopped,
         }
-        true
     }
 
     /// The descriptor of a device for reads on the caller's own ring, opened with `O_DIRECT`; valid

@@ -49,7 +49,7 @@ mod testing;
 
 pub use api::{
     DropReason, Hit, Listed, MissReason, NO_EXPIRY, PARTITION_SHIFT, PREFETCHED, PutOptions,
-    PutOutcome, RefuseReason, Tier,
+    PutOutcome, RefuseReason, Resized, Tier,
 };
 pub use cache::Cache;
 pub use config::{Config, Durability, Mutability, NamespaceOptions, Survives};

@@ -3,7 +3,11 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
 };
 
@@ -38,6 +42,8 @@ pub enum ControlError {
 /// The running control plane; dropping it ends it.
 pub struct Control {
     admin: Option<SocketAddr>,
+    /// Set before the event of the first signal to stop is sent.
+    stopping: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,12 +62,19 @@ impl Control {
         let admin = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let (stop, stopped) = oneshot::channel();
         let (started, start) = mpsc::sync_channel(1);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let sink = EventSink { events, stopping: stopping.clone() };
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
-            run(listener, shown, events, stopped, &started);
+            run(listener, shown, sink, stopped, &started);
         })?;
-        let control = Control { admin, stop: Some(stop), thread: Some(thread) };
+        let control = Control { admin, stopping, stop: Some(stop), thread: Some(thread) };
         start.recv().map_err(|_| std::io::Error::other("it ended while it started"))??;
         Ok(control)
+    }
+
+    /// Whether a signal has asked for a stop: long work that a stop must not wait for ends then.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Where the admin pages are, with the port the system chose in place of 0.
@@ -84,7 +97,7 @@ impl Drop for Control {
 fn run(
     listener: Option<TcpListener>,
     shown: Shown,
-    events: mpsc::Sender<Event>,
+    sink: EventSink,
     stopped: oneshot::Receiver<()>,
     started: &mpsc::SyncSender<std::io::Result<()>>,
 ) {
@@ -94,7 +107,7 @@ fn run(
     };
     runtime.block_on(async {
         match Signals::new() {
-            Ok(signals) => tokio::spawn(signals.report(events)),
+            Ok(signals) => tokio::spawn(signals.report_to(sink)),
             Err(e) => return drop(started.send(Err(e))),
         };
         let _ = started.send(Ok(()));
@@ -109,6 +122,12 @@ fn run(
         // dropped with the runtime.
         let _ = stopped.await;
     });
+}
+
+/// Who hears of signals.
+struct EventSink {
+    events: mpsc::Sender<Event>,
+    stopping: Arc<AtomicBool>,
 }
 
 struct Signals {
@@ -139,19 +158,17 @@ impl Signals {
         .await
     }
 
-    async fn report(mut self, events: mpsc::Sender<Event>) {
-        let mut stopping = false;
+    async fn report_to(mut self, sink: EventSink) {
         loop {
             let event = self.next().await;
-            if let Event::Stop(name) = event {
-                if stopping {
-                    tracing::warn!("{name} again: ending at once, the cache is not written out");
-                    std::process::exit(1);
-                }
-                stopping = true;
+            if let Event::Stop(name) = event
+                && sink.stopping.swap(true, Ordering::AcqRel)
+            {
+                tracing::warn!("{name} again: ending at once, the cache is not written out");
+                std::process::exit(1);
             }
             // Nobody listens any more only when the process is ending anyway.
-            let _ = events.send(event);
+            let _ = sink.events.send(event);
         }
     }
 }

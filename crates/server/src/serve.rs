@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, OnceLock, Weak, mpsc},
 };
 
-use afterglow_engine::{Cache, Outlook};
+use afterglow_engine::{Cache, Outlook, Resized};
 use afterglow_rowcache::intents::IntentDoubt;
 
 use self::frontends::{Entrances, FrontEnds};
@@ -80,8 +80,9 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let ports = say_ports(&front_ends, &control);
     let serving = format!("serving {ports}");
     notifier.ready(&serving);
+    let opened_with = config.memory.get();
     let live =
-        LiveServer { cache: &cache, front_ends: &front_ends, opened_with: config.memory.get() };
+        LiveServer { control: &control, cache: &cache, front_ends: &front_ends, opened_with };
     let signal = await_stop(&events, || {
         notifier.reloading();
         reload::apply(&mut config, reload, &policies, logging, &live);
@@ -140,6 +141,7 @@ fn await_stop(events: &mpsc::Receiver<Event>, mut reload: impl FnMut()) -> Optio
 
 /// What SIGHUP may change of a server.
 struct LiveServer<'a> {
+    control: &'a Control,
     cache: &'a Cache,
     front_ends: &'a FrontEnds,
     /// Bytes of memory that the cache was opened with.
@@ -147,13 +149,19 @@ struct LiveServer<'a> {
 }
 
 impl reload::Serving for LiveServer<'_> {
-    /// Blocks this thread, which nobody but signals waits for.
+    /// Blocks this thread, which nobody but signals waits for; a signal to stop ends it at the next
+    /// step.
     fn set_memory(&self, wanted: &Config) -> Result<(), String> {
         memory::check(wanted).map_err(|error| error.to_string())?;
         let dropped = || ending::dropped(&self.cache.stats());
         let before = dropped();
-        if !self.cache.resize_dram(wanted.memory.get() as i64 - self.opened_with as i64) {
-            return Err(format!("{} leaves no memory for objects", wanted.memory));
+        let by = wanted.memory.get() as i64 - self.opened_with as i64;
+        match self.cache.resize_dram(by, &|| !self.control.is_stopping()) {
+            Resized::Done => {}
+            Resized::TooSmall => {
+                return Err(format!("{} leaves no memory for objects", wanted.memory));
+            }
+            Resized::Stopped => return Err("the server stops before it is resized".to_owned()),
         }
         tracing::info!(
             "memory for objects was resized; objects dropped meanwhile: {}",

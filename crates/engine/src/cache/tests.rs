@@ -1,5 +1,7 @@
 //! Waits and stops of an open cache whose background thread or device fails.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::api::PutOptions;
 use crate::clock::{Clock, ManualClock};
@@ -190,4 +192,33 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
         let state = crate::format::state::StateFile::decode(&state).expect("whole");
         assert!(!state.clean, "what is not written is not clean");
     }
+}
+
+#[test]
+fn memory_that_shrinks_does_so_by_steps_that_a_stop_ends() {
+    let dir = TempDir::new();
+    let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+    let mut disk = machine.disk();
+    let env = env(&machine, Arc::new(SystemClock::default()));
+    let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
+    let lock = DirLock::acquire(dir.path()).expect("free");
+    let cache =
+        Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+    let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+    for n in 0..2000u32 {
+        let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+    }
+    let held = || cache.stats().dram_bytes;
+    let before = held();
+    let least = (2 * LEAST_DRAM) as i64 - *cache.dram_at_opening.lock() as i64;
+    let asked = Cell::new(0);
+    let twice = || asked.replace(asked.get() + 1) < 2;
+    assert_eq!(cache.resize_dram(least, &twice), Resized::Stopped);
+    assert!(asked.get() == 3 && held() < before, "no step was taken");
+    assert!(held() >= before - (128 << 10) - 4096, "more than two steps: {}", held());
+    assert_eq!(cache.resize_dram(least, &|| true), Resized::Done);
+    assert!(held() < before / 3, "it was not done: {} of {before}", held());
+    assert_eq!(cache.resize_dram(least - 1, &|| true), Resized::TooSmall);
+    cache.close();
+    assert_eq!(cache.resize_dram(0, &|| true), Resized::Stopped, "it was closed");
 }

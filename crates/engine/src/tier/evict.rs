@@ -10,6 +10,7 @@ use crate::api::{DropReason, Listed};
 use crate::core::Core;
 use crate::format::record::Meta;
 use crate::shard::{Shard, ShardSlot};
+use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
 
@@ -34,10 +35,16 @@ impl Core {
 
     /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's
     /// lock is not held for long, and waits before each until the write queue has room for what
-    /// leaves.
-    pub(crate) fn resize_dram(&self, slot: &ShardSlot, budget: usize) {
+    /// leaves. False when it ended before its last step: at the clean stop, which writes out
+    /// what is left, or because `go_on` says no.
+    pub(crate) fn resize_dram(
+        &self,
+        slot: &ShardSlot,
+        budget: usize,
+        go_on: &dyn Fn() -> bool,
+    ) -> bool {
         const STEP: usize = 64 << 10;
-        loop {
+        while go_on() && !self.closed.load(Ordering::Acquire) {
             self.wait_for_queue();
             let mut shard = slot.lock();
             let shard = &mut *shard;
@@ -47,9 +54,10 @@ impl Core {
             shard.dram.set_budget(next, &mut victims);
             self.evict_all(shard, victims);
             if next == budget {
-                return;
+                return true;
             }
         }
+        false
     }
 
     fn evict_all(&self, shard: &mut Shard, mut victims: Vec<DramEntry>) {

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use afterglow_engine::Ack;
+use afterglow_engine::{Ack, Resized};
 use afterglow_memcache::{
     Action, Dump, Mode, Operation, Outcome, Reply, Request, Store as Storing, Topics,
 };
@@ -156,8 +156,9 @@ impl MemcacheSession {
             let limit = move || {
                 let wanted = u64::from(megabytes) << 20;
                 let opened = front_end.config.limits.memory;
+                let by = wanted as i64 - opened as i64;
                 wanted <= front_end.limits.memory()
-                    && front_end.cache.resize_dram(wanted as i64 - opened as i64)
+                    && front_end.cache.resize_dram(by, &|| true) == Resized::Done
             };
             let answer: &[u8] = match compio::runtime::spawn_blocking(limit).await {
                 _ if quiet => b"",
