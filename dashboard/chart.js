@@ -7,6 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const [LEFT, RIGHT, TOP, BOTTOM] = [62, 10, 10, 20];
 /** Points further apart than this are not joined: nobody knows what was between them. */
 const GAP_SECONDS = 9;
+const WAITING = "waiting for the second sample";
 
 /** Makes an element with attributes and children. */
 export function make(name, attributes = {}, ...children) {
@@ -38,8 +39,8 @@ export class Chart {
 
   /**
    * `options`: `title`, `format` of a value, `stacked`, `top` (highest value, otherwise as data
-   * wants), `least` (the top at least), `isBytes`, `empty` (what is said without data) and
-   * `extra` (an element beside the title).
+   * wants), `least` (the top at least), `isBytes`, `empty` (what is said of points without values)
+   * and `extra` (an element beside the title).
    */
   constructor(figure, options) {
     this.#figure = figure;
@@ -89,7 +90,7 @@ export class Chart {
     this.#axes(width, x, y, top);
     if (stack.flat().every((value) => value === null)) {
       const place = { class: "empty", x: (LEFT + width) / 2, y: height / 2 };
-      draw(this.#svg, "text", place, this.#options.empty);
+      draw(this.#svg, "text", place, this.#nothing());
     } else {
       this.#lines(stack, x, y);
     }
@@ -97,6 +98,11 @@ export class Chart {
       const at = x(points[this.#at].time);
       draw(this.#svg, "line", { class: "cursor", x1: at, x2: at, y1: TOP, y2: height - BOTTOM });
     }
+  }
+
+  /** Why nothing is drawn. A point is what happened between two answers of the server. */
+  #nothing() {
+    return this.#view.points.length === 0 ? WAITING : this.#options.empty;
   }
 
   /** The upper edge of each series. */
@@ -157,7 +163,8 @@ export class Chart {
       const swatch = make("i", { class: `c-${color}`, "aria-hidden": "true" });
       return make("li", {}, swatch, `${name} `, make("b", {}, this.#write(values[n])));
     }));
-    const now = told.length > 0 ? told.join(", ") : this.#options.empty;
+    const known = told.length > 0 && points.length > 0;
+    const now = known ? told.join(", ") : this.#nothing();
     this.#svg.setAttribute("aria-label", `${this.#options.title}, now: ${now}. Arrow keys go back`);
   }
 
