@@ -1,9 +1,12 @@
-//! Files that hold passwords: small, and for nobody but their owner.
+//! Files that hold passwords: small, and for nobody but their owner, or for root and a group of
+//! ours, which is how Kubernetes gives a secret to a process that is not root.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::process::{getegid, geteuid, getgroups};
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -22,14 +25,17 @@ pub enum PrivateFileError {
     TooLong,
 }
 
-/// Reads a file of at most 64 KiB that none but its owner may read.
+/// Reads a file of at most 64 KiB that none but its owner may read. One of root's may have mode
+/// 0440 if this process is not root's and of the file's group.
 ///
 /// # Errors
 /// See [`PrivateFileError`].
 pub fn read(path: &Path) -> Result<Vec<u8>, PrivateFileError> {
     let file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
+    let about = file.metadata()?;
+    let mode = about.mode() & 0o777;
+    let others = forbidden(about.uid(), is_ours(about.gid()), geteuid().is_root());
+    if mode & others != 0 {
         return Err(PrivateFileError::Exposed(mode));
     }
     let mut text = Vec::new();
@@ -41,8 +47,21 @@ pub fn read(path: &Path) -> Result<Vec<u8>, PrivateFileError> {
     Ok(text)
 }
 
+/// The bits of a mode that no such file may have, for a reader of the file's group or not.
+fn forbidden(owner: u32, of_its_group: bool, is_root: bool) -> u32 {
+    if owner == 0 && of_its_group && !is_root { 0o037 } else { 0o077 }
+}
+
+/// Whether this process is of that group.
+fn is_ours(group: u32) -> bool {
+    let more = getgroups().unwrap_or_default();
+    getegid().as_raw() == group || more.iter().any(|gid| gid.as_raw() == group)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -66,5 +85,21 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
         }
         assert!(read(&path).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_group_may_read_only_what_is_of_root_and_of_a_group_of_a_reader_who_is_not() {
+        for (owner, of_its_group, is_root, good) in [
+            (0, true, false, [0o400, 0o440, 0o640].as_slice()),
+            (0, false, false, &[0o400]),
+            (0, true, true, &[0o400]),
+            (1000, true, false, &[0o400]),
+        ] {
+            for mode in [0o400, 0o440, 0o640, 0o460, 0o444] {
+                let taken = mode & forbidden(owner, of_its_group, is_root) == 0;
+                assert_eq!(taken, good.contains(&mode), "{owner} {of_its_group} {mode:o}");
+            }
+        }
+        assert!(is_ours(getegid().as_raw()) && !is_ours(54_321));
     }
 }
