@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::reactor::Reactors;
 
+/// What is said after a thread has ended by a bug.
+pub(super) const REACTOR_ENDED: &str = "a thread that serves clients has ended: restart";
+
 /// How far the process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -55,6 +58,16 @@ impl Health {
         self.independent.store(true, Ordering::Relaxed);
     }
 
+    /// Whether only a restart would mend it: false when a thread that serves clients has ended
+    /// although no stop was asked for.
+    pub fn is_alive(&self) -> bool {
+        self.stage.load(Ordering::Relaxed) != Stage::Serving as u8 || self.are_reactors_running()
+    }
+
+    fn are_reactors_running(&self) -> bool {
+        self.reactors.get().is_none_or(Reactors::are_running)
+    }
+
     /// Whether clients should come, given whether the database can be reached now.
     ///
     /// Until the database was reached once there is nothing to give to a driver. After that, hits
@@ -66,15 +79,13 @@ impl Health {
         }
         const SERVING: u8 = Stage::Serving as u8;
         const DRAINING: u8 = Stage::Draining as u8;
-        let whole = self.reactors.get().is_none_or(Reactors::are_running);
+        let whole = self.are_reactors_running();
         match (
             self.stage.load(Ordering::Relaxed),
             backend,
             self.backend_seen.load(Ordering::Relaxed),
         ) {
-            (SERVING, ..) if !whole => {
-                Readiness::Not("a thread that serves clients has ended: restart")
-            }
+            (SERVING, ..) if !whole => Readiness::Not(REACTOR_ENDED),
             (SERVING, true, _) => Readiness::Ready,
             (SERVING, false, true) => {
                 Readiness::Degraded("the database cannot be reached: only hits are served")
@@ -116,9 +127,13 @@ mod tests {
             let reactors = Reactors::start(&threads).unwrap();
             health.set_reactors(&reactors);
             assert_eq!(health.readiness(false), Readiness::Ready);
+            assert!(health.is_alive());
             reactors.end_by_a_bug(ends);
             assert!(matches!(health.readiness(false), Readiness::Not(_)), "reactor {ends}");
+            assert!(!health.is_alive(), "whoever asks for life restarts it");
             reactors.shutdown();
+            health.set(Stage::Draining);
+            assert!(health.is_alive(), "a stop is not to be cut off");
         }
     }
 

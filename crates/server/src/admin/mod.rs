@@ -112,7 +112,7 @@ fn router(shown: Shown) -> Router {
         .route_layer(middleware::from_fn_with_state(shown.clone(), page::guard));
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/healthz", get(async || "alive\n"))
+        .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .merge(guarded)
         .fallback(async || {
@@ -149,6 +149,13 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = TextFormat::accepted(accept);
     ([(CONTENT_TYPE, format.content_type())], shown.metrics.render(format)).into_response()
+}
+
+async fn alive(State(shown): State<Shown>) -> (StatusCode, String) {
+    match shown.health.is_alive() {
+        true => (StatusCode::OK, "alive\n".into()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", health::REACTOR_ENDED)),
+    }
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
