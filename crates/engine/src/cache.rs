@@ -1,4 +1,4 @@
-//! The public face: a cache and its namespaces.
+//! The public interface: opening and closing a cache, and its namespaces.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
@@ -161,10 +161,10 @@ impl Cache {
         self.core.table.figures()
     }
 
-    /// Makes the DRAM tier larger by so many bytes than it was opened with, or smaller where that
-    /// is negative, until the next call; 0 is what it was opened with. What no longer fits is
-    /// evicted, as fast as the device takes it, in steps of at most 64 KiB. Blocks until that is
-    /// done, `go_on` says no before a step, or the clean stop begins.
+    /// Changes the DRAM tier's size by so many bytes from what it was opened with, until the next
+    /// call. Negative makes it smaller; 0 restores it. What no longer fits is evicted, as fast as
+    /// the device takes it, in steps of at most 64 KiB. Blocks until that is done, until `go_on`
+    /// says no before a step, or until the clean stop begins.
     pub fn resize_dram(&self, by: i64, go_on: &dyn Fn() -> bool) -> Resized {
         let opened = self.dram_at_opening.lock();
         let shards = self.core.shards.len() as u64;
@@ -199,8 +199,8 @@ impl Cache {
     }
 
     /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and
-    /// marks the cache clean. Blocks until that is done; a device that does not answer for ten
-    /// seconds is given up, with an error in the log, and the next start is as after a crash.
+    /// marks the cache clean. Blocks until that is done. A device that does not answer for ten
+    /// seconds is given up, with an error in the log. The next start is then as after a crash.
     /// Calling it again does nothing.
     pub fn close(&self) {
         self.shared.close.store(true, Ordering::Release);

@@ -26,19 +26,18 @@ pub struct Config {
     /// Bytes of journal. Default 64 MiB. Fixed when the cache is created.
     pub journal_size: u64,
     /// Whether the journal is mapped into memory, which is fastest. Without, it is written with
-    /// `pwrite`: for processes that a failing disk must not end with a signal, such as a JVM; and
-    /// on file systems on which a store into a mapped file may fail (btrfs, ZFS, overlayfs, NFS and
-    /// others). Default: mapped.
+    /// `pwrite`. This is for processes that a failing disk must not end with a signal, such as a
+    /// JVM. It is also for file systems on which a store into a mapped file may fail (btrfs, ZFS,
+    /// overlayfs, NFS and others). Default: mapped.
     pub mapped_journal: bool,
     /// Bytes per second that may be written, averaged over an hour and more; `None` for no limit.
     /// All that is written counts: objects, also those that a reclaim writes again
-    /// ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it; only
-    /// a clean stop, which writes the DRAM tier out, and metadata, which has to be written, may go
-    /// beyond it for a while.
+    /// ([`Config::reinsertion`]), padding, metadata, journal. Objects are refused to keep it. Only
+    /// a clean stop, which writes the DRAM tier out, and metadata may exceed it for a while.
     pub write_budget: Option<u64>,
-    /// Objects read since they were written may be written again when their segment is reclaimed,
-    /// up to this share of the bytes of records that are written otherwise, lately. Default 0.15, 0
-    /// switches it off.
+    /// Objects read since they were written may be reinserted when their segment is reclaimed. The
+    /// bound is this share of the bytes of other records written lately. Default 0.15, 0 switches
+    /// it off.
     pub reinsertion: f64,
     /// Whether a cache is thrown away when its devices are configured with other sizes, in another
     /// order or number than it was made of. Otherwise opening is refused
@@ -106,8 +105,8 @@ pub enum Durability {
     WriteBack,
     /// Once its record is on flash: it is a hit after the death of the process.
     WriteThrough,
-    /// Once its record and its journal entry would survive power loss: the namespace is warm after
-    /// that too, and the object a hit, unless the journal had lost an entry.
+    /// Once its record and its journal entry would survive power loss. After power loss the
+    /// namespace is warm and the object is a hit, unless the journal had lost an entry.
     Synced,
 }
 

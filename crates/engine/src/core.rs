@@ -1,8 +1,13 @@
 //! The engine's shared state and the operations on it that never wait for a device.
 //!
-//! Every change of a key happens under its shard's mutex, in this order: take the version, write
-//! the journal entry, clear the old slot, change the DRAM tier. Whoever sees the change
-//! acknowledged can therefore rely on the journal.
+//! Every change of a key happens under its shard's mutex, in this order:
+//!
+//! 1. Take the version.
+//! 2. Write the journal entry.
+//! 3. Clear the old index slot.
+//! 4. Change the DRAM tier.
+//!
+//! So the journal has every change that was acknowledged.
 
 use std::sync::Arc;
 
@@ -67,8 +72,9 @@ impl Core {
         &self.shards[hash as usize & (self.shards.len() - 1)]
     }
 
-    /// The next version. One that is not reserved could come again after a crash: the driver, which
-    /// reserves them, may be held up by a slow device, so the journal says it at once.
+    /// The next version. A version that is not reserved could come again after a crash. The
+    /// background thread reserves versions, but a slow device may hold it up. So the journal notes
+    /// this at once.
     pub(crate) fn take_version(&self) -> u64 {
         let version = self.versions.take();
         if self.versions.overrun() {

@@ -1,4 +1,4 @@
-//! Marks of rare paths.
+//! Coverage marks: lines that say whether the simulation reached a rare path.
 
 /// Marks a rare path, so that the simulation can tell how often it came there. Nothing at all
 /// outside tests.

@@ -12,8 +12,8 @@ use crate::index::MAX_SEGMENTS;
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
 /// Smallest segment; the simulation's are smaller, so that more happens in less time.
 const MIN_SEGMENT: u64 = if cfg!(test) { 16 << 10 } else { 64 << 10 };
-/// Chunks that may wait for the device, at least: two while the background work copies, and what a
-/// few puts at once then push out of DRAM.
+/// The least number of chunks that may wait for the device. Two are for the background copy, the
+/// rest for what a few simultaneous puts then evict from DRAM.
 const MIN_CHUNKS: u64 = 6;
 /// Segments a cache should have at least.
 const MANY: u64 = 256;

@@ -1,17 +1,23 @@
-//! Checkpoints: index, segment table and kill tables, written beside normal work.
+//! Checkpoints: index, segment table and kill tables, written while the cache serves.
 //!
 //! ```text
 //!   Idle ──▶ Blocks ──▶ Flush ──▶ Header ──▶ FlushHeader ──▶ Verify ──▶ Idle, journal truncated
 //!              │          │          │            │             │
 //!              └──────────┴──────────┴────────────┴─────────────┴─────▶ Idle, nothing changed
 //! ```
-//! The order at the start matters: read the journal's head, then the version floor, then pass every
-//! shard's lock once. Who got a lower version has then finished; who gets a higher one writes its
-//! journal entry at or above the head that was read. So lines, captured afterwards, contain every
-//! effect below the floor, and the journal from that head on every effect at or above it. Segments
-//! open at that moment may contain records killed since they were opened: the journal is kept from
-//! there. Before the flush the copies that a reclaim has made meanwhile must be written: lines name
-//! them already.
+//! The order at the start matters:
+//!
+//! 1. Read the journal's head.
+//! 2. Read the version floor.
+//! 3. Take and release every shard's lock once.
+//!
+//! A change with a lower version has then finished. A change with a higher version writes its
+//! journal entry at or above the head that was read. So the lines, captured afterwards, contain
+//! every effect below the floor. The journal from that head on has every effect at or above it.
+//!
+//! A segment that is open at that moment may contain records killed since it was opened, so the
+//! journal is kept from its opening. Copies that a reclaim has made meanwhile must be written
+//! before the flush: the captured lines name them already.
 
 use crate::sync::atomic::Ordering;
 use std::io;

@@ -1,5 +1,5 @@
-//! The clean stop: the DRAM tier is written out, everything is sealed, a checkpoint taken, and the
-//! state file says so.
+//! The clean stop: writes the DRAM tier out, seals all segments, takes a checkpoint, and notes in
+//! the state file that the stop was clean.
 
 use super::Background;
 use super::parts::close::ClosePhase;

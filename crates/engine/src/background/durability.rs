@@ -1,7 +1,7 @@
-//! Acknowledging what waits for the device: records that are on flash, and flushes.
+//! Acknowledges operations that wait for the device: for a record to be on flash, or for a flush.
 //!
-//! Everybody who waits at one moment shares one chunk, and everybody whose record is written at one
-//! moment shares one flush: while one is under way the next gathers.
+//! All operations that wait at one moment share one chunk. All whose record is written at one
+//! moment share one flush. While a flush is under way, operations gather for the next.
 
 use std::io;
 

@@ -1,15 +1,16 @@
-//! Loading behind a cache that serves already: first the segments written since the checkpoint,
-//! record by record, then its index lines; and sweeping what the journal contradicts.
+//! Loads the index while the cache serves already. The steps: read the segments written since the
+//! checkpoint, record by record; load the checkpoint's index lines; clear slots that the journal
+//! contradicts.
 //!
 //! While this runs, lookups compare versions with the shard's kill map, and every put and remove
 //! adds to it. A slot from the checkpoint is entered only if nothing was entered for its tag
-//! meanwhile. When all lines are there, each hash in the map loses its slot unless that points into
-//! a segment written or read exactly since the checkpoint: such slots were entered by somebody who
-//! knew the version. Then the index is exact and the map is dropped.
+//! meanwhile. When all lines are loaded, each hash in the map loses its slot. Slots that point into
+//! an exact segment, or one written since the checkpoint, stay: whoever entered them knew the
+//! version. Then the index is exact and the map is dropped.
 //!
-//! With another number of lines or shards than the checkpoint's the index is rebuilt: the lines go
-//! to a temporary index of the old shape; then every footer is read, or the segment where that is
-//! lost, and a record is live if and only if its old slot points at just that place.
+//! If the number of lines or shards differs from the checkpoint's, the index is rebuilt. The lines
+//! go to a temporary index of the old shape. Then every footer is read, or the whole segment if its
+//! footer is lost. A record is live if and only if its old slot points at just that place.
 
 use crate::sync::atomic::Ordering;
 use std::io;

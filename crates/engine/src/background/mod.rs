@@ -1,12 +1,17 @@
-//! Background work as a state machine: [`Background::step`] looks at the clock and says which I/O
-//! to start, [`Background::complete`] takes what came of it. In production one thread drives it
-//! over a [`Disk`](crate::device::Disk); the simulation drives it over a simulated one.
+//! Background work as a state machine. [`Background::step`] looks at the clock and says which I/O
+//! to start. [`Background::complete`] takes the outcome. In production one thread drives it over a
+//! [`Disk`](crate::device::Disk); the simulation drives it over a simulated one.
 //!
-//! Each concern is a file of its own and does a bounded amount of work per step: copying dirty
-//! objects to flash and issuing writes ([`writes`]), freeing segments ([`reclaim`]), loading index
-//! lines after opening ([`load`]), checkpoints ([`checkpoint`]), acknowledging what waits for the
-//! device ([`durability`]), and the clean stop ([`close`]). [`parts`] is what each knows between
-//! two steps, [`state`] all of it.
+//! Each task is a file of its own and does a bounded amount of work per step:
+//!
+//! - [`writes`]: copies dirty objects to flash and issues writes.
+//! - [`reclaim`]: frees segments.
+//! - [`load`]: loads index lines after opening.
+//! - [`checkpoint`]: writes checkpoints.
+//! - [`durability`]: acknowledges operations that wait for the device.
+//! - [`close`]: the clean stop.
+//!
+//! [`parts`] has the state of each task between two steps, [`state`] all of it.
 
 mod checkpoint;
 mod close;

@@ -1,6 +1,8 @@
-//! Freeing segments: dead ones first, then the oldest. Objects read since they were written may
-//! move on, within a budget, and what lives in DRAM is copied anew. A segment is free once all
-//! these copies are on flash: until then a crash finds the old ones.
+//! Frees segments: dead ones first, then the oldest.
+//!
+//! Objects that were read since they were written may be reinserted, within a budget. Objects that
+//! live in DRAM are copied again. A segment is free once all these copies are on flash. Until then
+//! a crash finds the old copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -244,9 +246,9 @@ impl Background {
         }
     }
 
-    /// What is known of a segment whose footer cannot be read: the records of what lives in DRAM,
-    /// which must not pass for copied once the segment is used again. Slots of others stay; lookups
-    /// clear them when they find nothing.
+    /// What is known of a segment whose footer cannot be read: the records of objects that live in
+    /// DRAM. These must not count as copied once the segment is used again. Slots of others stay;
+    /// lookups clear them when they find nothing.
     fn known_without_footer(&self, segment: u32) -> VecDeque<FooterEntry> {
         let mut entries = VecDeque::new();
         each_copy_in(&self.core, segment, |shard, object, at| {
@@ -315,9 +317,10 @@ impl Background {
     }
 }
 
-/// Copies a record's object anew if it lives in DRAM: it is no new object, of which a crash may
-/// cost the last seconds, but may be among the hottest. Where no segment is free it waits among the
-/// dirty; where it is refused (or no `admission` asked for) nobody asks again until it is evicted.
+/// Copies a record's object again if it lives in DRAM. A crash may lose the last seconds of new
+/// objects; this object is not new, and may be among the hottest. If no segment is free it waits
+/// among the dirty objects. If it is refused (or no `admission` is asked for), nobody asks again
+/// until it is evicted.
 fn copy_hot(
     core: &Core,
     shard: &mut Shard,

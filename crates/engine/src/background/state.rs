@@ -1,4 +1,4 @@
-//! What the background work knows between two steps.
+//! The state of the background work between two steps.
 
 use std::collections::HashMap;
 use std::io;

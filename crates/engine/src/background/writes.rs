@@ -13,8 +13,8 @@ use crate::shard::Shard;
 use crate::tier::{DramEntry, EntryState, NOWHERE};
 
 /// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash
-/// does not have: whatever is changed all the time is copied once in so many milliseconds, and at
-/// most once.
+/// does not have. An object that changes all the time is copied once in this time, and at most
+/// once.
 const COPY_AFTER: u64 = 4_000;
 /// Age at which an open chunk is written although it is not full.
 const FLUSH_AFTER: u64 = 3_000;
@@ -53,8 +53,8 @@ impl Background {
         self.try_retired(now);
     }
 
-    /// Copies what was dirty by then to flash, only so far ahead of the device; says whether some
-    /// is left for the next step, which begins where this one ends.
+    /// Copies objects that were dirty by then to flash, within a bound ahead of the device. Returns
+    /// whether some are left for the next step, which begins where this one ends.
     pub(super) fn copy_dirty(&mut self, by: u64, forced: bool) -> bool {
         let (mut left, first, shards) = (false, self.copy_next, self.core.shards.len());
         for at in (first..shards).chain(0..first) {
@@ -181,8 +181,8 @@ impl Background {
 }
 
 /// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads
-/// and puts that see the segment as it was before end under their shard's lock, and so before it is
-/// taken here; those that come later see that it is retired.
+/// and puts that see the segment as it was before end under their shard's lock, so before this
+/// function takes that lock. Later ones see that it is retired.
 fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
     let mut count = 0;
     each_copy_in(core, segment, |shard, entry, _| {
@@ -200,8 +200,8 @@ pub(super) fn each_copy_in(
 ) {
     for slot in &core.shards {
         let mut below = usize::MAX;
-        // From the last object on: where one is removed between two turns the last takes its place,
-        // which has been visited, or is still to be.
+        // Begins with the last object. If an object is removed between two turns, the last one
+        // takes its place. That one has been visited, or its new place is still to be visited.
         while below > 0 {
             let mut shard = slot.lock();
             let end = below.min(shard.dram.len());

@@ -1,4 +1,4 @@
-//! Buffers the kernel can read into and write from directly.
+//! Aligned buffers that the kernel can read into and write from directly.
 
 #![allow(unsafe_code)]
 
@@ -36,9 +36,9 @@ impl Drop for BufferPool {
     }
 }
 
-/// From here on buffers are mappings of their own: chunks are made by one thread and dropped by
-/// another, which leaves holes in the heap that the memory budget does not see. (Miri knows no
-/// mappings.)
+/// From this length on each buffer is a mapping of its own. Chunks are made by one thread and
+/// dropped by another. In the heap that leaves holes, which the memory budget does not see. (Miri
+/// knows no mappings.)
 const MAPPED_FROM: usize = if cfg!(miri) { usize::MAX } else { 128 << 10 };
 
 fn layout(capacity: usize) -> Layout {
@@ -109,9 +109,9 @@ impl AlignedBuf {
         Self { ptr: allocate(capacity), len, capacity }
     }
 
-    /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary: short
-    /// buffers that this thread has dropped come back as they were, since allocating and clearing
-    /// them costs a good part of what the engine adds to a read.
+    /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary. Short
+    /// buffers that this thread has dropped come back as they were: allocating and clearing them
+    /// costs a good part of the engine's share of a read.
     ///
     /// # Panics
     /// As [`AlignedBuf::zeroed`].

@@ -106,8 +106,8 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, DeviceErr
     Ok(Arc::new(set))
 }
 
-/// Bytes that a device would have, by a look alone: what opening it would refuse is refused, as far
-/// as that can be seen without a lock.
+/// Bytes that a device would have, without opening it. What opening it would refuse is refused, as
+/// far as that can be seen without a lock.
 pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, DeviceError> {
     let path = &config.path;
     let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
@@ -235,9 +235,8 @@ fn is_among_devices(path: &Path) -> bool {
     parent.starts_with(DEVICES) && file_system(&parent) == file_system(Path::new(DEVICES))
 }
 
-/// Takes the lock. The kernel ends the last io_uring requests of a cache that was closed or killed
-/// a moment after the cache itself is gone, and keeps the lock for them: a successor waits that
-/// long.
+/// Takes the lock. After a cache was closed or killed, the kernel takes a moment to end its last
+/// io_uring requests. It keeps the lock for them, so a successor waits that long.
 pub(super) fn lock(file: &File, limit: Duration) -> Result<(), Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -289,8 +288,8 @@ fn is_foreign(path: &Path) -> io::Result<bool> {
     })
 }
 
-/// Whether nothing but zeros is found at the beginning, at the end, and at places spread over all
-/// that is between: many a format leaves the first kilobytes free.
+/// Whether only zeros are found at the beginning, at the end, and at places spread in between. Many
+/// formats leave the first kilobytes free, so the beginning is not enough.
 fn is_blank(file: &File) -> io::Result<bool> {
     const EDGE: u64 = 1 << 20;
     const SAMPLE: u64 = 4096;

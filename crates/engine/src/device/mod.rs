@@ -1,13 +1,17 @@
 //! Devices, the queue that drives them, and the small durable [areas](area) beside them.
 //!
-//! [`Disk`] is the one seam between the engine and storage. It has three implementations:
-//! [`UringDisk`] (io_uring, `O_DIRECT`), [`PreadDisk`] (`pread`/`pwrite` on a few threads, for
-//! kernels and containers that refuse io_uring) and [`SimDisk`](sim::SimDisk) (deterministic, with
-//! a stated fault model). [`DeviceSet`] is the shared view of the same devices for reads on the
-//! caller's own thread or ring.
+//! [`Disk`] is the one interface between the engine and storage. It has three implementations:
 //!
-//! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out: there
-//! is no future that can be dropped while the kernel still writes into its memory.
+//! - [`UringDisk`]: io_uring, `O_DIRECT`.
+//! - [`PreadDisk`]: `pread` and `pwrite` on a few threads, for kernels and containers that refuse
+//!   io_uring.
+//! - [`SimDisk`](sim::SimDisk): deterministic, with a stated fault model.
+//!
+//! [`DeviceSet`] is the shared view of the same devices for reads on the caller's own thread or
+//! ring.
+//!
+//! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out. So no
+//! future can be dropped while the kernel still writes into its memory.
 
 pub mod area;
 mod buf;

@@ -1,4 +1,4 @@
-//! Opening devices with the interface to the kernel that is to be had.
+//! Opens devices with the best interface that the kernel offers.
 
 use std::sync::Arc;
 

@@ -12,9 +12,9 @@ use super::buf::AlignedBuf;
 use super::disk::{DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, read_full, write_full};
 
-/// I/Os that run at the same time. More threads cost memory and switches and no longer help one
-/// driving thread that mostly writes a few large chunks; readers use [`DeviceSet::read_at`] on
-/// their own threads.
+/// I/Os that run at the same time. More threads cost memory and context switches. They do not help
+/// one thread that mostly writes a few large chunks. Readers use [`DeviceSet::read_at`] on their
+/// own threads.
 const THREADS: usize = 4;
 
 /// A queue served by a few threads that sleep while there is nothing to do.

@@ -103,10 +103,10 @@ impl UringDisk {
             let entry = self.entry(&next, slot);
             self.active[slot] = Some(next);
             self.free.pop();
-            // SAFETY: the memory the entry points to is owned by `active[slot]`, which is emptied
-            // only when the entry's completion has been seen, and does not move with the `Active`
-            // (it is behind a pointer). The descriptor lives in `files`, which outlives the ring's
-            // use of it because `drop` waits for every completion.
+            // SAFETY: the memory the entry points to is owned by `active[slot]`. That slot is
+            // emptied only when the entry's completion has been seen. The memory does not move with
+            // the `Active`: it is behind a pointer. The descriptor lives in `files`, which outlives
+            // the ring's use of it because `drop` waits for every completion.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             // Never more entries than places in `active`, and the queue has as many.
             pushed.expect("the submission queue has room for every active I/O");

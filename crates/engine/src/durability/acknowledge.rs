@@ -1,4 +1,4 @@
-//! Acknowledging: an operation is over once it lasts as its namespace's durability asks for.
+//! Acknowledgement: an operation is over once it is as durable as its namespace asks for.
 //!
 //! | durability | a put waits for | a removal waits for |
 //! |---|---|---|
@@ -70,8 +70,8 @@ impl Core {
     }
 
     /// An operation that waited is refused: what it put goes, unless something newer has taken its
-    /// place. A removal cannot be refused: whoever hears of it relies on it, so it waits for the
-    /// journal here, the only thing it needs to last.
+    /// place. A removal cannot be refused: the caller relies on it. So it waits here for the
+    /// journal, the only thing it needs to be durable.
     pub(crate) fn give_up(&self, id: u64, reason: RefuseReason) {
         let Some(waiter) = self.waiters.take(id) else { return };
         if let Some(ns) = self.namespaces.by_id(waiter.ns) {

@@ -1,19 +1,19 @@
-//! Waiting for room: in a full journal, and in a full write queue.
+//! Backpressure: waiting for space in a full journal, or in a full write queue.
 //!
-//! An entry that finds no room in the journal is lost, and with it the warmth of Mutable namespaces
-//! after a crash. Changes therefore wait when the journal is nearly full, and have a checkpoint
-//! made at once; but 50 ms at most, counted from the moment it was found full, and nobody waits
-//! once an entry was lost: a device that does not answer holds nobody up. What is left of the
-//! journal then serves those who do not wait.
+//! An entry that finds no space in the journal is lost. Mutable namespaces are then cold after a
+//! crash. So changes wait when the journal is nearly full, and a checkpoint starts at once. They
+//! wait 50 ms at most, counted from when the journal was found full. Nobody waits once an entry was
+//! lost, so a device that does not answer delays nobody. The rest of the journal then serves
+//! callers that do not wait.
 //!
-//! An object that leaves the DRAM tier while the write queue is full is dropped. Who puts faster
-//! than the device writes, and would rather be held up than lose that, waits for the queue too
-//! ([`Namespace::put_backpressure`](crate::Namespace::put_backpressure)): as long as the device
-//! goes on, and a second from the last chunk it wrote where it does not.
+//! An object that leaves the DRAM tier while the write queue is full is dropped. A caller that puts
+//! faster than the device writes may rather wait than lose objects. It waits for the queue too
+//! ([`Namespace::put_backpressure`](crate::Namespace::put_backpressure)). It waits while the device
+//! makes progress, and at most a second after the last chunk it wrote.
 //!
-//! The background thread makes room, and wakes those who wait for it. But a disk may block it in a
-//! flush of the state file, and it may die: so a thread that touches no disk ([`Watch`]) ends the
-//! waits that have lasted long enough.
+//! The background thread makes space and wakes waiters. But a disk may block it in a flush of the
+//! state file, and it may die. So a thread that touches no disk ([`Watch`]) ends waits whose time
+//! is over.
 
 use std::pin::Pin;
 use std::sync::Arc;

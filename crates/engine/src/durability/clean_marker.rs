@@ -1,8 +1,8 @@
-//! The clean marker: the word of a clean stop that nothing has changed since.
+//! The clean marker: it says that nothing has changed since a clean stop.
 //!
-//! The marker is written after the last checkpoint. Whoever changes something later takes it back
-//! before the change is acknowledged. Each side first writes its own flag and then looks at the
-//! other's, so that one of them sees both.
+//! The marker is written after the last checkpoint. A later change takes the marker back before the
+//! change is acknowledged. Each side first writes its own flag and then reads the other's. So at
+//! least one of them sees both.
 
 use std::io;
 

@@ -1,9 +1,9 @@
-//! Who waits for what, and what must last before anybody hears of it.
+//! Durability: which operation waits for what before it is acknowledged.
 //!
-//! - [`acknowledge`]: when an operation is over; [`pending`] and [`waiters`]: both ends of one that
-//!   waits for a device.
-//! - [`backpressure`]: changes that wait for room; [`rooms`]: their lists.
-//! - [`state_store`] and [`clean_marker`]: the state file, and its word that nothing has changed
+//! - [`acknowledge`]: when an operation is over. [`pending`] and [`waiters`]: the two ends of an
+//!   operation that waits for a device.
+//! - [`backpressure`]: changes that wait for space; [`rooms`]: their lists.
+//! - [`state_store`] and [`clean_marker`]: the state file, and its note that nothing has changed
 //!   since a clean stop.
 
 mod acknowledge;

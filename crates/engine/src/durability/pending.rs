@@ -1,4 +1,4 @@
-//! What callers hold of an operation whose acknowledgement waits for a device.
+//! The caller's end of an operation whose acknowledgement waits for a device.
 
 use std::pin::Pin;
 use std::sync::Arc;

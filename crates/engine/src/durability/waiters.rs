@@ -1,8 +1,8 @@
 //! Operations that wait for a device, as the background work knows them.
 //!
-//! A waiting operation is a [`Waiter`] in the [`Waiters`] of the cache until somebody takes it out:
-//! the background work when its record is on flash (and flushed, where that was asked for), or
-//! whoever finds its deadline passed. Taking it out is what decides, so that each has one outcome.
+//! A waiting operation is a [`Waiter`] in the [`Waiters`] of the cache. The background work takes
+//! it out when its record is on flash, and flushed if that was asked for. Or whoever finds its
+//! deadline passed takes it out. Taking it out is what decides, so that each has one outcome.
 //! Deadlines are of one length: the oldest waiter has the first.
 
 use std::collections::BTreeMap;

@@ -16,8 +16,9 @@
 //! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
 //! journal epoch u64 | lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
 //! ```
-//! Block: header of 64 bytes (magic 8, sequence u64, shard u32, lines u32, first line u64, reserved
-//! 24, checksum u64 over the header's first 56 bytes and all lines), then 64-byte index lines.
+//! Block: a header of 64 bytes, then 64-byte index lines. Header: magic 8, sequence u64, shard u32,
+//! lines u32, first line u64, reserved 24, checksum u64. The checksum is over the header's first 56
+//! bytes and all lines.
 //!
 //! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 |
 //! bytes u32 | state u32`; then namespaces u32, for each `id u16 | reserved u16 | groups u32 |

@@ -7,8 +7,8 @@
 //! +------------+---------+---------+-- ... --+---------+
 //! ```
 //! Position p (counted from the creation of the journal) lives in slot p mod n; `lap` is p div n.
-//! Entries are independent: each carries its own checksum, seeded with the cache's uuid and the
-//! journal's epoch, so a hole left by a writer that died does not end anything. Entry, 32 bytes:
+//! Entries are independent. Each carries its own checksum, seeded with the cache's uuid and the
+//! journal's epoch. So reading goes on behind a hole that a dead writer left. Entry, 32 bytes:
 //! ```text
 //!  0       8          16     20      22       23        24     28           32
 //! +-------+----------+------+-------+--------+---------+------+------------+
@@ -16,10 +16,10 @@
 //! | u64   | u64      | u32  | u16   | u8     | u8      | u32  | u32        |
 //! +-------+----------+------+-------+--------+---------+------+------------+
 //! ```
-//! Header: magic 8, format u32, reserved u32, uuid 16, checksum u64 (fixed at creation); at 64 the
-//! poison flag (u64, 0 when sound), at 72 the highest Unix time seen (u64), at 80 the position
-//! below which entries may be missing although the poison was lifted, because a checkpoint made up
-//! for them (u64). These are single words, stored whole.
+//! Header: magic 8, format u32, reserved u32, uuid 16, checksum u64 (fixed at creation). At 64 is
+//! the poison flag (u64, 0 when sound), at 72 the highest Unix time seen (u64). At 80 is a position
+//! (u64). Below it entries may be missing although the poison was lifted, because a checkpoint made
+//! up for them. These are single words, stored whole.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -2,9 +2,8 @@
 //! draws all of it.
 //!
 //! All integers are little endian. Every structure carries a checksum whose seed names the place
-//! and the incarnation it belongs to, so that bytes of an older incarnation, or bytes that were
-//! written to a wrong place, are never believed. Changing any of this means raising
-//! [`FORMAT_VERSION`].
+//! and the incarnation it belongs to. So bytes of an older incarnation, or bytes written to a wrong
+//! place, are never accepted. Changing any of this means raising [`FORMAT_VERSION`].
 
 pub mod checkpoint;
 pub mod footer;

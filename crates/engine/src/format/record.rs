@@ -7,9 +7,9 @@
 //! |                   | u16   | u64          | u32      | u32     | u24       | u24       | len16 |     |       |
 //! +-------------------+-------+--------------+----------+---------+-----------+-----------+-------+-----+-------+
 //! ```
-//! The checksum is the low 48 bits of XXH3-64 over everything behind it, seeded with the cache's
-//! hash seed, the segment's generation and the record's offset in the segment: a record of an
-//! earlier generation, of another cache or written to a wrong place fails it.
+//! The checksum is the low 48 bits of XXH3-64 over everything behind it. Its seed is the cache's
+//! hash seed, the segment's generation and the record's offset in the segment. So a record of an
+//! earlier generation, of another cache or in a wrong place fails the check.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -29,11 +29,11 @@ pub struct NamespaceRecord {
     pub name: String,
     /// Its options.
     pub options: NamespaceOptions,
-    /// Everything below this version in it is dead: it started cold then. It stands here, and not
-    /// in the journal, because it must become durable in one step with the boot id that says that a
-    /// machine crash has been dealt with.
+    /// Everything below this version in it is dead: it started cold then. It is here, and not in
+    /// the journal, because it must become durable in one step with the boot id. The boot id says
+    /// that a machine crash has been dealt with.
     pub kill: u64,
-    /// A power loss may have left records of it whose journal entries it took, and not all of them
+    /// A power loss may have left records of it without their journal entries. Not all of these
     /// were read before it was opened with other options. False after a clean stop.
     pub journal_gaps: bool,
 }

@@ -1,8 +1,8 @@
 //! Every interleaving of readers with the writer, as far as loom explores them (`make models`): the
 //! code is the real one.
 //!
-//! What a lookup may return is what the key's slot was at some moment while it ran: never another
-//! key's, never a mixture of two, never one that was gone before the lookup began.
+//! A lookup may return what the key's slot was at some moment while it ran. It never returns
+//! another key's slot, a mixture of two, or one that was gone before it began.
 
 use std::collections::HashSet;
 
@@ -39,8 +39,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A key that is moved from its second line to its first one, in the direction in which a reader
-/// may miss both copies, is found nevertheless.
+/// A key is found even while it moves from its second line to its first one. In this direction a
+/// reader may miss both copies.
 #[test]
 fn a_slot_on_the_move_is_found() {
     explore(|| {

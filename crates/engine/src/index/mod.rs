@@ -1,11 +1,11 @@
 //! The DRAM index: eight bytes per object, no keys, lookups without locks.
 //!
 //! A table of cache lines of eight [`Slot`]s. A key has two candidate lines (partial-key cuckoo
-//! hashing, Fan et al., 2014): the first from the low 48 bits of its hash, the other as `mix(tag) -
-//! line` modulo the number of lines, which needs no key and is its own inverse, so that a slot can
-//! be moved knowing only where it is. **At most one slot per tag** is in the two lines together:
-//! two keys that agree on tag and lines share it, the later one wins, and the reader finds out by
-//! comparing the full key on flash.
+//! hashing, Fan et al., 2014). The first comes from the low 48 bits of its hash. The other is
+//! `mix(tag) - line` modulo the number of lines. This needs no key and is its own inverse, so a
+//! slot can be moved knowing only where it is. **At most one slot per tag** is in the two lines
+//! together. Two keys that agree on tag and lines share it, and the later one wins. The reader
+//! finds out by comparing the full key on flash.
 //!
 //! An index miss does not prove that flash holds no copy of a key; nobody may infer that (see
 //! [`Index::lookup`]).
@@ -129,9 +129,9 @@ impl Index {
         self.table.lines_of(hash)
     }
 
-    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole; a slot moved
-    /// meanwhile from a line already read to one not yet read appears twice, which
-    /// [`IndexWriter::load_line`] tolerates; of the other way round see
+    /// The words of `lines` (0 = empty slot), for a checkpoint. Each word is whole. A slot that
+    /// moves meanwhile from a line already read to one not yet read appears twice;
+    /// [`IndexWriter::load_line`] tolerates that. For the other direction see
     /// [`IndexWriter::set_captured`].
     ///
     /// # Panics
@@ -167,10 +167,10 @@ impl IndexWriter {
         self.index.clone()
     }
 
-    /// Stores where a key is now, in place of its older slot if it has one, with half of that one's
-    /// frequency: what was read long ago is not kept for ever by being written again. Otherwise in
-    /// a free slot, making room by at most two moves, and when that fails by evicting the least
-    /// used slot of the two lines (clock over frequency).
+    /// Stores where a key is now. If it has an older slot, the new one replaces it with half its
+    /// frequency, so that a rewrite does not keep an object that was read long ago. Otherwise a
+    /// free slot is used, after at most two moves. If that fails, the least used slot of the two
+    /// lines is evicted (clock over frequency).
     pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
         let table = &self.index.table;
         if let Some((place, old)) = table.find(hash) {
@@ -225,10 +225,10 @@ impl IndexWriter {
         }
     }
 
-    /// Adds the slots a checkpoint holds for `line`, never over what was written meanwhile: a slot
-    /// whose tag is already in its two lines is left out, and one that no two moves make room for
-    /// is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map decides
-    /// on it.
+    /// Adds the slots that a checkpoint holds for `line`, never over what was written meanwhile. A
+    /// slot whose tag is already in its two lines is left out. A slot for which two moves make no
+    /// space is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map
+    /// decides on it.
     ///
     /// # Panics
     /// When `line` is not within the index.

@@ -3,8 +3,8 @@
 /// Milliseconds without an I/O that succeeds, and with none in flight, after which what cannot be
 /// written is given up.
 const TIMEOUT: u64 = 5_000;
-/// The most of the time between two looks that counts: a thread that looks later was kept from
-/// running, by a flush or by the machine, and that says nothing of the device.
+/// The longest time between two checks that counts. A thread that checks later was kept from
+/// running, by a flush or by the machine. That says nothing about the device.
 const LOOK: u64 = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,8 +48,8 @@ impl Close {
         }
     }
 
-    /// Whether copying is the clean stop's own: nobody else may ask whether an object is worth it,
-    /// and give it up, nor open a segment behind the last checkpoint.
+    /// Whether only the clean stop copies. Nobody else may then judge whether an object is worth a
+    /// copy and drop it, or open a segment behind the last checkpoint.
     pub(in crate::background) fn is_copying(&self) -> bool {
         !matches!(self.phase, ClosePhase::Open | ClosePhase::Settle)
     }

@@ -1,5 +1,5 @@
-//! How much of what is reclaimed may be written again: a share of what is written otherwise, saved
-//! up for a few segments only.
+//! How much of a reclaimed segment may be reinserted: a share of other writes. Unused share is
+//! saved up for a few segments only.
 
 /// Segments' worth of bytes that reclaims may be entitled to write again at most: what was saved up
 /// is gone after a few of them.

@@ -1,4 +1,4 @@
-//! Who waits for a flush.
+//! Operations that wait for a flush.
 
 /// Those who wait for a flush.
 #[derive(Debug, Default)]

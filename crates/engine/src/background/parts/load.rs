@@ -1,4 +1,4 @@
-//! What is still to be loaded, and how what was read is entered.
+//! What is still to be loaded, and how loaded records and lines enter the index.
 
 use crate::api::DropReason;
 use crate::core::Core;

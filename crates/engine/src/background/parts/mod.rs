@@ -1,4 +1,4 @@
-//! What each concern of the background work knows between two steps.
+//! The state of each background task between two steps.
 
 pub(super) mod checkpoint;
 pub(super) mod close;

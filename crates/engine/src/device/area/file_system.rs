@@ -1,10 +1,11 @@
-//! Whether a file of a file system can be stored into through a mapping without risk of a signal.
+//! Whether stores into a mapped file of a file system are free of the risk of a signal.
 
 use std::path::Path;
 
-/// File systems that put a page somewhere else when it is written, so that a full disk fails a
-/// store into a file that has all its blocks; whose pages come over a network or from another
-/// process; or that stand on one that is not known. By their magic numbers (`statfs(2)`).
+/// File systems on which a store into a mapped file may fail. Some write a page to a new place, so
+/// that a full disk fails a store even into a file with all its blocks. Others get their pages over
+/// a network or from another process, or lie on an unknown file system. By their magic numbers
+/// (`statfs(2)`).
 const UNFIT: [(u32, &str); 15] = [
     (0x9123_683e, "btrfs"),
     (0x2fc1_2fc1, "zfs"),
@@ -28,8 +29,9 @@ fn unfit(magic: u32) -> Option<&'static str> {
     UNFIT.iter().find(|(unfit, _)| *unfit == magic).map(|(_, name)| *name)
 }
 
-/// The name of the file system that a directory is on, if mapping its files is a risk: a store that
-/// it fails ends the process with `SIGBUS`. None where the kernel does not say which it is.
+/// The name of the file system that a directory is on, if mapping its files is a risk. A store that
+/// the file system fails ends the process with `SIGBUS`. None where the kernel does not say which
+/// it is.
 #[must_use]
 pub fn unfit_to_map(dir: &Path) -> Option<&'static str> {
     // The numbers have 32 bits; the field is wider, and signed, on some machines.

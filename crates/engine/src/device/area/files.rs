@@ -70,8 +70,8 @@ impl MediaError {
     }
 }
 
-/// Makes a file of `len` zero bytes with every block written, under its final name only once it is
-/// whole: a file that is there is therefore never half made.
+/// Makes a file of `len` zero bytes with every block written. It gets its final name only once it
+/// is whole, so an existing file is never half made.
 fn create(path: &Path, len: u64) -> Result<File, MediaError> {
     let fail = |doing| move |e| MediaError::from_io(doing, path, len, e);
     if len == 0 || !len.is_multiple_of(PAGE) {
@@ -168,8 +168,8 @@ fn check_whole(path: &Path, found: &Metadata) -> Result<(), MediaError> {
 
 /// A file mapped into memory: a store is a copy, and the kernel keeps it when the process dies.
 ///
-/// The file is written in full before it is mapped, so that no store needs a new block: on a full
-/// disk that would be a `SIGBUS`.
+/// The file is written in full before it is mapped. So no store needs a new block, which would be a
+/// `SIGBUS` on a full disk.
 pub struct MmapMedia {
     map: MmapRaw,
     /// Holds the lock.
@@ -245,7 +245,7 @@ impl Media for MmapMedia {
             (offset.next_multiple_of(PAGE), (offset + len).min(self.len()) / PAGE * PAGE);
         if from < to {
             let start = self.map.as_mut_ptr().wrapping_add(from as usize);
-            // SAFETY: the pages are within the mapping, which is shared with its file: the kernel
+            // SAFETY: the pages are within the mapping, which is shared with its file. The kernel
             // keeps their content in the page cache and maps them again at the next access. All
             // access goes through atomics, to which that is invisible.
             let released = unsafe {
@@ -262,7 +262,7 @@ impl Media for MmapMedia {
 }
 
 /// A file through `pread` and `pwrite`, for processes that must not be killed by a signal, such as
-/// a JVM: a failing disk is an error here.
+/// a JVM. Here a failing disk is an error.
 pub struct PwriteMedia {
     file: File,
     len: u64,

@@ -147,9 +147,9 @@ impl FileMetaStore {
 /// Replaces a file as a whole, in two steps of which the second is atomic: written beside it as
 /// `NAME.new`, then renamed. With `durable`, also against power loss.
 ///
-/// The old file is kept as the next `NAME.new`, with its blocks: once a file has been written
-/// twice, replacing it by about as many bytes needs no space, and a full disk does not prevent it
-/// (but for file systems that never write in place).
+/// The old file is kept as the next `NAME.new`, with its blocks. Once a file has been written
+/// twice, replacing it by about as many bytes needs no space. So a full disk does not prevent it,
+/// except on file systems that never write in place.
 ///
 /// # Errors
 /// What the kernel said; the old content stays, or in the worst case the new is there but not yet

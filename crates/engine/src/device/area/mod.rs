@@ -1,6 +1,8 @@
-//! The small durable things beside the devices: byte-addressed areas that outlive the process (for
-//! the journal), small files replaced as a whole (for metadata), and the lock on the data
-//! directory.
+//! The small durable stores beside the devices:
+//!
+//! - byte-addressed areas that outlive the process, for the journal;
+//! - small files that are replaced as a whole, for metadata;
+//! - the lock on the data directory.
 
 mod file_system;
 mod files;
@@ -12,11 +14,11 @@ pub use file_system::unfit_to_map;
 pub use files::{MediaError, MmapMedia, PwriteMedia, look_at_area};
 pub use lock::{BootId, DirLock, FileMetaStore, LockError, boot_id, replace_file};
 
-/// A byte-addressed area of fixed size whose content survives the death of the process as soon as
+/// A byte-addressed area of fixed size. Its content survives the death of the process as soon as
 /// [`Media::store`] has returned, and power loss once [`Media::sync`] has.
 ///
 /// Offsets and lengths are multiples of 8 and within the area, otherwise `InvalidInput`. Stores of
-/// several threads to disjoint ranges do not disturb each other; where ranges overlap, each aligned
+/// several threads to disjoint ranges do not disturb each other. Where ranges overlap, each aligned
 /// 8-byte word is of one store or the other.
 pub trait Media: Send + Sync {
     /// Bytes in the area, a multiple of 4096.

@@ -1,4 +1,4 @@
-//! What can go wrong on a simulated machine: the words of the fault model at the head of
+//! Faults of a simulated machine, as listed in the fault model at the head of
 //! [`crate::device::sim`].
 
 /// What happens to the machine.

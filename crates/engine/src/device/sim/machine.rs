@@ -1,4 +1,4 @@
-//! The simulated machine: its devices, areas and files, its power, and what its life brings.
+//! The simulated machine: its devices, areas and files, its power, and its faults.
 
 use std::collections::BTreeMap;
 use std::io;

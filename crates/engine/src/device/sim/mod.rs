@@ -1,11 +1,12 @@
-//! A simulated machine: devices, media and metadata files that fail and crash as real ones do, only
-//! more often and always the same way for the same seed. No operating system, no threads, no time.
+//! A simulated machine: devices, media and metadata files that fail and crash as real ones do. They
+//! fail more often, and always the same way for the same seed. There is no operating system, no
+//! thread and no time.
 //!
 //! # Fault model
 //!
-//! Without faults ([`SimFaults::none`]) devices are right, but never obliging:
-//! - I/Os in flight complete in random order, after a random number of turns (a turn is one call of
-//!   `wait`); a *slow* one takes a hundred times as long.
+//! Without faults ([`SimFaults::none`]) devices keep their contract, and nothing beyond it:
+//! - I/Os in flight complete in random order, after a random number of turns. A turn is one call of
+//!   `wait`. A *slow* I/O takes a hundred times as long.
 //! - A read that overlaps a write in flight sees each 512-byte sector old or new.
 //!
 //! **Process crash** ([`Crash::Process`], `kill -9`): acknowledged writes and finished media stores
@@ -13,11 +14,11 @@
 //! media store cut short leaves a prefix of its 8-byte words. A metadata replacement cut short
 //! leaves the old or the new content.
 //!
-//! **Machine crash** ([`Crash::Machine`], power loss): as above, and also everything acknowledged
-//! but not synced is at risk: each device write since the last completed sync is kept, lost or
-//! torn, in any order; of unsynced media words any subset goes back to its synced value. What was
-//! acknowledged before a sync was *submitted*, and only that, is safe once the sync completes. The
-//! boot id changes.
+//! **Machine crash** ([`Crash::Machine`], power loss): as above, and everything acknowledged but
+//! not synced is at risk too. Each device write since the last completed sync is kept, lost or
+//! torn, in any order. Any subset of unsynced media words goes back to its synced values. Only what
+//! was acknowledged before a sync was *submitted* is safe once that sync completes. The boot id
+//! changes.
 //!
 //! **Faults**, each with its own probability in [`SimFaults`]:
 //! - `read_error`, `write_error`, `sync_error`: EIO. A failed write leaves each sector old or new;
@@ -31,26 +32,26 @@
 //! - `lost_write`: acknowledged, nothing was stored.
 //! - `slow`: see above.
 //! - `media_error`: a store leaves a prefix of its words and fails with EIO; a load fails with EIO.
-//! - `media_sync_error`: a sync fails with EIO, once: later ones pass over the pages with unsynced
-//!   words (4 KiB) until they are stored to again, as kernels do that drop what they could not
-//!   write.
+//! - `media_sync_error`: a sync fails with EIO, once. Later syncs skip the pages (4 KiB) with
+//!   unsynced words until they are stored to again. Kernels that drop what they could not write do
+//!   the same.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
-//! One I/O chosen beforehand may be *held up* for as many turns as told ([`SimMachine::hold_up`]),
-//! while all others overtake it.
+//! One I/O, chosen beforehand, may be *held up* for a given number of turns
+//! ([`SimMachine::hold_up`]). All others overtake it.
 //!
-//! A flush of a media area, and a change of a metadata file, may *block* whoever calls for it while
-//! others go on (`SimMachine::block_with`). Flushes of devices are held up as other I/Os.
+//! A flush of a media area, or a change of a metadata file, may *block* its caller while others go
+//! on (`SimMachine::block_with`). Flushes of devices are held up like other I/Os.
 //!
-//! A device may also be *away*: every I/O fails with EIO until it is back, with what it held. And a
+//! A device may also be *away*: every I/O fails with EIO until it is back with its contents. A
 //! device may be exchanged for an empty one.
 //!
 //! Not modelled: sectors that fail again and again in one place, and reads of another device's
 //! data.
 //!
 //! **Crash at any moment**: [`SimMachine::crash_after`] cuts the power in the middle of the n-th
-//! effect from now on (a submission, the completion of a write or sync, a media store or sync, a
-//! metadata change). From then on everything fails and nothing has an effect, until
+//! effect from now on. An effect is a submission, the completion of a write or sync, a media store
+//! or sync, or a metadata change. From then on everything fails and nothing has an effect, until
 //! [`SimMachine::crash`] decides what survives and starts the machine's next life. Handles of an
 //! earlier life stay dead, so whatever the crashed engine still does while it is dropped cannot
 //! reach the next one.

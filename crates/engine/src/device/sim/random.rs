@@ -1,4 +1,4 @@
-//! Randomness from a seed.
+//! Random numbers from a seed.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, fast, the same everywhere, and not for secrets.
 #[derive(Debug, Clone)]
