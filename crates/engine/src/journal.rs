@@ -1,10 +1,12 @@
-//! The journal: what may make copies on flash stale, written before it is acknowledged.
+//! The journal: every change that may make copies on flash stale, written before the change is
+//! acknowledged.
 //!
-//! Writers take a position with one atomic add and store their entry there; nobody waits for
-//! anybody. Positions below the *tail* are free for reuse; only a completed checkpoint moves the
-//! tail. An entry that finds no room, or whose store fails, *poisons* the journal: its namespaces
-//! would be cold if the process died now. A later checkpoint that covers the moment lifts the
-//! poison.
+//! A writer takes a position with one atomic add and stores its entry there; no writer waits for
+//! another. Positions below the *tail* are free for reuse. Only a completed checkpoint moves the
+//! tail.
+//!
+//! An entry that finds no space, or whose store fails, *poisons* the journal: its namespaces would
+//! be cold if the process died now. A later checkpoint that covers this moment lifts the poison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -399,9 +401,9 @@ impl Journal {
     /// Makes everything appended so far survive power loss; or, where entries were lost, the word
     /// that they were.
     ///
-    /// Where it fails the journal is poisoned: the medium drops what it could not write and says so
-    /// once, so that the next flush succeeds without it. That one makes the poison flag last, which
-    /// is stored anew before.
+    /// If it fails the journal is poisoned. The medium drops what it could not write and reports
+    /// that once, so the next flush would succeed without it. That one makes the poison flag last,
+    /// which is stored anew before.
     ///
     /// # Errors
     /// What the medium said.

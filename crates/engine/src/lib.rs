@@ -4,11 +4,11 @@
 //! [`Cache::open`] gives a cache, [`Cache::namespace`] a [`Namespace`] with
 //! [`get`](Namespace::get), [`put`](Namespace::put) and [`remove`](Namespace::remove). Lookups come
 //! in two forms: blocking, and submitted ([`Lookup::Flash`]) for callers with an I/O ring of their
-//! own. Outcomes are types; nothing is dropped without a counter ([`Stats`]).
+//! own. Every outcome is a type; nothing is dropped without a counter ([`Stats`]).
 //!
-//! Inside, the engine is a state machine over three seams, so that all of it runs under a
-//! deterministic simulation: devices ([`device`]), small durable areas ([`device::area`]) and
-//! clocks ([`clock`]). Formats are in [`format`](mod@format).
+//! Inside, the engine is a state machine over three interfaces: devices ([`device`]), small durable
+//! areas ([`device::area`]) and clocks ([`clock`]). So all of it runs under a deterministic
+//! simulation. Formats are in [`format`](mod@format).
 
 #[macro_use]
 mod coverage;

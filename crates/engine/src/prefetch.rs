@@ -1,8 +1,8 @@
-//! Telling the processor what will be looked at soon.
+//! Prefetch hints to the processor.
 //!
-//! Index, sketch and DRAM tier are larger than any cache: an operation would wait for memory once
-//! for each of them, one after the other. Their places follow from the hash alone, so they are
-//! asked for together, before the first is looked at.
+//! Index, sketch and DRAM tier are larger than any processor cache. An operation would wait for
+//! memory once for each of them, one after the other. The hash alone gives their addresses, so all
+//! are prefetched together, before the first is read.
 
 #![allow(unsafe_code)]
 

@@ -97,9 +97,8 @@ impl Shard {
         }
     }
 
-    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of just its
-    /// size: where one copy after the other pushes another out, the allocator would be a good part
-    /// of what that costs.
+    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of exactly
+    /// its size. Where each copy evicts another, the allocator would be a good part of the cost.
     pub fn keep_memory(&mut self, data: Bytes) {
         self.spare = if data.len() <= MAX_KEPT { data.try_into_mut().ok() } else { None };
     }
@@ -145,8 +144,8 @@ impl Shard {
         self.index.peek(hash).is_some_and(|slot| slot.location() == location)
     }
 
-    /// Whether flash has a copy of `hash` at `location`, or will: the index points there, and the
-    /// segment has neither failed to be written nor been given up.
+    /// Whether flash has a copy of `hash` at `location`, or will have one. The index points there,
+    /// and the segment has neither failed to be written nor been given up.
     pub fn is_copied(&self, hash: u64, location: Location) -> bool {
         let gone = [SegmentState::Retired, SegmentState::Free];
         self.is_at(hash, location) && !gone.contains(&self.table.state(location.segment))

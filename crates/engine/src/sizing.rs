@@ -1,7 +1,7 @@
 //! What a cache of some size would hold and write: for operators who plan one.
 //!
-//! All figures follow from the structures themselves: [`Outlook`] is divided as a new cache is,
-//! records and footers are as long as the format makes them, entries of the DRAM tier cost what the
+//! All figures follow from the structures themselves. [`Outlook`] is divided as a new cache is.
+//! Records and footers are as long as the format makes them. Entries of the DRAM tier cost what the
 //! tier counts for them.
 
 use crate::config::Config;
@@ -13,7 +13,7 @@ use crate::geometry;
 use crate::recovery::Outlook;
 use crate::tier::ENTRY_OVERHEAD;
 
-/// How full an index is in practice, in percent: beyond it the two lines of a key are often full,
+/// How full an index is in practice, in percent. Beyond it the two lines of a key are often full,
 /// and objects that were not read lately are evicted.
 const INDEX_FILL: u64 = 90;
 
@@ -57,8 +57,8 @@ impl Outlook {
         self.dram / (len + ENTRY_OVERHEAD) as u64
     }
 
-    /// Objects of `len` bytes of key and value that are on flash when it is full, as many as the
-    /// index has slots for at most.
+    /// Objects of `len` bytes of key and value that are on flash when it is full. The index's slots
+    /// are the upper bound.
     #[must_use]
     pub fn flash_objects(&self, len: usize) -> u64 {
         self.flash_records(len).min(self.index_objects())

@@ -1,4 +1,4 @@
-//! The statistics of an open cache, gathered from where they are counted.
+//! Statistics of an open cache, gathered from the parts that count them.
 
 use crate::core::Core;
 use crate::segment::SegmentState;

@@ -234,8 +234,8 @@ pub struct Stats {
     /// Bytes of objects that a crash of the process would lose now: not yet copied, or copied but
     /// not yet written.
     pub unsaved_bytes: u64,
-    /// How long the one of them that has waited longest has been in DRAM alone, or in a chunk that
-    /// is not yet written, in milliseconds.
+    /// How long the oldest of them has been only in DRAM, or in a chunk that is not yet written, in
+    /// milliseconds.
     pub unsaved_ms: u64,
     /// Occupied slots of the index.
     pub index_slots_used: u64,

@@ -1,5 +1,5 @@
-//! Locks and atomics of what threads share. Built with `--cfg loom` or `--cfg shuttle` they are
-//! those of the model checker, which then decides who runs when: the models run the real code.
+//! Locks and atomics. With `--cfg loom` or `--cfg shuttle` they are those of the model checker,
+//! which then schedules the threads. So the models run the real code.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock};

@@ -1,8 +1,8 @@
 //! The global version counter.
 //!
 //! A version is 20 bits of owner epoch and 44 bits of counter. The counter is reserved durably in
-//! blocks: no version at or above the limit in the state file has ever been used, so versions (and
-//! with them segment generations) never repeat.
+//! blocks: no version at or above the limit in the state file has ever been used. So versions, and
+//! with them segment generations, never repeat.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 

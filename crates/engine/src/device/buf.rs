@@ -110,7 +110,7 @@ impl AlignedBuf {
     }
 
     /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary. Short
-    /// buffers that this thread has dropped come back as they were: allocating and clearing them
+    /// buffers that this thread has dropped come back as they were. Allocating and clearing them
     /// costs a good part of the engine's share of a read.
     ///
     /// # Panics

@@ -1,5 +1,5 @@
-//! Who waits for room, in the journal and in the write queue: the lists, and since when each is
-//! full.
+//! The lists of callers that wait for space, in the journal and in the write queue, and since when
+//! each is full.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

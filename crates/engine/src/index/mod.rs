@@ -168,9 +168,9 @@ impl IndexWriter {
     }
 
     /// Stores where a key is now. If it has an older slot, the new one replaces it with half its
-    /// frequency, so that a rewrite does not keep an object that was read long ago. Otherwise a
-    /// free slot is used, after at most two moves. If that fails, the least used slot of the two
-    /// lines is evicted (clock over frequency).
+    /// frequency: rewriting must not keep what was read long ago. Otherwise a free slot is used,
+    /// after at most two moves. If that fails, the least used slot of the two lines is evicted
+    /// (clock over frequency).
     pub fn insert(&mut self, hash: u64, location: Location, class: SizeClass) -> Inserted {
         let table = &self.index.table;
         if let Some((place, old)) = table.find(hash) {
@@ -254,9 +254,9 @@ impl IndexWriter {
         done
     }
 
-    /// A checkpoint has captured the lines before `lines`, and captures the others later: until
-    /// then no slot is moved from those to these, where it would be in neither capture. 0, or the
-    /// number of lines, while nothing is being captured.
+    /// A checkpoint has captured the lines before `lines`, and captures the others later. Until
+    /// then no slot moves from the others to the captured lines: it would be in neither capture. 0,
+    /// or the number of lines, while nothing is being captured.
     pub fn set_captured(&mut self, lines: usize) {
         self.captured = lines;
     }

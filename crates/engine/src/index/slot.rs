@@ -7,7 +7,7 @@
 //! +------------+------+----------+-----------------+---------------+
 //! ```
 //!
-//! The tag is the top 16 bits of the object's hash, 0 replaced by 1, so that no slot is the word 0,
+//! The tag is the top 16 bits of the object's hash, 0 replaced by 1. So no slot is the word 0,
 //! which means empty. The offset counts 64-byte units from the start of the segment.
 
 /// Bytes of the unit records are placed in.
@@ -56,9 +56,9 @@ impl Location {
 
 /// Upper bound of a record's size in 7 bits, so that one device read fetches it.
 ///
-/// Classes 0-31 are exact units (64 B to 2 KiB), 32-47 steps of two units (to 4 KiB), 48-127 eight
-/// geometric steps per octave, rounded up to units (to 4 MiB). From 4 KiB on the bound is at most
-/// 10 % above the size.
+/// Classes 0-31 are exact units (64 B to 2 KiB). Classes 32-47 are steps of two units (to 4 KiB).
+/// Classes 48-127 are eight geometric steps per octave, rounded up to units (to 4 MiB). From 4 KiB
+/// on the bound is at most 10 % above the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SizeClass(pub u8);
 

@@ -1,9 +1,11 @@
-//! Lines of atomic slots, and the moves that keep readers right without locks.
+//! Lines of atomic slots, and moves between lines that stay correct for readers without locks.
 //!
-//! Only one thread at a time writes (the owner of the `IndexWriter`); readers at most raise a
+//! Only one thread at a time writes (the owner of the `IndexWriter`). Readers at most raise a
 //! slot's frequency by a compare-and-swap on the whole word, which fails if the writer has changed
-//! it. Moving a slot between its lines is copy, count, clear: a reader that missed both copies has
-//! seen the cleared one, therefore sees the count changed, and looks again.
+//! it.
+//!
+//! Moving a slot between its lines has three steps: copy, count, clear. A reader that missed both
+//! copies has seen the cleared one. So it sees the count changed, and looks again.
 
 #![allow(unsafe_code)]
 
@@ -144,9 +146,9 @@ impl Table {
     }
 
     /// Writer only: frees a slot in one of some full lines by moving a slot to its other line. If
-    /// none of those has room and `depth` allows, room is made there first: in the end `depth + 1`
-    /// slots have moved, after looking at 8 times more lines per step of depth. No slot moves from
-    /// line `captured` or a later one to an earlier one.
+    /// none of those has space and `depth` allows, space is made there first. In the end
+    /// `depth + 1` slots have moved. Each step of depth looks at 8 times more lines. No slot moves
+    /// from line `captured` or a later one to an earlier one.
     pub(super) fn make_room(
         &self,
         lines: &[usize],
@@ -179,8 +181,8 @@ impl Table {
         self.set(from, None);
     }
 
-    /// Writer only: the least used slot of two full lines, found as a clock would by going round
-    /// from `hand` and taking one off every slot passed, until one has nothing left.
+    /// Writer only: the least used slot of two full lines, by the clock algorithm. It goes round
+    /// from `hand` and lowers the frequency of every slot passed, until one has none left.
     pub(super) fn clock(&self, lines: [usize; 2], hand: usize) -> (SlotPosition, Slot) {
         let places = |n: usize| {
             let n = (hand + n) % (2 * SLOTS_PER_LINE);

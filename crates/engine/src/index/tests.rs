@@ -267,9 +267,9 @@ fn a_new_place_halves_the_popularity() {
     assert_eq!(writer.peek(hash(1)).map(Slot::freq), Some(0), "it must be read again to count");
 }
 
-/// Readers beside a writer that inserts, moves, replaces and removes: a key that is there all the
-/// time is always found, with a location it really had, and never one older than a reader has been
-/// told of.
+/// Readers run while a writer inserts, moves, replaces and removes. A key that is there all the
+/// time is always found, with a location it really had. It is never one older than a reader has
+/// been told of.
 #[test]
 fn readers_see_every_slot_old_or_new() {
     const STABLE: u64 = 200;

@@ -1,9 +1,9 @@
 //! The journal under every interleaving of its writers with each other, with a checkpoint, and with
 //! a crash (`make models`).
 //!
-//! A crash is a scan of the medium at any moment. What must be found then is every entry whose
-//! `append` had returned; a writer that stands still between taking its position and storing its
-//! entry leaves a hole that hides nothing.
+//! A crash is a scan of the medium at any moment. It must find every entry whose `append` had
+//! returned. A writer that stops between taking its position and storing its entry leaves a hole.
+//! The hole hides no other entry.
 
 use std::io;
 
@@ -158,10 +158,10 @@ fn a_full_journal_says_so_before_anybody_relies_on_it() {
     });
 }
 
-/// The order of a checkpoint (head, floor, every lock once, capture, truncate) beside writers that
-/// take version and position and take effect under the lock: what is acknowledged is in what was
-/// captured, or in the journal from the position that the checkpoint needs, or the journal says
-/// that it has lost something.
+/// The order of a checkpoint (head, floor, every lock once, capture, truncate) runs beside writers.
+/// A writer takes version and position, and takes effect, under the lock. Every acknowledged change
+/// is in what was captured, or in the journal from the position that the checkpoint needs.
+/// Otherwise the journal says that it has lost something.
 #[test]
 fn nothing_falls_between_a_checkpoint_and_the_journal() {
     explore(2, || {

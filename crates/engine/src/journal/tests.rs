@@ -24,8 +24,8 @@ fn hashes(scan: &Scan) -> BTreeSet<u64> {
     scan.kills().map(|kill| kill.hash).collect()
 }
 
-/// As foyer's tombstone log would not: it computes where to go on from an offset within one page,
-/// so that a log longer than a page goes on in its first one, over entries that still count.
+/// foyer's tombstone log would fail this. It computes where to go on from an offset within one
+/// page. So a log longer than a page goes on in its first page, over entries that still count.
 #[test]
 fn a_journal_of_many_pages_goes_on_behind_its_newest_entry_and_over_none_that_counts() {
     let dir = TempDir::new();
@@ -135,8 +135,8 @@ fn a_flush_that_fails_while_the_poison_is_lifted_is_one_more_reason_for_it() {
     );
 }
 
-/// Appends to a mapped journal as fast as a busy cache does, over two laps of it, while another
-/// thread flushes it once a second: microseconds of one append, page faults included.
+/// Appends to a mapped journal as fast as a busy cache does, for two laps. Another thread flushes
+/// it once a second. Prints the microseconds of one append, page faults included.
 #[test]
 #[ignore = "a measurement, for: cargo test -p afterglow-engine --lib -- --ignored --nocapture appends_take"]
 fn appends_take() {

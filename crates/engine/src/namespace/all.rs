@@ -12,8 +12,8 @@ pub struct Namespaces {
     /// Held while a namespace is opened.
     pub opening: Mutex<()>,
     /// Held for writing while a group, epoch or namespace is removed, from taking the version to
-    /// the change of the table; for reading from seeing that an object is alive to taking the
-    /// version of what replaces it.
+    /// the change of the table. Held for reading from seeing that an object is alive to taking the
+    /// version of its replacement.
     pub removing: RwLock<()>,
 }
 

@@ -1,4 +1,4 @@
-//! The public face of a namespace: what can be done with its objects.
+//! The public interface of a namespace: the operations on its objects.
 
 mod all;
 pub(crate) mod open;
@@ -49,9 +49,9 @@ impl Namespace {
         self.core.get(&self.ns, key)
     }
 
-    /// Says that these keys are looked up next, of which the first [`PREFETCHED`](crate::EXPECTED)
-    /// are taken note of: what is in DRAM is asked of memory for all of them at once. It changes
-    /// nothing; looking up several keys takes less time for it.
+    /// Announces that these keys are looked up next; the first [`PREFETCHED`](crate::EXPECTED)
+    /// count. Memory is asked at once for what all of them need in DRAM. It changes nothing;
+    /// looking up several keys takes less time for it.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.core.prefetch(&self.ns, keys);
     }
@@ -99,18 +99,18 @@ impl Namespace {
 
     /// For callers that must not block: what to await before a change (a put, removal or
     /// [`Namespace::modify`]) when the journal is full. It takes 50 ms at most; blocking calls wait
-    /// by themselves. A change that does not wait, or whose wait was in vain, is carried out all
-    /// the same: when its journal entry is lost, Mutable namespaces would be cold after a crash
-    /// until the next checkpoint.
+    /// by themselves. A change that does not wait, or whose wait ran out, is carried out all the
+    /// same. If its journal entry is lost, Mutable namespaces would be cold after a crash until the
+    /// next checkpoint.
     #[must_use]
     pub fn backpressure(&self) -> Option<Backpressure> {
         self.core.backpressure()
     }
 
-    /// As [`Namespace::backpressure`], before a put that is not to cost another object its way to
-    /// flash: also while the write queue is full, for as long as the device goes on, and for a
-    /// second where it does not. A put that does not wait is stored all the same; what leaves the
-    /// DRAM tier for it may be dropped, and counted.
+    /// As [`Namespace::backpressure`], before a put that must not cost another object its copy on
+    /// flash. It also waits while the write queue is full: as long as the device makes progress,
+    /// and a second where it does not. A put that does not wait is stored all the same; what leaves
+    /// the DRAM tier for it may be dropped, and counted.
     #[must_use]
     pub fn put_backpressure(&self) -> Option<Backpressure> {
         self.core.put_backpressure()
@@ -122,10 +122,10 @@ impl Namespace {
         self.core.put(&self.ns, key, value, &options)
     }
 
-    /// Puts an object if the key's version is `expected` (`None`: if there is no such object);
-    /// refuses with [`RefuseReason::VersionMismatch`] otherwise, also when the object cannot be
-    /// looked at now. May read from flash to learn the version. See [`Namespace::modify`] for
-    /// callers that must not block.
+    /// Puts an object if the key's version is `expected` (`None`: if there is no such object).
+    /// Otherwise it refuses with [`RefuseReason::VersionMismatch`], also when the object cannot be
+    /// read now. May read from flash to learn the version. See [`Namespace::modify`] for callers
+    /// that must not block.
     pub fn put_if(
         &self,
         key: &[u8],
@@ -189,9 +189,9 @@ impl Namespace {
     /// [`Namespace::modify`], reading from flash on this thread if need be.
     ///
     /// # Errors
-    /// Why the object could not be looked at: the index is still loading, the device failed, too
-    /// many reads are in flight, or the object moved again and again. `change` was not called then,
-    /// and nothing was changed.
+    /// Why the object could not be read. The index is still loading, the device failed, too many
+    /// reads are in flight, or the object moved repeatedly. `change` was not called then, and
+    /// nothing was changed.
     pub fn modify_blocking<F, T>(&self, key: &[u8], change: F) -> Result<Modified<T>, MissReason>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
@@ -247,21 +247,21 @@ impl Namespace {
         self.core.kill_later(&self.ns, Event::Epoch { ns: self.ns.id, slot: epoch_slot(token) })
     }
 
-    /// Lists the keys: all that are there from now until the last one is handed out, and maybe some
-    /// put or removed meanwhile; a key may come twice. Blocks for reads of the flash that holds
-    /// them, which is read once from end to end.
+    /// Lists the keys: all that exist from now until the last one is handed out, and maybe some put
+    /// or removed meanwhile. A key may come twice. Blocks for reads of the flash that holds them,
+    /// which is read once from end to end.
     pub fn keys(&self) -> Keys {
         Keys::keys(&self.core, &self.ns)
     }
 
-    /// Lists the objects as [`Namespace::keys`] does the keys, each as what `take` makes of it, but
-    /// leaves out what cannot be read, and ends where objects move too fast. `take` is called under
-    /// a lock: it must be short.
+    /// Lists the objects as [`Namespace::keys`] lists the keys; `take` maps each. It leaves out
+    /// what cannot be read, and ends where objects move too fast. `take` is called under a lock: it
+    /// must be short.
     pub fn list<T>(&self, take: impl FnMut(&Listed<'_>) -> T + Send + 'static) -> Listing<T> {
         Listing::new(&self.core, &self.ns, true, Box::new(take))
     }
 
-    /// Looks at objects of the DRAM tier, about `most` at most, spread evenly over it, and shows
+    /// Samples about `most` objects of the DRAM tier at most, spread evenly over it. It shows
     /// `take` those that are alive and of this namespace. Says how many it looked at. `take` is
     /// called under a lock: it must be short.
     pub fn sample_dram(&self, most: usize, mut take: impl FnMut(&Listed<'_>)) -> u64 {

@@ -1,9 +1,9 @@
-//! Namespaces: what kills their objects, and their counters.
+//! The state of a namespace: its kill versions and its counters.
 //!
-//! Removal of many objects is by *kill version*: an object is dead when its version is below the
-//! kill version of its namespace, of its group or of its partition epoch. Kill versions only grow,
-//! so replaying them in any order, or twice, does no harm. Each removal asserts that what it killed
-//! is dead ([`NamespaceState::is_killed`]), also where it made the namespace forget an older one.
+//! Many objects are removed by *kill version*. An object is dead when its version is below the kill
+//! version of its namespace, of its group or of its partition epoch. Kill versions only grow, so
+//! replaying them in any order, or twice, does no harm. Each removal asserts that what it killed is
+//! dead ([`NamespaceState::is_killed`]), even if the namespace forgot an older removal for it.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;

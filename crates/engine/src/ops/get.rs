@@ -12,8 +12,8 @@
 //! believe_and_promote ───▶ hit; a copy goes to DRAM, which may evict and write out another object
 //! ```
 //!
-//! A get that reads flash can therefore write: what its copy evicts from DRAM goes to flash if that
-//! does not have it.
+//! So a get that reads flash can write: an object that its copy evicts from DRAM goes to flash if
+//! flash does not have it.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -49,9 +49,9 @@ pub enum Lookup {
 /// A lookup that waits for one device read.
 ///
 /// The caller reads [`FlashRead::len`] bytes at [`FlashRead::offset`] of [`FlashRead::device`] into
-/// an aligned buffer, with [`Namespace::get_blocking`](crate::Namespace::get_blocking), on a ring
-/// of its own or otherwise, and hands the outcome to [`FlashRead::finish`]. Dropped unfinished it
-/// counts as a miss.
+/// an aligned buffer. It may use [`Namespace::get_blocking`](crate::Namespace::get_blocking), a
+/// ring of its own or another way. It hands the outcome to [`FlashRead::finish`]. Dropped
+/// unfinished it counts as a miss.
 #[must_use]
 pub struct FlashRead {
     core: Arc<Core>,
@@ -110,9 +110,9 @@ impl Core {
         look_up_on_flash(self, ns, key, hash, Attempt { followed: 0, counted: true })
     }
 
-    /// Asks for what finding the first [`PREFETCHED`] of these keys in DRAM will look at, so that
-    /// memory is waited for once a step for all of them, not three times for each: their places in
-    /// the tables, then the nodes found there, then the objects.
+    /// Prefetches what a lookup of the first [`PREFETCHED`] of these keys in DRAM will touch. There
+    /// are three steps: their places in the tables, then the nodes there, then the objects. So
+    /// memory is waited for once a step for all keys, not three times for each.
     pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
         let mut hashes = [0; PREFETCHED];
         let mut len = 0;
@@ -391,7 +391,7 @@ impl FlashRead {
     ///
     /// The place may have been used again while the read was under way: then what is there now is
     /// another record. While the index loads, the slot may have been cleared because it was stale
-    /// when the lookup saw it, and the kill map that said so may be gone since: nobody knows, and
+    /// when the lookup saw it. The kill map that said so may be gone since. Then nobody knows, and
     /// the lookup begins again.
     fn believe_and_promote(&self, found: &Record<'_>) -> Verdict {
         let at = self.pointer.slot.location();
@@ -442,8 +442,8 @@ impl FlashRead {
             epoch_slot: found.meta.epoch_slot,
             ns: found.meta.ns,
             // What failed to be written is read from memory for a while yet. A reclaim that is
-            // under way may have passed this object by: one that cannot read its footer copies what
-            // lives in DRAM when it begins.
+            // under way may have missed this object. A reclaim that cannot read its footer copies
+            // what lives in DRAM when it begins.
             state: match shard.is_copied_to_stay(self.hash, at) {
                 true => EntryState::Clean(at),
                 false => EntryState::Dirty,

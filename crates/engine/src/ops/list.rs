@@ -1,10 +1,10 @@
-//! Listing the objects of a namespace: for removing by what a key says, which no group or partition
-//! epoch covers, and for showing them.
+//! Lists the objects of a namespace. Callers show them, or remove by a property of the key that no
+//! group or partition epoch covers.
 //!
-//! A pass visits the DRAM tier, then each segment, and keeps what an index slot points at. What
-//! moves meanwhile out of a segment not yet visited goes to DRAM or to a segment opened later, so
-//! it is caught by another pass; passes end when no segment was reclaimed during one. Keys put or
-//! removed while it runs may or may not be listed, and a key may be listed twice.
+//! A pass visits the DRAM tier, then each segment, and keeps what an index slot points at. An
+//! object may move meanwhile out of a segment not yet visited, to DRAM or to a segment opened
+//! later. Another pass finds it there. Passes end when no segment was reclaimed during one. Keys
+//! put or removed while the listing runs may or may not be listed. A key may be listed twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -195,9 +195,9 @@ impl<T> Listing<T> {
         Ok(())
     }
 
-    /// What lives in DRAM and is not found on flash as well, from the last object on: where one is
-    /// removed between two steps the last takes its place, which has been visited, or is still to
-    /// be.
+    /// Objects that live in DRAM and are not found on flash as well, beginning with the last. If
+    /// one is removed between two steps, the last takes its place. That one has been visited, or
+    /// its new place is still to be visited.
     fn visit_dram(&mut self, number: usize, below: usize) {
         let core = self.core.clone();
         let shard = core.shards[number].lock();
@@ -234,8 +234,8 @@ impl<T> Listing<T> {
     }
 
     /// Some records of an open segment, of which most are still in memory. A record is known here a
-    /// little before the index points at it, under the same hold of its shard's lock, so that
-    /// looking there waits for that.
+    /// little before the index points at it. Both happen while its shard's lock is held once, so a
+    /// lookup waits for the index.
     fn visit_open(&mut self, segment: u32, generation: u64, from: usize) -> Result<(), KeysError> {
         let Some(entries) = self.core.streams.entries(segment, generation, from, STEP) else {
             // Sealed meanwhile: its footer is on its way.

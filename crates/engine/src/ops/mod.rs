@@ -1,7 +1,7 @@
-//! What happens to one key: each operation is a file that reads from top to bottom.
+//! Operations on one key: each is a file that reads from top to bottom.
 //!
 //! - [`get`]: look up, read, verify, promote.
-//! - [`put`], [`remove`]: changes, in the order that keeps them from being forgotten.
+//! - [`put`], [`remove`]: changes, in the order that makes them survive a crash.
 //! - [`modify`]: a read-modify-write that loses no update.
 //! - [`list`]: every key or object of a namespace.
 

@@ -1,14 +1,16 @@
 //! Serialized read-modify-write of one key.
 //!
-//! The object is found first, with a device read if need be; then, under the lock of the key's
-//! shard, it is checked that it is still the one found, the caller's closure decides, and the
-//! change is published: nothing comes in between, neither another change of the key, nor eviction,
-//! nor relocation. If the object is not the one found any more the search begins again, a bounded
-//! number of times. The closure runs at most once.
+//! 1. Find the object, with a device read if need be.
+//! 2. Lock the key's shard and check that the object is still the one found. If not, begin again, a
+//!    bounded number of times.
+//! 3. The caller's closure decides. It runs at most once.
+//! 4. Publish the change and unlock.
+//!
+//! Between 2 and 4 there is no other change of the key, no eviction and no relocation.
 //!
 //! Removals of many objects do not take the shard's lock. They take their version while nobody else
-//! does so here: either the removal comes first and the closure finds nothing, or it gets the
-//! higher version and removes what is published.
+//! does so here. So either the removal comes first and the closure finds nothing, or the removal
+//! gets the higher version and removes what is published.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -132,8 +134,8 @@ impl<F> ModifyRead<F> {
         false
     }
 
-    /// Goes on with what the read brought: the change is made, or (when the object moved meanwhile;
-    /// a bounded number of times) there is another read.
+    /// Goes on with the outcome of the read. The change is made, or there is another read because
+    /// the object moved meanwhile (a bounded number of times).
     pub fn finish<T>(self, read: io::Result<AlignedBuf>) -> Modify<F, T>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),

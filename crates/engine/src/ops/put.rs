@@ -1,9 +1,9 @@
-//! A put, from top to bottom: prepared, given a version, published under the lock of its shard,
-//! acknowledged.
+//! A put, from top to bottom: prepare it, give it a version, publish it under its shard's lock,
+//! acknowledge it.
 //!
 //! Under the lock, in this order: take the version, write the journal entry, clear the older slot,
-//! change the DRAM tier. Whoever sees the change acknowledged can therefore rely on the journal. A
-//! refused put is a removal.
+//! change the DRAM tier. So the journal has every change that was acknowledged. A refused put is a
+//! removal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

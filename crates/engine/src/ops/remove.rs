@@ -1,7 +1,7 @@
 //! Removals: of one key, and of many by a kill version.
 //!
-//! A removal never fails. Its version is taken and journalled before the older object goes, and
-//! nobody hears of it before that lasts as the namespace's durability asks for.
+//! A removal never fails. Its version is taken and journalled before the older object goes. It is
+//! acknowledged once the journal entry is as durable as the namespace asks for.
 
 use std::sync::Arc;
 

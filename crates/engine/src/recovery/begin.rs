@@ -1,4 +1,4 @@
-//! Beginning a new life: what must be durable before anything else changes.
+//! Begins a new life of the cache: writes what must be durable before anything else changes.
 
 use std::io;
 use std::sync::Arc;
@@ -25,9 +25,8 @@ pub(super) struct Carried {
     pub(super) head: u64,
 }
 
-/// A new journal is begun, but namespaces that are warm all the same have removals in the old one:
-/// these, and the position to write them at. Namespaces whose removals find no room there are not
-/// warm.
+/// Removals to copy from the old journal into the new one, and the position to write them at.
+/// Namespaces that stay warm need them. Namespaces whose removals find no room there are not warm.
 pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
     let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else {
         return Carried::default();
@@ -61,9 +60,9 @@ pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
     flushed.is_ok()
 }
 
-/// Starts a new life: durable before anything else changes. What starts cold is killed in the same
-/// step: should this life end at once, the next one must not take it for the crash of a process in
-/// which nothing was in doubt.
+/// Starts a new life: durable before anything else changes. Namespaces that start cold are killed
+/// in the same step. If this life ended at once, the next one would otherwise see an ordinary
+/// process crash, with nothing in doubt.
 pub(super) fn begin_life(
     past: &Past,
     env: &Env,

@@ -1,4 +1,4 @@
-//! Building the shared state of an open cache.
+//! Builds the shared state of an open cache.
 
 use crate::sync::atomic::AtomicBool;
 use std::sync::Arc;

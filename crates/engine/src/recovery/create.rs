@@ -1,4 +1,4 @@
-//! Making a new cache on the devices.
+//! Creates a new cache on the devices.
 
 use std::io;
 

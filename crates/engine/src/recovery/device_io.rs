@@ -1,4 +1,4 @@
-//! Single reads and writes of opening, waited for.
+//! Blocking single reads and writes, for opening.
 
 use crate::device::{DeviceId, DeviceSet, Disk, Io};
 use crate::error::OpenError;

@@ -1,4 +1,4 @@
-//! What a cache is opened over.
+//! What a cache is opened on: devices, areas and clock.
 
 use crate::clock::Clock;
 use crate::device::DeviceSet;

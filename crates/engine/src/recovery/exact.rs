@@ -1,4 +1,4 @@
-//! Exact segments: all their records are known with versions.
+//! Exact segments: segments whose records are all known, with their versions.
 
 use std::sync::Arc;
 
@@ -130,16 +130,16 @@ impl<'a> SegmentReader<'a> {
 /// Registers a segment and enters those of its records that no kill version contradicts and whose
 /// namespaces are warm.
 ///
-/// Segments are entered in the order of their generations, each record leaving its version behind
-/// as a kill version: so of several copies of an object the newest stays, also in namespaces whose
+/// Segments are entered in the order of their generations. Each record leaves its version behind as
+/// a kill version. So the newest of several copies of an object stays, also in namespaces whose
 /// puts are not journalled.
 ///
 /// A power loss takes journal entries that were not flushed, but may leave their records. Such a
 /// record alone says that older ones are superseded, and says it only while it is on flash. So it
-/// is journalled before it can be found: what was seen once must not give way to something older
-/// when it is removed, or its segment reclaimed. Only `synced` namespaces are warm after a power
-/// loss. The life that ends before all its segments are read leaves the rest to the next one, in
-/// which the namespace may have other options ([`NamespaceState::may_lack_entries`]).
+/// is journalled before it can be found. Once it was served, no older object may return when it is
+/// removed or its segment is reclaimed. Only `synced` namespaces are warm after a power loss. A
+/// life that ends before all its segments are read leaves the rest to the next one. The namespace
+/// may have other options then ([`NamespaceState::may_lack_entries`]).
 ///
 /// [`NamespaceState::may_lack_entries`]: crate::namespace::state::NamespaceState::may_lack_entries
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {

@@ -1,5 +1,5 @@
-//! Finding what the last life left: superblocks, state file, checkpoint and journal, and whether
-//! they go together.
+//! Finds what the last life left: superblocks, state file, checkpoint and journal. Decides whether
+//! they belong together.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -165,9 +165,9 @@ fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
     }
 }
 
-/// Whether a journal that was begun in doubt still has everything since it was, and was begun
-/// beside just this checkpoint, or beside none: it began with the removals that the one before had
-/// told of Immutable namespaces. Where another checkpoint can be read only, or the journal has gone
+/// Whether a journal that was begun in doubt has everything since then, and was begun with just
+/// this checkpoint, or with none. Such a journal begins with the removals of Immutable namespaces
+/// from the journal before. Where another checkpoint can be read only, or the journal has gone
 /// round since, a removed object could come back.
 fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacity: u64) -> bool {
     let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);

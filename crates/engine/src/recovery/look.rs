@@ -1,4 +1,4 @@
-//! Seeing whether a cache could be opened, without a lock and without a change.
+//! Checks whether a cache could be opened, without a lock and without a change.
 
 use std::io::Read;
 
@@ -28,9 +28,9 @@ pub struct Outlook {
     pub dram: u64,
 }
 
-/// Looks at what [`Cache::open`](crate::Cache::open) would open: refuses what it would refuse, as
-/// far as that can be seen without a lock, and tells how flash and memory would be divided. Changes
-/// nothing.
+/// Checks what [`Cache::open`](crate::Cache::open) would open. It refuses what `open` would refuse,
+/// as far as that can be seen without a lock. Otherwise it says how flash and memory would be
+/// divided. Changes nothing.
 ///
 /// # Errors
 /// Those of opening.

@@ -1,6 +1,6 @@
 //! Opening: from what the last life of the cache left to a cache that serves.
 //!
-//! What may be believed depends on how that life ended:
+//! What is still valid depends on how that life ended:
 //!
 //! | ended by             | Mutable, survives crash          | Immutable | survives clean stop |
 //! |----------------------|----------------------------------|-----------|---------------------|
@@ -8,21 +8,22 @@
 //! | death of the process | warm if the journal is whole     | warm      | cold                |
 //! | death of the machine | cold, but `synced` ones as above | warm      | cold                |
 //!
-//! An Immutable namespace is cold when the journal says that it has lost an entry, which may have
-//! been a removal.
+//! An Immutable namespace is cold when the journal says that it has lost an entry: the entry may
+//! have been a removal.
 //!
-//! Recovery takes the newest whole checkpoint. Its *version floor* parts the world: everything with
-//! a lower version had taken effect before its first index line was captured. From there:
+//! Recovery takes the newest whole checkpoint. It has a *version floor*: every change with a lower
+//! version had taken effect before the first index line was captured. The steps:
 //!
-//! 1. The journal is scanned into kill versions. Kills at or above the floor can contradict index
-//!    lines; older ones cannot, they only concern records of segments that were open then.
-//! 2. The cache serves: whatever lookups find is compared with the kill versions until loading is
+//! 1. Scan the journal into kill versions. Kills at or above the floor can contradict index lines.
+//!    Older kills cannot; they only concern records of segments that were open then.
+//! 2. The cache serves. Lookups compare what they find with the kill versions until loading is
 //!    over.
-//! 3. Segments opened since the floor, or open at it, are *exact*: their footers (or, for those
-//!    that were open when the process died, their data) tell hash and version of every record. The
-//!    driver reads them first ([`crate::background`]) and enters just the live ones in the index.
-//! 4. Then it loads index lines, leaving out slots into exact segments, and when all are there
-//!    sweeps those that 1 contradicts.
+//! 3. Segments opened since the floor, or open at it, are *exact*. Their footers give hash and
+//!    version of every record; where a segment was open when the process died, its data does. The
+//!    background thread ([`crate::background`]) reads these segments first and enters only their
+//!    live records in the index.
+//! 4. Then it loads index lines, without slots into exact segments. When all are loaded, it clears
+//!    the slots that step 1 contradicts.
 
 mod begin;
 mod build;

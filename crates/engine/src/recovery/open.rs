@@ -1,5 +1,5 @@
-//! Opening, step by step: find what the last life left, judge it, begin a new life, build the
-//! shared state, restore.
+//! Opening, step by step: find what the last life left, decide what of it is valid, begin a new
+//! life, build the shared state, restore.
 
 use std::sync::Arc;
 

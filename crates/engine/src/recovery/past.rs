@@ -1,4 +1,4 @@
-//! What the last life left, and what may be believed of it.
+//! What the last life left, and what of it is valid.
 
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
 use crate::format::checkpoint::{Header, Tables};
@@ -51,8 +51,8 @@ impl Past {
     }
 }
 
-/// A time far beyond the wall clock was a mistake of the clock's: it is forgotten, and with it
-/// everything that may have been judged by it or may have expired since.
+/// A time far beyond the wall clock was a mistake of the clock. It is forgotten, with everything
+/// that may have been judged by it or may have expired since.
 pub(super) fn doubt_time(mut past: Past, wall: u64) -> Past {
     let ahead = past.time().saturating_sub(wall);
     if ahead > MAX_AHEAD {

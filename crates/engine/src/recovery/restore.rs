@@ -1,5 +1,4 @@
-//! Putting what the journal and the checkpoint say into force, and planning what is to be loaded
-//! behind.
+//! Applies what the journal and the checkpoint say, and plans what is loaded in the background.
 
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;

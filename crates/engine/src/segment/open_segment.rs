@@ -1,5 +1,5 @@
-//! An open segment: the records of a stream that are not closed yet, and what must be true of a
-//! chunk before it is written.
+//! An open segment: the records of a stream that are not in a closed chunk yet. Also what must be
+//! true of a chunk before it is written.
 
 use crate::device::AlignedBuf;
 use crate::format::BLOCK;

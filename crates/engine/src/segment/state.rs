@@ -10,16 +10,16 @@
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!                                      set_free
 //! ```
-//! The generation changes on the edge Free to Open only, and before anything is written: from then
-//! on records of the earlier use fail their checksum. A segment that could not be written is tried
-//! again after a while, when no write to it is on its way and no stream holds it; slots that still
-//! point into it meet another generation. There is no edge from Open to Sealed: until the last
-//! chunk is written its records are read from memory.
+//! The generation changes only on the edge Free to Open, before anything is written. From then on
+//! records of the earlier use fail their checksum. A segment that could not be written is tried
+//! again after a while. By then no write to it is in flight and no stream holds it. Slots that
+//! still point into it then find another generation. There is no edge from Open to Sealed: until
+//! the last chunk is written its records are read from memory.
 //!
 //! Invariants, asserted where a state changes:
 //! - A generation is above every earlier one of its segment.
-//! - No write is on its way where a reclaim begins, nor to a segment that is free or just opened:
-//!   it would land among the records of the next use.
+//! - No write is in flight to a segment whose reclaim begins, or that is free or just opened. Such
+//!   a write would land among the records of the next use.
 //! - Every write that ends was counted when it started.
 
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -378,8 +378,8 @@ impl SegmentTable {
     }
 
     /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known
-    /// to be there. What is being reclaimed counts as sealed: until it is opened anew its records
-    /// are good, and its slots may be the only ones a crash leaves.
+    /// to be there. A segment that is being reclaimed counts as sealed. Until it is opened again
+    /// its records are good, and its slots may be the only ones that a crash leaves.
     pub fn entries(&self) -> Vec<SegmentEntry> {
         let entry = |id: u32| {
             let s = self.at(id);

@@ -1,9 +1,9 @@
 //! Open segments: where records are appended, in memory first.
 //!
-//! Each stream has one open segment, each open segment one open *chunk*; a chunk that is full (or
-//! has waited long enough) is closed, queued for the device and stays readable until it is written.
-//! Chunks start and end at multiples of 4096, so a closed chunk never changes and its write touches
-//! no other chunk's bytes.
+//! Each stream has one open segment, each open segment one open *chunk*. A chunk that is full (or
+//! has waited long enough) is closed and queued for the device. It stays readable until it is
+//! written. Chunks start and end at multiples of 4096, so a closed chunk never changes and its
+//! write touches no other chunk's bytes.
 //!
 //! Lock order: a shard's mutex, then a stream's, then `closed`, then `queue`.
 
@@ -104,7 +104,7 @@ pub struct Streams {
     /// Closed chunks, handed out or not.
     outstanding: AtomicU32,
     /// Footers not yet written. They have memory of their own and take no chunk's place in the
-    /// queue: the end of a segment would otherwise cost an object where the queue is nearly full.
+    /// queue. Otherwise the end of a segment would cost an object when the queue is nearly full.
     footers: AtomicU32,
     /// Chunks closed so far.
     numbered: AtomicU64,
@@ -244,8 +244,8 @@ impl Streams {
     }
 
     /// Whether half of the chunks that may wait for the device do. The other half is for puts that
-    /// are past this check: each may push several objects out of DRAM, of which the largest takes a
-    /// chunk of its own, and so does each of other threads.
+    /// have passed this check. Each may evict several objects from DRAM, of which the largest takes
+    /// a chunk of its own. Puts of other threads do the same.
     pub fn is_nearly_full(&self) -> bool {
         self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding / 2
     }
@@ -511,9 +511,9 @@ impl Streams {
         self.closed.lock().iter().all(|job| job.number >= before)
     }
 
-    /// The next job for the device. A footer has to wait until all it lists is written: recovery
-    /// believes it, and would take a record that is not there for the newest copy of an object that
-    /// has another.
+    /// The next job for the device. A footer has to wait until all it lists is written, because
+    /// recovery trusts it. Otherwise recovery could take a record that is not there for the newest
+    /// copy of an object, though another copy exists.
     pub fn next_job(&self) -> Option<WriteJob> {
         let mut queue = self.queue.lock();
         let at = queue.iter().position(|job| self.is_due(job))?;
@@ -531,8 +531,8 @@ impl Streams {
         queued.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Keeps the memory of a chunk that is written, if nobody looks at it any more and it takes the
-    /// place of one that may wait.
+    /// Keeps the memory of a written chunk for the next one. Nobody may read it any more, and it
+    /// must take the place of a chunk that may wait.
     pub fn recycle(&self, job: WriteJob) {
         let Some(chunk) = Arc::into_inner(job.data) else { return };
         let mut spare = self.spare.lock();

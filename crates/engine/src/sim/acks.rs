@@ -1,6 +1,6 @@
 //! Acknowledgements of a run that wait for the device.
 //!
-//! What is not yet acknowledged is seen already. After the death of the process it may be missing,
+//! A change is visible before it is acknowledged. After the death of the process it may be missing,
 //! but nothing older returns; after power loss the older object may return too. Once acknowledged
 //! it is on flash, and flushed where that was asked for.
 
@@ -79,8 +79,8 @@ impl Run {
         }
     }
 
-    /// What was acknowledged is on flash, unless the index had no slot for it or its segment was
-    /// reclaimed, or is: its newest copy may be on its way.
+    /// What was acknowledged is on flash. Exceptions: the index had no slot for it, or its segment
+    /// was or is being reclaimed, so its newest copy may be in flight.
     fn must_be_on_flash(&self, life: &Life, key: Key) {
         let totals = &life.core.totals;
         let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();

@@ -1,4 +1,4 @@
-//! A run whose panic comes back as an error.
+//! Runs a plan and returns a panic as an error.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,5 @@
-//! Who awaits room before each put loses nothing to a full write queue for as long as the device
-//! goes on.
+//! A caller that awaits backpressure before each put loses nothing to a full write queue while the
+//! device makes progress.
 
 use super::scenarios::{NS, fill_queue, is_ready, put, world};
 use super::world::{Life, World};
@@ -24,8 +24,8 @@ fn await_room(world: &mut World, life: &mut Life, ms: u64) -> u64 {
     waited
 }
 
-/// Fills flash that is large enough for all of it with objects of up to `largest` bytes, several of
-/// them between two turns of the background work.
+/// Fills flash with objects of up to `largest` bytes, several between two turns of the background
+/// work. Flash is large enough for all of them.
 fn fill(seed: u64, largest: u64, ms: u64) -> (World, Life, u64) {
     let mut world = World::sized(96 << 20, 1 << 20, 8 << 20, 1 << 20);
     world.reseed(seed);

@@ -1,13 +1,12 @@
-//! The background thread makes no step for a while, and operations go on: others have the
-//! processor, or it is in the middle of a flush of the journal or a change of the state file that
-//! does not return.
+//! The background thread makes no step for a while, and operations go on. Other threads have the
+//! processor, or a flush of the journal or a change of the state file does not return.
 //!
-//! What is done meanwhile is done within the blocked call, by [`Blocked::run`], while the thread
-//! holds what it holds there: an operation that wants any of it never ends. The oracle is told
-//! afterwards, in the same order.
-//! - Who awaits room in the journal is woken after 50 ms, who awaits room in the write queue after
-//!   a second: the one thread that is neither blocked nor an operation's
-//!   ([`crate::durability::backpressure::Watch`]) looks, and the background thread does not.
+//! The operations run within the blocked call, by [`Blocked::run`]. The thread keeps the locks it
+//! holds there, so an operation that needs one of them never ends. The oracle is told afterwards,
+//! in the same order.
+//! - A caller that awaits space in the journal is woken after 50 ms, in the write queue after a
+//!   second. Only [`crate::durability::backpressure::Watch`] can do that: its thread is neither
+//!   blocked nor an operation's.
 //! - A lookup is judged as any other.
 //! - The first step afterwards refuses what has waited for the device too long
 //!   ([`Run::nobody_waits_too_long`]).
@@ -119,8 +118,8 @@ impl Blocked {
 }
 
 impl Run {
-    /// Blocks the background thread for about `ms` while so many operations are done: `flush` says
-    /// whether in the middle of a flush, which it is brought to come to.
+    /// Blocks the background thread for about `ms` while so many operations are done. With `flush`,
+    /// it is first brought to a flush and blocked in the middle of that.
     pub(super) fn block(&mut self, life: &mut Life, ms: u32, operations: u8, flush: bool) {
         // Who comes while a clean stop writes its marker has to wait for it: a removal must take it
         // back first.

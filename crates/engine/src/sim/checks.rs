@@ -1,5 +1,5 @@
-//! Ends of lives, and what must hold then: warmth (G3, G4), budgets (G6), accounts (G7), and that
-//! everything comes to rest.
+//! What must hold at the end of each life: warmth (G3, G4), budgets (G6), counters (G7), and that
+//! no work is left over.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -198,8 +198,8 @@ impl Run {
         })
     }
 
-    /// Whether a copy of a key is on its way to flash that has been there already: the index must
-    /// not have forgotten it in between.
+    /// Whether a copy is in flight of a key that flash has had already. The index must not have
+    /// forgotten it in between.
     fn is_moving(&self, life: &Life, key: Key) -> bool {
         let totals = life.core.stats().totals;
         let forgotten = totals.copies_lost + totals.dropped[DropReason::IndexFull as usize];
@@ -280,11 +280,11 @@ impl Run {
         })
     }
 
-    /// Gets all of `keys`: they must be there, but for those whose slot another key may have taken,
-    /// and as many as this life says that it has dropped: for want of room in the index, by a
+    /// Gets all of `keys`. They must be there, except those whose slot another key may have taken.
+    /// As many more may be missing as this life counts as dropped: for lack of index space, by a
     /// reclaim, or behind one. Nothing is asked when the machine died. In an index of another
-    /// shape, what a reclaim found in a segment before its index lines were loaded is counted by
-    /// nobody: there, only what was in segments that no reclaim has begun is asked for.
+    /// shape, nobody counts what a reclaim found in a segment before its index lines were loaded.
+    /// There, only objects in segments without a begun reclaim are asked for.
     fn must_hit(&mut self, life: &Life, keys: &[Key], when: &str) -> bool {
         if self.world.machine.is_down() {
             return false;

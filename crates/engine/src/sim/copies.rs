@@ -1,5 +1,5 @@
-//! The background copy, told step by step: what stays in DRAM is on flash in time, whatever else
-//! goes on.
+//! The background copy, step by step: an object that stays in DRAM is on flash in time, whatever
+//! else goes on.
 
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
@@ -218,8 +218,8 @@ fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
     panic!("no test: {:?}", life.core.stats());
 }
 
-/// A read of an object that DRAM does not have ends `turns` turns after a reclaim of the object's
-/// own segment, whose footer cannot be read, has begun; false when the reclaim is over by then.
+/// Reads an object that DRAM does not have. A reclaim of its own segment begins, whose footer
+/// cannot be read; the read ends `turns` turns later. False if the reclaim is over by then.
 fn read_while_reclaimed_blindly(turns: usize) -> bool {
     let (mut world, mut life) = world(1);
     let segment = oldest_but_for_none(&mut world, &mut life, b"key");

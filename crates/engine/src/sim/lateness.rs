@@ -1,8 +1,8 @@
-//! Whether what is acknowledged comes to flash in time (G3), in random runs: an object that DRAM
-//! holds has a whole copy on flash within ten seconds, whatever else is changed meanwhile.
+//! Checks in random runs that acknowledged objects reach flash in time (G3). An object that DRAM
+//! holds has a whole copy on flash within ten seconds, whatever else changes meanwhile.
 //!
-//! Time counts while the background thread comes round, a tenth of a second at most for each of its
-//! steps, and only while it can copy at all. It stands still
+//! Time counts only while the background thread runs and can copy, a tenth of a second at most for
+//! each of its steps. It stands still
 //! - while the clean stop runs, which copies everything in its own order,
 //! - while an I/O is held up or a write is slow, and until the write queue has room for copies: the
 //!   device is behind,
@@ -10,12 +10,12 @@
 //! - while a device is away or writes fail, and in the pause behind a failure (a minute at most),
 //!   in which nothing is tried.
 //!
-//! It begins anew for all objects when a write fails or a reclaim could not move something on: what
-//! had a copy has lost it, and is copied again. Nothing is promised of what the cache has refused
-//! to copy (write budget, popularity: DRAM says so), of what lost its slot in the index to another
-//! key, nor at all once what is stored may be wrong (bits flipped on write, lost and misdirected
-//! writes). All other faults, those of reads, flushes, the journal and the state file, hold up
-//! nothing, and excuse nothing.
+//! It begins again for all objects when a write fails or a reclaim could not move an object. Such
+//! an object has lost its copy and is copied again. Nothing is promised of an object that the cache
+//! refused to copy (write budget, popularity: DRAM says so). The same holds if the object lost its
+//! index slot to another key. Nothing is promised at all once stored bytes may be wrong (bits
+//! flipped on write, lost and misdirected writes). All other faults, of reads, flushes, the journal
+//! and the state file, delay nothing and excuse nothing.
 
 use super::coverage::{Path, reach};
 use super::parts::Lateness;

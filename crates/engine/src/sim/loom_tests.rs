@@ -1,8 +1,8 @@
-//! Publication of a place on flash under every interleaving with who changes the key meanwhile,
-//! within bounds (`make models`): the code is the engine's own, on a simulated machine.
+//! Publication of a location on flash, under every interleaving with changes of the key, within
+//! bounds (`make models`). The code is the engine's own, on a simulated machine.
 //!
-//! Whatever a lookup, a copy to flash or a reclaim has seen of a key, it must not leave anything
-//! older behind than what was acknowledged while it ran: neither in the DRAM tier nor in the index.
+//! A lookup, a copy to flash or a reclaim may have seen an old state of a key. It must leave
+//! nothing in the DRAM tier or the index that is older than what was acknowledged while it ran.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Makes a plan of a seed: set-up, weather, and one random step after the other. The draws and
-//! their order are what a seed means.
+//! Makes a plan from a seed: set-up, faults, and one random step after the other. The random draws
+//! and their order define what a seed means.
 
 use super::plan::{
     Expect, Expiry, Fault, Key, ModifyKind, Options, Plan, Race, Setup, Size, Step, What,

@@ -1,4 +1,4 @@
-//! What footers, checkpoints and journal cost beside the records.
+//! What footers, checkpoints and journal cost in addition to the records.
 
 use super::world::{Life, World};
 use crate::api::{PutOptions, PutOutcome};

@@ -1,23 +1,31 @@
 //! Deterministic simulation: one seed is one run of the whole engine over a simulated machine.
 //!
-//! A seed makes ([`maker`]) a [`plan`]: a small cache (one to three devices of unequal size,
-//! segments from 16 KiB, an index with hardly room for its keys, sometimes tags of a few bits, two
-//! to four namespaces with options of all kinds) and 100 to 400 steps, in one seed of 64 2,500:
-//! puts, compare-and-puts, lookups whose reads wait while the world goes on, removals of all kinds,
-//! background work, clocks that step, sizes and options that change between lives, clean stops,
-//! crashes of the process and of the machine between two steps and in the middle of every kind of
-//! effect, also of one while opening. Among them are short histories in which what must be in order
-//! comes into disorder ([`motifs`]): I/Os held up, checkpoints close to each other, a background
-//! thread that is blocked while operations go on ([`blocked`]). Half of the seeds have faults
-//! besides; the fault model is at the head of [`crate::device::sim`].
+//! A seed makes ([`maker`]) a [`plan`]: a small cache and 100 to 400 steps, in one seed of 64
+//! 2,500. The cache has:
+//! - one to three devices of unequal size, with segments from 16 KiB;
+//! - an index with hardly enough space for its keys, sometimes with tags of a few bits;
+//! - two to four namespaces with options of all kinds.
 //!
-//! [`run`] carries a plan out; what it knows between two steps is in [`state`] and [`parts`]. The
-//! [`oracle`] knows for every key which values a get may return; [`checks`] compares what must be
-//! warm, budgets, accounts, and sees that everything comes to rest. [`coverage`] counts how often
-//! rare paths were reached.
+//! The steps are:
+//! - puts, compare-and-puts, removals of all kinds, and lookups whose reads wait while other steps
+//!   run;
+//! - background work, and clocks that step;
+//! - sizes and options that change between lives, and clean stops;
+//! - crashes of the process and of the machine, between two steps, in the middle of every kind of
+//!   effect, and while opening;
+//! - short sequences that break an order that the engine relies on ([`motifs`]). Examples are I/Os
+//!   held up, checkpoints close to each other, and a background thread that is blocked while
+//!   operations go on ([`blocked`]).
+//!
+//! Half of the seeds also have faults. The fault model is at the head of [`crate::device::sim`].
+//!
+//! [`run`] carries a plan out; its state between two steps is in [`state`] and [`parts`]. The
+//! [`oracle`] knows for every key which values a get may return. [`checks`] checks warmth, budgets
+//! and counters, and that no work is left over. [`coverage`] counts how often rare paths were
+//! reached.
 //!
 //! `make soak SEEDS=n FROM=m` is a [`campaign`]. `AFTERGLOW_SIM_SEED=n` replays a seed and prints
-//! its steps, `AFTERGLOW_SIM_TRACE=file` a run that was shortened when its seed had failed
+//! its steps. `AFTERGLOW_SIM_TRACE=file` replays a run that was shortened after its seed had failed
 //! ([`shrink`]). Those that found something are kept in `regressions/` and replayed by every test
 //! run.
 

@@ -1,6 +1,5 @@
-//! Short histories within a run in which what must be in order comes into disorder: single random
-//! steps hardly ever line up for them. None does anything that could not happen; all of them are
-//! random in their details.
+//! Motifs: short sequences within a run that break an order that the engine relies on. Single
+//! random steps hardly ever produce them. Each could happen in reality; its details are random.
 
 use super::maker::{Maker, Weather, choose};
 use super::plan::{Expiry, Fault, HeldIo, Key, ModifyKind, Race, Size, What};

@@ -1,4 +1,4 @@
-//! Histories of opening and closing that random runs meet too rarely, told step by step.
+//! Sequences of opening and closing that random runs meet too rarely, step by step.
 
 use std::collections::HashMap;
 

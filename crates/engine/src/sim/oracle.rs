@@ -1,14 +1,14 @@
 //! What a get may return.
 //!
 //! Every key has a list of states (a value, or nothing) with the moment each began. A get that
-//! lasts from `start` to `end` may return any state the key was in meanwhile, or miss; never
-//! anything older (G1) and never anything else (G2). An operation the machine died under may or may
-//! not have happened: its state is *uncertain*, and the one before it stays allowed until a later
-//! certain one, or until somebody sees the new one.
+//! lasts from `start` to `end` may return any state the key was in meanwhile, or miss. It never
+//! returns anything older (G1) or anything else (G2). If the machine died during an operation, it
+//! may or may not have happened: its state is *uncertain*. The state before stays allowed until a
+//! later certain one, or until a get returns the new one.
 //!
-//! A state is known by its version, so that equal bytes of another put do not pass for it. In an
-//! Immutable namespace all puts of a key have the same bytes, and only a removal makes an earlier
-//! one wrong; a removal that power loss may have undone is *doubted* (G4).
+//! A state is known by its version, so equal bytes of another put do not pass for it. In an
+//! Immutable namespace all puts of a key have the same bytes; only a removal makes an earlier one
+//! wrong. A removal that power loss may have undone is *doubted* (G4).
 
 use super::plan::Key;
 

@@ -1,4 +1,4 @@
-//! What each concern of a run knows between two steps; the steps themselves are in the files of
+//! The state of each part of a run between two steps. The steps themselves are in the files of
 //! these names: [`super::acks`], [`super::changes`], [`super::blocked`], [`super::lateness`].
 
 use std::collections::HashMap;

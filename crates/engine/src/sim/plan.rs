@@ -1,8 +1,8 @@
-//! What a run is made of: the cache's set-up, and one step after the other. Made from a seed;
-//! written out when a seed has failed, so that it can be shortened and kept.
+//! A plan of a run: the cache's set-up and its steps. It is made from a seed. When a seed has
+//! failed it is written out, so that it can be shortened and kept.
 //!
-//! Every step carries a number of its own for all that is random in it, so that leaving out others
-//! changes little.
+//! Every step carries its own random number for all that is random in it. So leaving out other
+//! steps changes little.
 
 use serde::{Deserialize, Serialize};
 

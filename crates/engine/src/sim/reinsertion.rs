@@ -1,5 +1,5 @@
-//! What reclaims write again: what is read, a bounded share of what is written, and nothing for
-//! ever.
+//! What reclaims reinsert: objects that are read, up to a bounded share of other writes, and no
+//! object for ever.
 
 use super::scenarios::{NS, pass, put, world};
 use super::world::{Life, World};

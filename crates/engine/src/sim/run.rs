@@ -1,5 +1,4 @@
-//! Carries out a plan, one step after the other, and asks the oracle about everything that comes
-//! back.
+//! Carries out a plan, one step after the other, and has the oracle check every result.
 
 use std::sync::Arc;
 

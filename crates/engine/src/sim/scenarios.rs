@@ -1,4 +1,4 @@
-//! Histories that random runs meet too rarely, told step by step.
+//! Sequences that random runs meet too rarely, step by step.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};

@@ -1,6 +1,6 @@
-//! Shortens a run that fails: leaves out steps as long as it fails the same way (Zeller and
-//! Hildebrandt, "Simplifying and isolating failure-inducing input", 2002), then makes what is left
-//! simpler.
+//! Shortens a run that fails. It leaves out steps as long as the run fails the same way, then
+//! simplifies the rest. The algorithm is that of Zeller and Hildebrandt, "Simplifying and isolating
+//! failure-inducing input", 2002.
 
 use super::attempt::try_run;
 use super::plan::{Plan, Race, What};

@@ -1,4 +1,4 @@
-//! What a run knows between two steps, and how its keys and objects are given to the engine.
+//! The state of a run between two steps, and how its keys and objects are given to the engine.
 
 use std::collections::HashMap;
 use std::io::Write as _;

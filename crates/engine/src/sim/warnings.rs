@@ -1,4 +1,4 @@
-//! What the log tells the one who runs a cache.
+//! What the log says to the operator of a cache.
 
 use std::env;
 use std::fmt::{Debug, Write};
@@ -63,9 +63,9 @@ fn put(world: &mut World, life: &mut Life, n: u64) {
 /// Set in the process that runs nothing but the check.
 const ALONE: &str = "AFTERGLOW_TEST_ALONE";
 
-// In a process of its own: while there is a single collector, `tracing` asks only that of the
-// thread that comes first to a warning, and where that is another test's thread, which has none,
-// the warning is off for all.
+// This runs in a process of its own. While there is a single collector, `tracing` asks only that of
+// the thread that first reaches a warning. If that is another test's thread, which has no
+// collector, the warning is off for all.
 #[test]
 fn an_index_too_small_for_what_flash_could_hold_is_told_once() {
     if env::var_os(ALONE).is_some() {

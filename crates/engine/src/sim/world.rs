@@ -1,4 +1,4 @@
-//! The simulated machine with a cache on it: opening, turning the crank, crashing.
+//! The simulated machine with a cache on it: opening, background steps, crashes.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Admission to flash: which objects are worth a write.
 //!
-//! While free segments exist everything is admitted. When they are scarce, objects less popular
-//! than those they would evict are not. The write budget refuses what time has not granted.
+//! While free segments exist everything is admitted. When they are scarce, an object less popular
+//! than those it would evict is refused. The write budget refuses what exceeds the bytes granted so
+//! far.
 
 use super::budget::WriteBudget;
 use super::victims::VictimPopularity;

@@ -1,7 +1,7 @@
-//! Where entries live: a dense array of nodes, chained into a hash table and linked into queues by
-//! index.
+//! The arena of entries: a dense array of nodes, chained into a hash table and linked into queues
+//! by index.
 //!
-//! Removing a node moves the last one into its place, so that memory is exactly proportional to the
+//! Removing a node moves the last one into its place. So memory is exactly proportional to the
 //! number of entries, whatever sizes they had before. The table grows and shrinks by one bucket at
 //! a time (linear hashing, Litwin 1980): no put ever pays for rehashing everything.
 
@@ -121,9 +121,8 @@ impl Arena {
         }
     }
 
-    /// Asks for what taking a node out will look at: its chain, its bytes, and the next node of its
-    /// queue, so that what that one's removal looks at can be asked for in turn. Gives the node's
-    /// hash.
+    /// Prefetches what removing a node touches: its chain, its bytes, and the next node of its
+    /// queue. Then the next removal can be prefetched in turn. Gives the node's hash.
     pub(super) fn prefetch_removal(&self, at: u32) -> u64 {
         let Node { entry, queue, .. } = self.node(at);
         self.prefetch(entry.hash);
@@ -282,8 +281,8 @@ impl Arena {
         ends.bytes -= bytes;
     }
 
-    /// Tells the neighbours of a node (or the queue's ends) who stands where it stood: `newer` for
-    /// the older neighbour and `older` for the newer one.
+    /// Links the neighbours of a node (or the queue's ends) to what replaces it: `newer` for the
+    /// older neighbour and `older` for the newer one.
     fn repoint_neighbours(&mut self, links: Links, queue: Queue, newer: u32, older: u32) {
         match links.older {
             NIL => self.queues[queue as usize].oldest = newer,

@@ -5,9 +5,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// What is not used is kept for so long, in seconds.
 const KEPT: u64 = 3600;
 
-/// How many bytes may have been written since opening. Objects wait for their turn; metadata and
-/// padding are written whenever they have to be, and count: objects are refused until the average
-/// is kept again.
+/// How many bytes may have been written since opening. Objects are written within the average.
+/// Metadata and padding are written whenever they have to be, and count: objects are refused until
+/// the average holds again.
 #[derive(Debug)]
 pub struct WriteBudget {
     /// Bytes per second.

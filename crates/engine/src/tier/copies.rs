@@ -1,16 +1,15 @@
-//! Whether a copy of what flash holds is worth its place in DRAM.
+//! Promotion: whether a copy of an object on flash is worth its place in DRAM.
 //!
-//! Taking a copy in costs processor time and pushes another object out. It pays where what was just
-//! read is likelier to be read again than what it pushes out: where requests have recency, as in
-//! every real trace at hand. Where they have none (uniform, or independent draws by popularity)
-//! both are equally likely, and a copy taken is work for nothing. Both likelihoods are seen from
-//! outside:
+//! A promotion costs processor time and evicts another object. It pays if the object just read is
+//! likelier to be read again than what it evicts. That is so if requests have recency, as in every
+//! real trace at hand. Without recency (uniform, or independent draws by popularity) both are
+//! equally likely, and the promotion is work for nothing. Both likelihoods are measured:
 //!
 //! - *useful*: the share of copies that were hit before they left the small queue,
-//! - *missed*: the share of objects evicted from small that were asked for again within as many
-//!   evictions as small has objects, so in as much time as a copy has there.
+//! - *missed*: the share of objects evicted from small that were asked for again soon. Soon is
+//!   within as many evictions as small has objects: as much time as a copy has there.
 //!
-//! While useful is not clearly above missed, only a sample is taken, by which a change is noticed.
+//! While useful is not clearly above missed, only a sample is promoted; it shows when that changes.
 //!
 //! Hit ratios in percent where flash holds everything, and the share of copies taken, by `cargo
 //! test -p afterglow-engine --test hit_ratio`, size in percent of unique keys:

@@ -1,15 +1,15 @@
 //! S3-FIFO in bytes, with a small queue whose share adapts.
 //!
 //! New objects enter *small*. The oldest of small moves to *main* if it was hit at least twice
-//! there, otherwise it is evicted and remembered in the *ghost*. The oldest of main goes round
-//! again, one hit poorer, if it has hits left, otherwise it is evicted and remembered too. An
+//! there. Otherwise it is evicted and remembered in the *ghost*. The oldest of main goes round
+//! again with one hit less if it has hits left. Otherwise it is evicted and remembered too. An
 //! object that comes back while the ghost remembers its leaving small enters main.
 //!
 //! A fixed small queue fails where objects are asked for a second and last time after they left it.
-//! So the queue that an object comes back *soon* after leaving grows by a fraction of an object at
-//! the cost of the other, as in ARC (Megiddo and Modha, FAST 2003): it would have been a hit if
-//! that queue had been larger. The fraction is small, so that the share follows the workload over
-//! many evictions and single returns decide nothing.
+//! An object that comes back *soon* after leaving a queue would have been a hit if that queue had
+//! been larger. So that queue grows by a fraction of an object at the cost of the other, as in ARC
+//! (Megiddo and Modha, FAST 2003). The fraction is small: the share follows the workload over many
+//! evictions, and single returns decide nothing.
 //!
 //! Hit ratios in percent, measured by `cargo test -p afterglow-engine --test hit_ratio`, size in
 //! percent of unique keys:
@@ -94,10 +94,10 @@ impl DramTier {
         Some(&self.arena.node(self.arena.find(hash)?).entry)
     }
 
-    /// Adds an object, in place of the one of the same hash, which is returned (normally its older
-    /// version; one in 2^64 times another key's object, which then is lost as if it had never been
-    /// put). Objects evicted to make room are appended to `victims`, oldest first; among them this
-    /// one when it alone is beyond the budget.
+    /// Adds an object in place of the one of the same hash, which is returned. That is normally its
+    /// older version. One in 2^64 times it is another key's object, which is lost as if it had
+    /// never been put. Objects evicted to make room are appended to `victims`, oldest first; among
+    /// them this one when it alone is beyond the budget.
     pub fn insert(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) -> Option<DramEntry> {
         debug_assert!(entry.key_len as usize <= entry.data.len());
         let Some(at) = self.arena.find(entry.hash) else {
@@ -108,9 +108,9 @@ impl DramTier {
             victims.push(entry);
             return Some(self.arena.remove(at));
         }
-        // An update counts as a use and keeps the object's place, also among the dirty, and the
-        // time since when it is one of them: one written again and again would otherwise never be
-        // old enough to be copied, nor let those behind it be.
+        // An update counts as a use. The object keeps its place, also among the dirty objects, and
+        // the time since when it is dirty. Otherwise an object that is written again and again
+        // would never be old enough to be copied, and would hold up those behind it.
         let node = self.arena.node_mut(at);
         node.freq = (node.freq + 1).min(MAX_FREQ);
         let replaced = self.arena.replace(at, entry);
@@ -165,8 +165,8 @@ impl DramTier {
         Some(hash)
     }
 
-    /// Whether to take in a copy of an object that was read from flash, with so many bytes of key
-    /// and value: always while there is room, otherwise as [`Copies`] judges.
+    /// Whether to promote an object that was read from flash, with so many bytes of key and value.
+    /// Always while there is space; otherwise [`Copies`] decides.
     pub fn wants_copy(&mut self, hash: u64, bytes: usize) -> bool {
         if self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
             return true;

@@ -23,8 +23,8 @@ pub struct DramEntry {
     pub hash: u64,
     /// Version of the put that brought it.
     pub version: u64,
-    /// Key, then value, in an allocation of exactly their size: one cut out of a larger buffer
-    /// would hold all of that, which the budget does not see.
+    /// Key, then value, in an allocation of exactly their size. A slice of a larger buffer would
+    /// keep all of that buffer, which the budget does not see.
     pub data: Bytes,
     /// Bytes of the key at the start of `data`.
     pub key_len: u32,

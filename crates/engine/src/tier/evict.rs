@@ -1,4 +1,4 @@
-//! The DRAM tier's changes that evict: what leaves for flash is written out on the way.
+//! Changes of the DRAM tier that evict: evicted objects that flash lacks are written out.
 //!
 //! ```text
 //! insert ──▶ victims ──▶ clean, and its copy is still there ──▶ forgotten
@@ -33,9 +33,9 @@ impl Core {
         self.evict_all(shard, victims);
     }
 
-    /// Changes what a shard's DRAM tier may take. It shrinks by small steps, so that the shard's
-    /// lock is not held for long, and waits before each until the write queue has room for what
-    /// leaves. False when it ended before its last step: at the clean stop, which writes out
+    /// Changes what a shard's DRAM tier may take. It shrinks in small steps, so that the shard's
+    /// lock is not held for long. Before each step it waits until the write queue has space for
+    /// what leaves. False when it ended before its last step: at the clean stop, which writes out
     /// what is left, or because `go_on` says no.
     pub(crate) fn resize_dram(
         &self,

@@ -1,7 +1,7 @@
-//! The ghost: hashes of objects lately evicted, with when and from which queue.
+//! The ghost: hashes of objects lately evicted, with the time and the queue of each.
 //!
-//! A bucketed table of 31-bit fingerprints and eviction stamps instead of a queue: an entry is
-//! forgotten by its age, and in a full bucket the oldest makes room. 8 bytes per remembered object.
+//! It is a bucketed table of 31-bit fingerprints and eviction stamps instead of a queue. An entry
+//! is forgotten by its age; in a full bucket the oldest goes first. 8 bytes per remembered object.
 
 use super::arena::Queue;
 use crate::prefetch::prefetch;

@@ -1,9 +1,9 @@
 //! The DRAM tier: the objects of one shard that are served from memory.
 //!
-//! Replacement is S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
-//! 2023) in bytes: a small FIFO that new objects must leave through, a main FIFO with reinsertion,
-//! and a ghost of hashes lately evicted. The share of the small queue adapts: see the head of
-//! `dram`.
+//! Eviction is S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023),
+//! counted in bytes. It has a small FIFO that new objects pass through, a main FIFO with
+//! reinsertion, and a ghost of hashes lately evicted. The share of the small queue adapts: see the
+//! head of `dram`.
 //!
 //! One [`DramTier`] lives under its shard's mutex and needs no locks of its own.
 

@@ -1,8 +1,8 @@
 //! How often objects were asked for lately, in half a byte per counter.
 //!
-//! A count-min sketch with conservative 4-bit counters whose values are all halved after a fixed
-//! number of additions (Einziger, Friedman and Manes, "TinyLFU", 2017): the estimate is never below
-//! the true, aged count up to 15, and rarely above.
+//! A count-min sketch with conservative 4-bit counters, all halved after a fixed number of
+//! additions (Einziger, Friedman and Manes, "TinyLFU", 2017). The estimate is never below the true,
+//! aged count up to 15, and rarely above.
 
 use crate::prefetch::prefetch;
 

@@ -1,5 +1,5 @@
-//! How popular the objects are that reclaim drops: while segments are short, what is written must
-//! be asked for as often.
+//! How popular the objects are that reclaim drops. While segments are scarce, an admitted object
+//! must be asked for as often.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 

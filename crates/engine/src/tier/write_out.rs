@@ -1,5 +1,5 @@
-//! Writing an object of the DRAM tier to flash: admitted, appended to its stream, published in the
-//! index.
+//! Writes an object of the DRAM tier to flash: admits it, appends it to its stream, publishes it in
+//! the index.
 
 use crate::api::{DropReason, NO_EXPIRY};
 use crate::core::Core;

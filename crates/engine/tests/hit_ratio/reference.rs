@@ -129,8 +129,8 @@ pub fn s3_fifo(requests: &[u32], unique: usize, capacity: usize) -> usize {
     })
 }
 
-/// W-TinyLFU (Einziger et al., 2017): 1 % LRU window, segmented LRU with 80 % protected, exact
-/// counts up to 15 that are halved after ten times the capacity.
+/// W-TinyLFU (Einziger et al., 2017): 1 % LRU window, segmented LRU with 80 % protected. Exact
+/// counts up to 15 are halved after ten times the capacity.
 pub fn w_tiny_lfu(requests: &[u32], unique: usize, capacity: usize) -> usize {
     const WINDOW: u8 = 1;
     const PROBATION: u8 = 2;
