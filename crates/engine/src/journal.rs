@@ -20,12 +20,12 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Bytes loaded at a time while scanning.
 const SCAN: usize = 1 << 18;
 
-/// Parts in which kills are kept: the maps made of them then fit a processor's caches.
+/// Parts in which kills are kept, so that the map made of each fits a processor's caches.
 const PARTS: usize = 64;
-/// Bytes of entries after which the mapping of those written is given back.
+/// After so many bytes of entries the written pages of the mapping are given back.
 const RELEASE: u64 = 1 << 20;
 
-/// Tries to store the poison flag at once.
+/// How often storing the poison flag is tried at once.
 const POISON_TRIES: u32 = 16;
 
 /// The journal of an open cache.
@@ -35,14 +35,14 @@ pub struct Journal {
     capacity: u64,
     head: AtomicU64,
     tail: AtomicU64,
-    /// A checkpoint that needs the journal from this position on only makes up for what was lost;
-    /// `None` when sound.
+    /// A checkpoint makes up for the lost entries if it needs the journal only from this position
+    /// on. `None` when sound.
     poison: Mutex<Option<u64>>,
     /// Position at which it was opened.
     began: u64,
     bare: AtomicBool,
-    /// Held while the medium is flushed: an error is told once, and whoever flushes next must know
-    /// of it.
+    /// Held while the medium is flushed: the medium reports an error once, and the next flush must
+    /// know of it.
     flushing: Mutex<()>,
 }
 
@@ -57,11 +57,10 @@ pub struct Kill {
     pub ns: u16,
 }
 
-/// What recovery found in a journal: every whole entry from the position asked for on, in no order.
+/// What recovery found in a journal: every whole entry from the given position on, in no order.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Puts and removes of single objects, as each thread found them, by the lowest bits of their
-    /// hashes.
+    /// Puts and removes of single objects, by thread and by the lowest bits of their hashes.
     kills: Vec<[Vec<Kill>; PARTS]>,
     /// All other entries.
     pub others: Vec<JournalEntry>,
@@ -73,7 +72,7 @@ pub struct Scan {
     pub poisoned: bool,
     /// Highest Unix time seen.
     pub time: u64,
-    /// Below this position entries were lost that only a checkpoint can make up for.
+    /// Below this position entries were lost. Only a checkpoint can make up for them.
     pub sound_from: u64,
 }
 
@@ -146,7 +145,7 @@ impl ScanPart {
     }
 }
 
-/// Entries from which on it is worth starting threads.
+/// From so many entries on it is worth starting threads.
 const MANY: usize = 1 << 16;
 
 /// How many threads may work on that many entries.
@@ -163,8 +162,8 @@ impl Journal {
         media.len().saturating_sub(format::HEADER) / format::ENTRY
     }
 
-    /// Starts a new epoch: entries of earlier ones do not count any more. `positions` are those of
-    /// entries that were written to it already.
+    /// Starts a new epoch: entries of earlier epochs no longer count. `positions` are those of
+    /// entries already written to it.
     ///
     /// # Errors
     /// What the medium said.
@@ -183,8 +182,9 @@ impl Journal {
         Ok(Self::resume(media, uuid, epoch, positions.end, positions.start))
     }
 
-    /// Goes on after a scan: `head` from the scan, `tail` the position the newest checkpoint needs.
-    /// Without one that lasts it is 0, and everything the journal holds is kept.
+    /// Goes on after a scan. `head` is from the scan, `tail` is the position that the newest
+    /// checkpoint needs. Without a durable checkpoint `tail` is 0, and everything in the journal is
+    /// kept.
     pub fn resume(
         media: Arc<dyn Media>,
         uuid: &[u8; 16],
@@ -211,7 +211,7 @@ impl Journal {
         }
     }
 
-    /// This epoch was begun in doubt, beside a checkpoint of an earlier one.
+    /// Notes that this epoch was begun in doubt, with a checkpoint of an earlier epoch.
     pub fn set_bare(&self) {
         self.bare.store(true, Ordering::Release);
     }
@@ -260,7 +260,7 @@ impl Journal {
             };
             iter::once(first).chain(others.into_iter().map(join)).collect::<io::Result<Vec<_>>>()
         })?;
-        // What was only looked at shall not count as this process's memory.
+        // Pages that were only scanned must not count as this process's memory.
         media.release(0, media.len());
         (scan.head, scan.lowest) = (needed, u64::MAX);
         for part in parts {
@@ -290,14 +290,14 @@ impl Journal {
             self.poison(position + 1);
         }
         if (at + format::ENTRY).is_multiple_of(RELEASE) && at >= 2 * RELEASE {
-            // Two steps behind, so that nobody is likely to be storing there still; it would only
-            // cost him a page fault.
+            // Two steps behind, where probably no writer still stores. A writer there would only
+            // have a page fault.
             self.media.release(at + format::ENTRY - 2 * RELEASE, RELEASE);
         }
     }
 
-    /// Records that something below `position` is missing. When even this cannot be stored it is
-    /// tried again by [`Journal::retry_poison`].
+    /// Notes that an entry below `position` is missing. If even this cannot be stored,
+    /// [`Journal::retry_poison`] tries again.
     fn poison(&self, position: u64) {
         let mut poison = self.poison.lock();
         let first = poison.is_none();
@@ -307,7 +307,8 @@ impl Journal {
                 "the journal lost an entry: Mutable namespaces would be cold after a crash until the next checkpoint"
             );
         }
-        // Without the flag a crash now would hide that an entry is missing: insist.
+        // Without the flag a crash now would hide that an entry is missing, so several tries are
+        // made.
         for _ in 0..POISON_TRIES {
             if self.media.store(format::POISON_AT, &1u64.to_le_bytes()).is_ok() {
                 return;
@@ -328,8 +329,8 @@ impl Journal {
         }
     }
 
-    /// A checkpoint lifts the poison when it needs the journal from this position on only; `None`
-    /// when it is sound.
+    /// A checkpoint lifts the poison if it needs the journal only from this position on. `None`
+    /// when the journal is sound.
     pub fn poisoned_below(&self) -> Option<u64> {
         *self.poison.lock()
     }
@@ -339,8 +340,8 @@ impl Journal {
         self.poisoned_below().is_some()
     }
 
-    /// Position of the next entry. Whoever takes a version after reading this gets a position at or
-    /// above it.
+    /// Position of the next entry. A writer that takes a version after this was read gets a
+    /// position at or above it.
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::SeqCst)
     }
@@ -374,13 +375,13 @@ impl Journal {
         self.bare.store(false, Ordering::Release);
         let _flushing = self.flushing.lock();
         let Some(below) = self.poisoned_below().filter(|below| position >= *below) else { return };
-        // Everything the lost entries said is in the checkpoint. Should that become unreadable, the
-        // journal must not pass for whole: its word that it is not comes first.
+        // The checkpoint has everything that the lost entries said. If it becomes unreadable, the
+        // journal must not pass for whole. So the journal's note that it is not comes first.
         if self.media.store(format::SOUND_FROM_AT, &below.to_le_bytes()).is_err() {
             return;
         }
         if self.media.sync().is_err() {
-            // Entries that came since are lost too, and nobody will be told again.
+            // Entries appended since are lost too, and nothing will report that again.
             return self.poison_now();
         }
         let mut poison = self.poison.lock();
@@ -398,12 +399,12 @@ impl Journal {
         let _ = self.media.store(format::TIME_AT, &unix.to_le_bytes());
     }
 
-    /// Makes everything appended so far survive power loss; or, where entries were lost, the word
-    /// that they were.
+    /// Makes everything appended so far survive power loss. If entries were lost, makes the note of
+    /// that survive.
     ///
     /// If it fails the journal is poisoned. The medium drops what it could not write and reports
-    /// that once, so the next flush would succeed without it. That one makes the poison flag last,
-    /// which is stored anew before.
+    /// that once, so the next flush would succeed without it. That flush makes the poison flag
+    /// durable, which is stored again before it.
     ///
     /// # Errors
     /// What the medium said.

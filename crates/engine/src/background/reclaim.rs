@@ -22,20 +22,20 @@ use crate::shard::Shard;
 use crate::tier::NOWHERE;
 use crate::tier::admission::Admission;
 
-/// Records looked at per step.
+/// Records examined per step.
 const PER_STEP: usize = 2048;
 /// Reads of records to be reinserted in flight.
 const READS: usize = 8;
 
-/// What has become of an object of a reclaimed segment that lives in DRAM.
+/// What happened to an object of a reclaimed segment that lives in DRAM.
 enum Hot {
     /// DRAM does not have it.
     Absent,
     /// It is in an open chunk.
     Copied,
-    /// It waits among the dirty.
+    /// It waits among the dirty objects.
     Dirty,
-    /// It is in DRAM alone now.
+    /// It is only in DRAM now.
     GivenUp,
     /// Too many chunks wait for the device.
     Later,
@@ -45,8 +45,8 @@ impl Background {
     pub(super) fn step_reclaim(&mut self, out: &mut Vec<Io>) {
         if self.reclaim.is_none() {
             let free = self.core.table.free_count();
-            // While the index loads it is not known what is alive: wait as long as that is
-            // possible.
+            // While the index loads it is not known which objects are alive. Reclaim waits as long
+            // as it can.
             let can_wait = self.load.as_ref().is_some_and(|load| free > 0 || load.has_unread());
             if free > self.core.admission.free_target || can_wait || self.close.is_sealing() {
                 return;
@@ -64,7 +64,7 @@ impl Background {
         if self.reclaim.as_ref().is_some_and(over) && self.are_copies_written() {
             let reclaim = self.reclaim.take().expect("just looked at");
             let place = self.core.table.place(reclaim.segment);
-            // Before somebody may open it again.
+            // Before the segment may be opened again.
             tracing::debug!(device = place.device.0, offset = place.offset, "segment reclaimed");
             self.core.table.set_free(reclaim.segment);
             self.core.totals.segments_reclaimed.inc();
@@ -83,7 +83,7 @@ impl Background {
         }
     }
 
-    /// The segment that costs least: one with nothing alive, else the oldest.
+    /// The segment that is cheapest to free: one with nothing alive, else the oldest.
     fn victim(&self) -> Option<u32> {
         let (table, now, loading) = (&self.core.table, self.core.time.now(), self.load.is_some());
         let dead =
@@ -123,19 +123,19 @@ impl Background {
         );
     }
 
-    /// What was written since, but for what reclaims wrote, entitles to write some of it again.
+    /// Adds credit for reinsertion: a share of what was written since, without what reclaims wrote.
     fn earn_credit(&mut self) {
         let totals = &self.core.totals;
-        // This thread alone writes again, so that the difference never falls.
+        // Only this thread reinserts, so the difference never falls.
         let again = totals.reinserted_bytes.get();
         self.credit.earn(totals.record_bytes.get() - again);
     }
 
-    /// Drops the slots of records, or sets the records aside to be kept.
+    /// Drops the slots of records, or notes records to be reinserted.
     fn look_at_records(&mut self) {
         self.earn_credit();
         let Some(reclaim) = &mut self.reclaim else { return };
-        // The clean stop gives nothing up that fits.
+        // The clean stop drops nothing that fits.
         let (core, forced) = (&self.core, self.close.is_copying());
         for _ in 0..PER_STEP {
             let Some(entry) = reclaim.entries.as_mut().and_then(VecDeque::pop_front) else {
@@ -231,7 +231,7 @@ impl Background {
                 let most = self.core.table.segment_size() / 4 * 3;
                 reclaim.room =
                     if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
-                // An eighth at least is gained.
+                // At least an eighth of the segment is freed.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
             }
@@ -257,7 +257,7 @@ impl Background {
                 let len = record::len(key.len(), value.len()) as u32;
                 entries.push_back(FooterEntry::new(object.hash, &object.meta(), at.offset(), len));
             } else {
-                // Another key has taken its slot: nobody would find the record.
+                // Another key has taken its slot: no lookup would find the record.
                 shard.dram.mark_dirty(object.hash, object.version);
             }
         });
@@ -265,7 +265,7 @@ impl Background {
     }
 
     /// Appends a record again and points its slot there, unless the slot has changed meanwhile.
-    /// Says whether it did.
+    /// Returns whether it did.
     fn reinsert(
         &self,
         segment: u32,
@@ -290,7 +290,7 @@ impl Background {
             }
             !superseded
         });
-        // Others may have written since it was set aside.
+        // Other writers may have used the space since the record was noted.
         let allowed =
             current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len.get()));
         let moved = allowed.and_then(|r| {
@@ -304,8 +304,8 @@ impl Background {
             }
             None => {
                 shard.clear_if(hash, at);
-                // A lookup may have brought it into memory while it was read here: there it waits
-                // among the dirty.
+                // A lookup may have promoted the object during this read. It waits among the dirty
+                // objects then.
                 if shard.dram.peek_hash(hash).is_some_and(|o| o.version == entry.version.get()) {
                     core.totals.copies_lost.inc();
                 } else {
@@ -355,7 +355,7 @@ fn copy_hot(
     Hot::GivenUp
 }
 
-/// Bytes that a record takes of a segment.
+/// Bytes that a record takes in a segment.
 fn padded(entry: &FooterEntry) -> u32 {
     entry.len.get().next_multiple_of(UNIT)
 }

@@ -9,7 +9,7 @@
 //!    │                                                        │
 //! verify ─▶ checksum, key, kill versions, expiry ─────────────┘
 //!    │ any doubt is a miss
-//! believe_and_promote ───▶ hit; a copy goes to DRAM, which may evict and write out another object
+//! promote_if_current ───▶ hit; a copy goes to DRAM, which may evict and write out another object
 //! ```
 //!
 //! So a get that reads flash can write: an object that its copy evicts from DRAM goes to flash if
@@ -42,7 +42,8 @@ pub enum Lookup {
     Hit(Hit),
     /// Not found, and why.
     Miss(MissReason),
-    /// Probably on flash: read the range it names and hand the outcome to [`FlashRead::finish`].
+    /// Probably on flash: the caller reads the range it names and hands the outcome to
+    /// [`FlashRead::finish`].
     Flash(FlashRead),
 }
 
@@ -68,17 +69,17 @@ pub struct FlashRead {
     done: bool,
 }
 
-/// What the index said, and when.
+/// What the index returned, and when.
 #[derive(Clone, Copy)]
 struct Pointer {
     slot: Slot,
     /// Which use of its segment that was.
     generation: u64,
-    /// The kill map was in force when the slot was looked up.
+    /// The kill map was in use when the slot was looked up.
     mapped: bool,
 }
 
-/// Which attempt of a lookup this is, and for whom.
+/// Which attempt of a lookup this is, and whether it is counted.
 #[derive(Clone, Copy)]
 struct Attempt {
     /// How often the record has moved away before.
@@ -127,8 +128,8 @@ impl Core {
     }
 }
 
-/// Looks up what is not in DRAM, for callers that count the outcome themselves; only a read that is
-/// dropped is counted here.
+/// Looks up a key that is not in DRAM, for callers that count the outcome themselves. Only a read
+/// that is dropped is counted here.
 pub fn look_up_uncounted(
     core: &Arc<Core>,
     ns: &Arc<NamespaceState>,
@@ -147,7 +148,7 @@ fn look_up_on_flash(
     attempt: Attempt,
 ) -> Lookup {
     let miss = |reason| miss(ns, reason, attempt.counted);
-    // Read before the slot: a slot seen while the map is in force must be compared with it.
+    // Read before the slot: a slot seen while the map is in use must be compared with it.
     let mapped = core.progress.loading.load(Ordering::Acquire);
     if !ns.is_told_by_journal() && core.progress.unread.load(Ordering::Acquire) {
         return miss(MissReason::Loading);
@@ -160,7 +161,7 @@ fn look_up_on_flash(
         clear_slot(core, hash, at);
         return miss(MissReason::Corrupt);
     }
-    // Read before the state: a segment that is used again meanwhile has another one.
+    // Read before the state: a segment that is used again meanwhile has another generation.
     let generation = core.table.generation(at.segment);
     if let Some(reason) = holds_nothing(core.table.state(at.segment)) {
         clear_slot(core, hash, at);
@@ -196,7 +197,7 @@ fn miss(ns: &NamespaceState, reason: MissReason, counted: bool) -> Lookup {
     Lookup::Miss(reason)
 }
 
-/// Clears a slot that leads nowhere.
+/// Clears a slot that points at no record.
 fn clear_slot(core: &Core, hash: u64, at: Location) {
     if core.shard(hash).lock().clear_if(hash, at) {
         core.totals.stale_slots.inc();
@@ -262,8 +263,8 @@ impl FlashRead {
         false
     }
 
-    /// Ends the lookup with what the read brought: a hit, a miss, or (when the record moved
-    /// meanwhile; a bounded number of times) another read.
+    /// Ends the lookup with the outcome of the read: a hit, a miss, or another read. There is
+    /// another read if the record moved meanwhile, a bounded number of times.
     pub fn finish(self, read: io::Result<AlignedBuf>) -> Lookup {
         self.core.totals.device_reads.inc();
         match read {
@@ -278,8 +279,8 @@ impl FlashRead {
         }
     }
 
-    /// Gives the lookup up as if it had never been: the caller looks the key up again later, which
-    /// is what counts.
+    /// Cancels the lookup without counting it: the caller looks the key up again later, and that is
+    /// counted.
     pub fn take_back(mut self) {
         self.done = true;
     }
@@ -339,12 +340,13 @@ impl Drop for FlashRead {
 // --------------------------------------------------------------------------------------
 
 impl FlashRead {
-    /// Checks what the read brought: checksum and generation, full key, kill versions, expiry. Any
-    /// doubt is a miss.
+    /// Checks the bytes that were read: checksum and generation, full key, kill versions, expiry.
+    /// Any doubt is a miss.
     fn verify(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
         let at = self.pointer.slot.location();
         let seed = record::seed(self.core.hash_seed, self.pointer.generation, at.offset());
-        // Looked at again once the record has been checked, which takes as long as fetching it.
+        // The slot is read again once the record has been checked. The check takes as long as this
+        // prefetch.
         self.core.shard(self.hash).index.prefetch(self.hash);
         let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
             let moved = self.core.table.generation(at.segment) != self.pointer.generation
@@ -367,7 +369,7 @@ impl FlashRead {
         if let Some(reason) = self.core.why_dead(&self.ns, &found.meta) {
             return self.end_missed_and_clear_slot(reason);
         }
-        match self.believe_and_promote(&found) {
+        match self.promote_if_current(&found) {
             Verdict::Current => {}
             Verdict::Superseded => return self.end_missed_and_clear_slot(MissReason::Superseded),
             Verdict::Unknown => return self.follow(),
@@ -386,14 +388,14 @@ impl FlashRead {
         })
     }
 
-    /// Decides under the shard's lock whether the record may be believed. If it still is where the
-    /// index says, a copy goes to the DRAM tier.
+    /// Decides under the shard's lock whether the record is current. If the index still points at
+    /// it, a copy may go to the DRAM tier.
     ///
-    /// The place may have been used again while the read was under way: then what is there now is
-    /// another record. While the index loads, the slot may have been cleared because it was stale
-    /// when the lookup saw it. The kill map that said so may be gone since. Then nobody knows, and
-    /// the lookup begins again.
-    fn believe_and_promote(&self, found: &Record<'_>) -> Verdict {
+    /// The race: the location may have been used again during the read, and holds another record
+    /// now. While the index loads, the slot may also have been cleared because it was stale when
+    /// the lookup saw it. The kill map that said so may be gone since. Then it is unknown whether
+    /// the record is current, and the lookup begins again.
+    fn promote_if_current(&self, found: &Record<'_>) -> Verdict {
         let at = self.pointer.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for(self.hash);
         shard.dram.prefetch_return(self.hash);
@@ -425,7 +427,7 @@ enum Verdict {
 // -------------------------------------------------------------------------------------
 
 impl FlashRead {
-    /// Takes a copy into the DRAM tier if that wants one; what it evicts is written out.
+    /// Promotes a copy to the DRAM tier if the tier wants one. What it evicts is written out.
     fn promote(&self, shard: &mut Shard, found: &Record<'_>) {
         let at = self.pointer.slot.location();
         let bytes = found.key.len() + found.value.len();
@@ -441,9 +443,10 @@ impl FlashRead {
             group: found.meta.group,
             epoch_slot: found.meta.epoch_slot,
             ns: found.meta.ns,
-            // What failed to be written is read from memory for a while yet. A reclaim that is
-            // under way may have missed this object. A reclaim that cannot read its footer copies
-            // what lives in DRAM when it begins.
+            // The copy is clean only if the record on flash will stay. A chunk that failed to be
+            // written is still read from memory for a while. A reclaim under way may have missed
+            // this object: one that cannot read its footer copies only what lives in DRAM when it
+            // begins.
             state: match shard.is_copied_to_stay(self.hash, at) {
                 true => EntryState::Clean(at),
                 false => EntryState::Dirty,

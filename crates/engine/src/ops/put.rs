@@ -21,9 +21,9 @@ use crate::shard::Shard;
 use crate::tier::admission::Admission;
 use crate::tier::{DramEntry, EntryState, join};
 
-/// What a put has come to under the shard's lock.
+/// The outcome of a put under the shard's lock.
 pub enum Put {
-    /// It has this version, and no more is to be done.
+    /// It has this version and is done.
     Stored(u64),
     /// It has this version and is acknowledged once it is on flash.
     Written(u64, Ticket),
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// An object to be put, still without a version, or why it cannot be.
+    /// The object to be put, without a version yet, or why it is refused.
     pub(crate) fn prepare(
         &self,
         ns: &NamespaceState,
@@ -88,7 +88,7 @@ impl Core {
         })
     }
 
-    /// An object with another expiry, to be put.
+    /// The object with another expiry, to be put.
     pub(crate) fn touched(&self, old: &DramEntry, expiry: u32) -> Result<DramEntry, RefuseReason> {
         if self.time.is_expired(expiry) {
             return Err(RefuseReason::Expired);
@@ -105,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Publishes an object, or only removes the older one.
+    /// Publishes an object. If it is refused, only removes the older one.
     pub(crate) fn put_locked(
         &self,
         shard: &mut Shard,

@@ -13,7 +13,7 @@ use crate::shard::Shard;
 use crate::sync::atomic::Ordering;
 
 impl Core {
-    /// Removes an object; its acknowledgement blocks for as long as durability asks for.
+    /// Removes an object. Blocks until the removal is as durable as the namespace asks for.
     pub(crate) fn remove(&self, ns: &NamespaceState, key: &[u8]) -> u64 {
         let version = self.remove_now(ns, key);
         self.settle(ns);
