@@ -73,10 +73,10 @@ impl Config {
         time + (time * 2 * self.rho).div_ceil(1_000_000) + 1
     }
 
-    /// How long the gates of a permit stay closed that nobody ends: as long as its write may be
-    /// acknowledged without a DROP, or may still be applied.
+    /// How long the gates of a permit stay closed that nobody ends: its write may be sent as late
+    /// as the permit ends, and be applied a hold later.
     #[must_use]
     pub fn intent(&self) -> Time {
-        self.stretched(self.hold.max(self.lease))
+        self.stretched(self.hold + self.lease)
     }
 }

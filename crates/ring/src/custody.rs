@@ -35,15 +35,14 @@ pub struct Custody {
     held: BTreeMap<u16, u64>,
     /// Own shards that are not to be filled yet.
     weak: BTreeMap<u16, Time>,
-    /// What has come from old owners before the moves of their shards. The bits count only once
-    /// the move is known to be applied: until then the old owner may go on and set more.
-    received: BTreeMap<u16, ShardState>,
+    /// What has come from old owners before the moves of their shards, and at which version. It
+    /// counts only where the very next version has the move: in any other the old owner may have
+    /// gone on, granted writes and set more bits.
+    received: BTreeMap<u16, (u64, ShardState)>,
     /// Shards that are being handed over, and the version at which that was said.
     leaving: BTreeMap<u16, u64>,
     /// Whether a map was ever adopted with this state.
     begun: bool,
-    /// Before this time the state is as good as lost.
-    settles: Option<Time>,
 }
 
 /// What an owner finds when it looks for a row.
@@ -71,15 +70,14 @@ impl Durable {
 }
 
 impl Custody {
-    /// Takes over what an earlier process left, if it counts. A state counts only from the time on
-    /// at which a lost one has settled: the wait after a loss must not be cut short by a crash.
+    /// Takes over what an earlier process left. The waits after a lost state are in it, so that a
+    /// second crash does not cut them short.
     pub fn restore(durable: Durable, now: Time, config: &Config, rows: &mut dyn Rows) -> Self {
         let mut custody = durable.custody;
-        if !custody.begun || custody.settles.is_some_and(|settles| now < settles) {
+        if !custody.begun {
             rows.drop_all();
             return Self::default();
         }
-        custody.settles = None;
         let open: Vec<_> = custody.permits.open().collect();
         let until = now + config.intent();
         custody.permits = Permits::default();
@@ -95,9 +93,6 @@ impl Custody {
         self.leaving.retain(|_, version| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
         let hold = now + if lost { config.intent() } else { config.stretched(config.hold) };
-        if lost && map.owned_by(me).next().is_some() {
-            self.settles = Some(hold);
-        }
         for (number, shard) in map.shards.iter().enumerate() {
             let number = number as u16;
             if shard.owner != Some(me) {
@@ -114,7 +109,7 @@ impl Custody {
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
-                Some(state) if state.epoch + 1 == shard.epoch => {
+                Some((at, state)) if at + 1 == map.version && state.epoch + 1 == shard.epoch => {
                     for (epoch, bits) in &state.dirty {
                         self.dirty.learn(number, *epoch, bits);
                     }
@@ -127,7 +122,7 @@ impl Custody {
             }
             self.dirty.tidy(number, shard.epoch);
         }
-        self.received.retain(|s, state| map.shards[usize::from(*s)].epoch <= state.epoch);
+        self.received.retain(|_, (at, _)| *at >= map.version);
     }
 
     /// Whether this member answers for a token: it owns the shard and is not handing it over.
@@ -280,7 +275,6 @@ impl Custody {
         self.permits.expire(now, &mut self.gates);
         self.gates.tidy(now);
         self.weak.retain(|_, until| *until > now);
-        self.settles.take_if(|settles| *settles <= now);
     }
 
     /// The old owner's side of a move: from now on this member does not answer for these shards,
@@ -325,7 +319,7 @@ impl Custody {
     }
 
     /// The new owner's side: notes the holds before the move. They cost nothing if it fails.
-    pub fn receive(&mut self, states: &[ShardState], now: Time, config: &Config) {
+    pub fn receive(&mut self, version: u64, states: &[ShardState], now: Time, config: &Config) {
         for state in states {
             for (token, left) in &state.holds {
                 self.gates.hold(Scope::Token(*token), now + config.stretched(*left));
@@ -335,7 +329,7 @@ impl Custody {
                 let weak = self.weak.entry(state.shard).or_default();
                 *weak = until.max(*weak);
             }
-            self.received.insert(state.shard, state.clone());
+            self.received.insert(state.shard, (version, state.clone()));
         }
     }
 }

@@ -36,8 +36,13 @@ impl Handover {
         }
         let (from, shards) = placement::wanted(map, me)?;
         let shards = shards.into_iter().take(MOST).map(|s| s as u16).collect();
+        Some((from, self.ask_for(from, shards, now)))
+    }
+
+    /// Asks an owner for these shards.
+    pub fn ask_for(&mut self, from: MemberId, shards: Vec<u16>, now: Time) -> Message {
         self.asked = Some((from, now));
-        Some((from, Message::HandoverWanted { shards }))
+        Message::HandoverWanted { shards }
     }
 
     /// The old owner's word. False where it is not for us, or not of our version.

@@ -9,15 +9,16 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Time};
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Identity, MemberId};
 use crate::map::Map;
 
 #[derive(Debug, Default)]
 pub struct Lease {
     /// When the last read that showed us as active was sent.
     confirmed: Option<Time>,
-    /// Who promised, in which incarnation, and when the PING was sent that it answered.
-    promised: BTreeMap<MemberId, (Incarnation, Time)>,
+    /// Who promised, and when the PING was sent that it answered. In which incarnation does not
+    /// matter: whoever takes shards first waits until all that came before has ended.
+    promised: BTreeMap<MemberId, Time>,
     /// The end, as of the last change.
     end: Time,
 }
@@ -29,10 +30,9 @@ impl Lease {
     }
 
     /// A promise to our present incarnation, in answer to a PING that was sent at `sent`.
-    pub fn promise(&mut self, by: Identity, sent: Time) {
-        let promised = self.promised.entry(by.id).or_insert((by.incarnation, sent));
-        let latest = if promised.0 == by.incarnation { promised.1.max(sent) } else { sent };
-        *promised = (by.incarnation, latest);
+    pub fn promise(&mut self, by: MemberId, sent: Time) {
+        let promised = self.promised.entry(by).or_insert(sent);
+        *promised = sent.max(*promised);
     }
 
     /// Nothing counts any more: this member has another incarnation.
@@ -46,12 +46,10 @@ impl Lease {
             self.end = 0;
             return;
         };
-        let promised = map.active().filter(|m| m.identity.id != me.id).map(|m| {
-            match self.promised.get(&m.identity.id) {
-                Some((by, sent)) if *by == m.identity.incarnation => sent + config.lease,
-                _ => 0,
-            }
-        });
+        let promised = map
+            .active()
+            .filter(|m| m.identity.id != me.id)
+            .map(|m| self.promised.get(&m.identity.id).map_or(0, |sent| sent + config.lease));
         let confirmed = self.confirmed.map_or(0, |sent| sent + config.confirm);
         self.end = promised.fold(confirmed, Time::min);
     }

@@ -186,6 +186,27 @@ impl Member {
         &self.custody
     }
 
+    /// Asks for a shard, whether or not it should be ours.
+    pub fn want(&mut self, shard: usize, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
+        let owner = map.shards[shard].owner.filter(|owner| *owner != self.id);
+        if let Some(owner) = owner.filter(|_| !self.leaving && !self.transactions.is_busy()) {
+            let message = self.handover.ask_for(owner, vec![shard as u16], io.now);
+            self.send(owner, message, io);
+        }
+        self.settle(io);
+    }
+
+    /// Moves the version on, as somebody else's change of the map does.
+    pub fn move_on(&mut self, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
+        if !self.transactions.is_busy() {
+            let next = Arc::new(map.next());
+            let id = self.transactions.begin(next.clone(), io.now);
+            io.actions.push(Action::Transact { id, map: next });
+        }
+    }
+
     /// For the oracles: when shards were last handed over.
     pub fn handed(&self) -> Time {
         self.handed

@@ -75,7 +75,7 @@ impl Member {
             Message::Handover { to, version, ref states } if ours(to) => {
                 let Some(map) = self.map.clone() else { return };
                 if self.handover.received(&map, from, version, states) {
-                    self.custody.receive(states, io.now, &self.config);
+                    self.custody.receive(version, states, io.now, &self.config);
                     self.judge(io);
                 }
             }
@@ -114,7 +114,7 @@ impl Member {
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
         if self.me.is_some_and(|me| promise == Some(me.incarnation)) {
-            self.lease.promise(envelope.sender(), sent);
+            self.lease.promise(envelope.from, sent);
             self.reckon();
         }
     }

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use super::database::Database;
 use super::event::{Event, Input};
-use super::plan::MS;
+use super::plot::MS;
+use super::traps::Sprung;
 use super::world::World;
 use crate::config::Time;
 use crate::identity::MemberId;
 use crate::io::{Action, ReadSource, TransactionResult, WriteResult};
 use crate::map::Map;
 use crate::message::Envelope;
-
-/// The latest that a write comes to a replica after it was sent.
-const LATEST: Time = 1_200 * MS;
 
 impl World {
     pub fn unreliable(&self) -> bool {
@@ -24,7 +22,10 @@ impl World {
         self.unreliable() && self.random.permille(permille)
     }
 
-    pub fn act(&mut self, at: usize, action: Action) {
+    pub fn act(&mut self, at: usize, action: Action, sprung: Sprung) {
+        if sprung.lost {
+            return;
+        }
         if self.trace
             && !matches!(&action, Action::Send { envelope, .. }
                 if matches!(envelope.message, crate::message::Message::Ping { .. }
@@ -34,18 +35,20 @@ impl World {
         }
         let life = self.nodes[at].life;
         match action {
-            Action::Send { to, envelope } => self.send(at, to, envelope),
+            Action::Send { to, envelope } => self.send(at, to, envelope, sprung),
             Action::ReadMap { id } => {
                 let delay = self.delay_to_database(at);
                 if let Some(delay) = delay {
-                    self.queue.push(self.now + delay, Event::ReadMap(at, life, id));
+                    self.queue.push(self.now + delay + sprung.late, Event::ReadMap(at, life, id));
                 }
             }
-            Action::Transact { id, map } => self.send_transaction(at, life, id, map),
+            Action::Transact { id, map } => {
+                self.send_transaction(at, life, (id, map), sprung.late);
+            }
             Action::ReadRow { id, key } => {
                 let row = self.row_of(&key);
                 let slow = self.plan.rates.row;
-                let mut delay = self.random.between(300, 2_000);
+                let mut delay = self.random.between(300, 2_000) + sprung.late;
                 if self.rate(slow) {
                     delay += self.random.below(900) * MS;
                 }
@@ -56,7 +59,9 @@ impl World {
                 let end = at_least.max(self.now + delay);
                 self.queue.push(end, Event::ReadRow(at, life, id, row, of));
             }
-            Action::SendWrite { number, client } => self.send_write(at, life, number, client),
+            Action::SendWrite { number, client } => {
+                self.send_write(at, life, (number, client), sprung.late);
+            }
             Action::Answer { client, row, source } => {
                 let stamp = row.map_or(0, |row| {
                     u64::from_le_bytes(row.try_into().expect("a row of eight bytes"))
@@ -81,7 +86,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, to: MemberId, envelope: Envelope) {
+    fn send(&mut self, from: usize, to: MemberId, envelope: Envelope, sprung: Sprung) {
         let to = to.0 as usize;
         let now = self.now;
         let cut = self.cuts.iter().any(|(f, t, until)| (*f, *t) == (from, to) && *until > now);
@@ -93,12 +98,12 @@ impl World {
         if self.plan.wire {
             envelope = Envelope::decode(&envelope.encode()).expect("it was just written");
         }
-        if self.rate(rates.doubled) {
-            let delay = self.random.below(1_500) * MS;
+        if sprung.again.is_some() || self.rate(rates.doubled) {
+            let delay = sprung.again.unwrap_or_else(|| self.random.below(1_500) * MS);
             let again = Input::Message(envelope.clone());
             self.queue.push(self.now + delay, Event::Input(to, None, again));
         }
-        let mut delay = self.random.between(100, 900);
+        let mut delay = self.random.between(100, 900) + sprung.late;
         if self.rate(rates.late) {
             delay += self.random.below(1_500) * MS;
         }
@@ -119,8 +124,9 @@ impl World {
         Some(delay)
     }
 
-    fn send_transaction(&mut self, at: usize, life: u64, id: u64, map: Arc<Map>) {
+    fn send_transaction(&mut self, at: usize, life: u64, (id, map): (u64, Arc<Map>), late: Time) {
         let Some(mut delay) = self.delay_to_database(at) else { return };
+        delay += late;
         if self.nodes[at].queued > self.now && self.random.permille(700) {
             delay += self.random.between(300, 6_000) * MS;
         }
@@ -128,7 +134,10 @@ impl World {
     }
 
     pub fn read_map(&mut self, at: usize, life: u64, id: u64) {
-        let Some(delay) = self.delay_to_database(at) else { return };
+        let Some(mut delay) = self.delay_to_database(at) else { return };
+        if self.nodes[at].slow_map > self.now {
+            delay += self.random.between(800, 2_400) * MS;
+        }
         let map = self.database.map.clone();
         let answer = Input::MapRead(id, Some(map));
         self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
@@ -172,8 +181,10 @@ impl World {
         self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
     }
 
-    fn send_write(&mut self, at: usize, life: u64, number: u64, client: u64) {
+    fn send_write(&mut self, at: usize, life: u64, (number, client): (u64, u64), late: Time) {
         self.check_permits(at, client);
+        let latest = self.plan.latest;
+        let extra = late.min(latest - 5 * MS);
         self.stamp += 1;
         let slow = self.plan.rates.row;
         if self.rate(slow / 4) {
@@ -184,15 +195,15 @@ impl World {
             self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
             return;
         }
-        let (rows, weak) = self.oracle.sent(client, self.stamp, self.now + LATEST);
+        let (rows, weak) = self.oracle.sent(client, self.stamp, self.now + latest);
         let mut answered = self.now;
         for row in rows {
             let times = [0; 3].map(|_| {
                 let mut delay = self.random.between(300, 3_000);
                 if self.rate(slow * 2) {
-                    delay += self.random.below((LATEST - 3_000) / MS) * MS;
+                    delay += self.random.below((latest - 3_000) / MS) * MS;
                 }
-                self.now + delay
+                self.now + delay.max(extra)
             });
             self.database.write(row, self.stamp, times);
             let mut sorted = times;

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use super::coverage::Coverage;
 use super::oracle::Counts;
 use super::plan::Plan;
+use super::seeds::plan_of;
 use super::world::World;
 
 /// One seed in so many is run twice, to see that it is the same run.
 const TWICE: u64 = 64;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// A campaign of so many seeds says how far it is.
+const LONG: u64 = 1_000;
 
 /// What a campaign saw.
 #[derive(Debug, Default)]
@@ -42,15 +45,17 @@ pub fn run_plan(plan: Plan, trace: bool) -> Result<Counts, String> {
 
 /// Runs a seed, now and then twice.
 pub fn try_seed(seed: u64) -> Result<Counts, String> {
-    let counts = run_plan(Plan::of(seed), false)?;
-    if seed.is_multiple_of(TWICE) && run_plan(Plan::of(seed), false)? != counts {
+    let counts = run_plan(plan_of(seed), false)?;
+    if seed.is_multiple_of(TWICE) && run_plan(plan_of(seed), false)? != counts {
         return Err("one seed, two runs".to_owned());
     }
     Ok(counts)
 }
 
-/// Runs `seeds` seeds from `from` on; ends early at one that fails, the first of them.
-pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure> {
+/// Runs `seeds` seeds from `from` on; ends early at one that fails, the first of them, or goes on
+/// and prints each.
+pub fn campaign(from: u64, seeds: u64, go_on: bool) -> Result<Total, Failure> {
+    let progress = seeds >= LONG;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let (next, end) = (AtomicU64::new(from), AtomicU64::new(from + seeds));
     let failure: Mutex<Option<Failure>> = Mutex::new(None);
@@ -70,6 +75,7 @@ pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure>
                     total.counts = total.counts.and(counts);
                     total.coverage.add(&Coverage::take());
                 }
+                Err(message) if go_on => eprintln!("seed {seed}: {message}"),
                 Err(message) => {
                     let mut failure = failure.lock().expect("nobody panics");
                     if failure.as_ref().is_none_or(|f| seed < f.seed) {
@@ -102,7 +108,7 @@ pub fn campaign(from: u64, seeds: u64, progress: bool) -> Result<Total, Failure>
 
 /// Leaves out faults of a failed run as long as it still fails: which are left, and with what.
 pub fn shorten(seed: u64, message: &str) -> (Vec<usize>, String) {
-    let whole = Plan::of(seed);
+    let whole = plan_of(seed);
     let mut left: Vec<usize> = (0..whole.faults.len()).collect();
     let mut message = message.to_owned();
     let mut at = 0;
@@ -119,6 +125,6 @@ pub fn shorten(seed: u64, message: &str) -> (Vec<usize>, String) {
 
 /// A plan with only these of its faults.
 pub fn only(plan: &Plan, faults: &[usize]) -> Plan {
-    let faults = faults.iter().filter_map(|n| plan.faults.get(*n).copied()).collect();
+    let faults = faults.iter().filter_map(|n| plan.faults.get(*n).cloned()).collect();
     Plan { faults, ..plan.clone() }
 }

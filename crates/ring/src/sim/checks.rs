@@ -2,7 +2,7 @@
 
 use super::act::shown;
 use super::event::Event;
-use super::plan::MS;
+use super::plot::MS;
 use super::world::World;
 use crate::identity::MemberId;
 use crate::member::Member;
@@ -19,6 +19,7 @@ impl World {
         let rows: Vec<_> = (0..self.plan.tokens.len()).collect();
         self.check_rows(&rows);
         self.check_version();
+        self.check_untroubled();
     }
 
     fn running(&self) -> impl Iterator<Item = (usize, &Member)> {
@@ -81,7 +82,7 @@ impl World {
         let (rows, _) = self.oracle.rows_of(client);
         // A process that stood still between its last look at the clock and the sending may send
         // later than its permits last. The ack rule is for that.
-        if self.plan.rates.split > 0 {
+        if self.resumed {
             return;
         }
         let truth = self.database.map.clone();
@@ -125,8 +126,38 @@ impl World {
         }
     }
 
+    /// An instance that reaches no member troubles nobody.
+    fn check_untroubled(&mut self) {
+        let Some((until, members)) = self.untroubled.clone().filter(|(t, _)| *t > self.now) else {
+            return;
+        };
+        for at in members {
+            let node = &self.nodes[at];
+            let now = node.clock(self.now);
+            if node.member.as_ref().is_none_or(|m| now >= m.lease_end()) {
+                let left = until - self.now;
+                self.wrong = Some(format!("m{at} has lost its lease to an outsider, {left} us"));
+            }
+        }
+    }
+
+    /// In the calm every row is cached again.
+    fn check_hits(&self) -> Result<(), String> {
+        // Where clocks differ much, holds grow with every move and outlast the calm.
+        if self.plan.config.rho > 50_000 {
+            return Ok(());
+        }
+        for (row, (reads, hits)) in self.oracle.quiet.iter().enumerate() {
+            if *reads >= 8 && *hits == 0 {
+                return Err(format!("row {row} had {hits} hits in {reads} reads of the calm"));
+            }
+        }
+        Ok(())
+    }
+
     /// After a calm every shard is served.
     pub fn check_end(&self) -> Result<(), String> {
+        self.check_hits()?;
         let map = &self.database.map;
         if self.running().all(|(at, _)| self.nodes[at].gone) {
             return Ok(());

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::plan::Fault;
+use super::plot::Fault;
 use crate::config::Time;
 use crate::io::{TransactionResult, WriteResult};
 use crate::map::Map;
@@ -22,6 +22,10 @@ pub enum Input {
     Read(u64, RowKey),
     Write(u64, Vec<Scope>),
     Leave,
+    /// Asks for a shard.
+    Want(usize),
+    /// Moves the version on.
+    MoveOn,
 }
 
 #[derive(Debug, Clone)]

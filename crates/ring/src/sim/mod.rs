@@ -17,14 +17,20 @@ mod clients;
 pub mod coverage;
 mod database;
 mod event;
+mod faults;
 mod node;
 mod oracle;
 mod plan;
+mod plot;
 mod random;
+mod scenes;
+mod seeds;
+mod traps;
+mod wild;
 mod world;
 
 use campaign::{campaign, only, run_plan, shorten, try_seed};
-use plan::Plan;
+use seeds::plan_of;
 
 /// Seeds of a normal test run.
 const SEEDS: u64 = 300;
@@ -40,7 +46,7 @@ fn env(name: &str) -> Option<u64> {
 #[test]
 fn no_seed_reads_what_is_stale_or_stops_serving() {
     if let Some(seed) = env("AFTERGLOW_SIM_SEED") {
-        let mut plan = Plan::of(seed);
+        let mut plan = plan_of(seed);
         if let Ok(faults) = std::env::var("AFTERGLOW_SIM_FAULTS") {
             let faults: Vec<_> = faults.split(',').filter_map(|n| n.trim().parse().ok()).collect();
             plan = only(&plan, &faults);
@@ -52,7 +58,7 @@ fn no_seed_reads_what_is_stale_or_stops_serving() {
     let seeds = env("AFTERGLOW_SIM_SEEDS").unwrap_or(SEEDS);
     let from = env("AFTERGLOW_SIM_FROM").unwrap_or(0);
     let began = std::time::Instant::now();
-    let total = campaign(from, seeds, seeds > SEEDS).unwrap_or_else(|failure| {
+    let total = campaign(from, seeds, env("AFTERGLOW_SIM_ALL") == Some(1)).unwrap_or_else(|failure| {
         let (seed, message) = (failure.seed, failure.message);
         if env("AFTERGLOW_SIM_SHRINK") == Some(0) {
             panic!("seed {seed} failed: {message}\n{message}");

@@ -49,6 +49,8 @@ pub struct Node {
     /// Transactions wait long before this time.
     pub queued: Time,
     pub no_database: Time,
+    /// Its reads of the map are answered late before this time.
+    pub slow_map: Time,
     /// It comes back then.
     pub back: Option<(Time, bool)>,
     /// It has left, or is dead for good.
@@ -71,6 +73,7 @@ impl Node {
             inbox: VecDeque::new(),
             queued: 0,
             no_database: 0,
+            slow_map: 0,
             back: None,
             gone: false,
             clients: Vec::new(),

@@ -37,6 +37,8 @@ pub struct Oracle {
     /// Every incarnation that ever came into the map.
     incarnations: std::collections::BTreeSet<Incarnation>,
     pub counts: Counts,
+    /// Reads and hits of each row in the calm.
+    pub quiet: Vec<(u64, u64)>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -79,7 +81,7 @@ impl Counts {
 
 impl Oracle {
     pub fn new(rows: usize) -> Self {
-        Self { rows: vec![Floor::default(); rows], ..Self::default() }
+        Self { rows: vec![Floor::default(); rows], quiet: vec![(0, 0); rows], ..Self::default() }
     }
 
     fn floor(&self, row: usize, now: Time) -> u64 {
@@ -134,6 +136,8 @@ impl Oracle {
         self.counts.hits += u64::from(cached);
         self.counts.quiet += u64::from(quiet);
         self.counts.quiet_hits += u64::from(quiet && cached);
+        self.quiet[row].0 += u64::from(quiet);
+        self.quiet[row].1 += u64::from(quiet && cached);
         let floor = if cached { cache } else { database };
         if stamp < floor {
             return Err(format!(

@@ -6,7 +6,8 @@ use super::database::Database;
 use super::event::{Event, Input, Queue};
 use super::node::Node;
 use super::oracle::Oracle;
-use super::plan::{MS, Plan};
+use super::plan::Plan;
+use super::plot::{MS, Trap};
 use super::random::SimRandom;
 use crate::config::Time;
 use crate::identity::MemberId;
@@ -37,6 +38,13 @@ pub struct World {
     pub config: Arc<crate::config::Config>,
     /// When the map last changed.
     pub changed: Time,
+    /// Who is who in the present scene; beyond it the order of the numbers.
+    pub cast: Vec<usize>,
+    pub traps: Vec<Trap>,
+    /// What is done now was decided before the process stood still.
+    pub resumed: bool,
+    /// Until when no member may lose its lease, because only an outsider is in trouble.
+    pub untroubled: Option<(Time, Vec<usize>)>,
 }
 
 impl World {
@@ -56,6 +64,10 @@ impl World {
             trace,
             version: None,
             changed: 0,
+            cast: Vec::new(),
+            traps: Vec::new(),
+            resumed: false,
+            untroubled: None,
             config: Arc::new(plan.config.clone()),
             plan,
         };
@@ -120,7 +132,7 @@ impl World {
             Event::ReadMap(node, life, id) => self.read_map(node, life, id),
             Event::Transact(node, life, id, map) => self.transact(node, life, id, &map),
             Event::ReadRow(node, life, id, row, of) => self.read_row(node, life, id, row, of),
-            Event::Fault(fault) => self.fault(fault),
+            Event::Fault(fault) => self.happens(fault),
             Event::Resume(node) => self.resume(node),
             Event::Restart(node) => self.start(node),
             Event::Client => self.client(),
@@ -206,6 +218,8 @@ impl World {
                 Input::Read(client, key) => member.read(client, key, io),
                 Input::Write(client, scopes) => member.write(client, scopes, io),
                 Input::Leave => member.leave(),
+                Input::Want(shard) => member.want(shard, io),
+                Input::MoveOn => member.move_on(io),
             }
         });
     }
@@ -236,7 +250,21 @@ impl World {
                 }
                 return;
             }
-            self.act(at, action);
+            let sprung = self.spring(at, &action);
+            if self.nodes[at].member.is_none() {
+                return;
+            }
+            if self.nodes[at].paused > self.now {
+                actions.push_front(action);
+                self.nodes[at].undone.extend(actions);
+                return;
+            }
+            let then = sprung.then.clone();
+            self.act(at, action, sprung);
+            then.into_iter().for_each(|fault| self.happens(fault));
+            if self.nodes[at].member.is_none() {
+                return;
+            }
         }
     }
 
@@ -257,7 +285,16 @@ impl World {
             return;
         }
         let undone = std::mem::take(&mut self.nodes[at].undone);
+        self.resumed = true;
         self.perform(at, undone);
+        self.resumed = false;
+        // Which of its sources a process looks at first is not known: its timer may be the last.
+        if self.random.permille(500) {
+            let waiting = std::mem::take(&mut self.nodes[at].inbox);
+            let (ticks, others): (Vec<_>, Vec<_>) =
+                waiting.into_iter().partition(|input| matches!(input, Input::Tick));
+            self.nodes[at].inbox = others.into_iter().chain(ticks).collect();
+        }
         while self.nodes[at].paused <= self.now {
             let Some(input) = self.nodes[at].inbox.pop_front() else { return };
             self.input(at, input);
