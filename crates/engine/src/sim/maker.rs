@@ -118,7 +118,7 @@ impl Size {
         let shards = choose(r, &[1, 2, 2, 4]);
         // Some 30 to 250 keys: with the smallest index most slots are fought for.
         let lines = choose(r, &[3, 5, 9, 30, 120]);
-        Self { shards, lines: (lines / shards).max(1), dram: choose(r, &[1, 3, 8, 30]) << 10 }
+        Self { shards, lines: (lines / shards).max(1), dram: choose(r, &[1, 3, 8, 30, 60]) << 10 }
     }
 }
 

@@ -540,6 +540,30 @@ fn an_idle_cache_writes_nothing_also_where_more_lives_in_dram_than_fits_flash() 
 }
 
 #[test]
+fn a_clean_stop_ends_also_where_more_lives_in_dram_than_fits_flash() {
+    for seed in 0..60 {
+        let (dram, len) = ((60 + (seed * 13) % 120) << 10, [300, 900, 1500, 2700, 3900]);
+        let (segments, len) = (8 + seed % 9, len[(seed % 5) as usize]);
+        let size = Size { shards: 1, lines: 120, dram: dram as u32 };
+        let segments = vec![segments as u32];
+        let mut world =
+            World::new(&Setup { segment_kib: 16, segments, size, ..Setup::plain(seed) });
+        let mut life = world.open();
+        let keys = dram / len;
+        for n in 0..keys + 5 + seed % 17 {
+            put(&life, format!("key-{n}").as_bytes(), &vec![1; len as usize], 0);
+            pass(&mut world, &mut life, 3);
+        }
+        // Copies of what is asked for are not refused.
+        for n in (0..keys).cycle().take((keys * (seed / 5 % 6)) as usize) {
+            get(&life, format!("key-{n}").as_bytes());
+        }
+        pass(&mut world, &mut life, 2000);
+        assert!(world.close(&mut life), "seed {seed}");
+    }
+}
+
+#[test]
 fn an_object_whose_slot_was_lost_is_written_again_when_it_leaves_the_dram_tier() {
     let (mut world, mut life) = world(1);
     put(&life, b"key", b"value", 0);
