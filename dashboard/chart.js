@@ -33,13 +33,25 @@ function niceTop(value, isBytes) {
   return [1, 2, 2.5, 5, 10].map((n) => n * power).find((n) => n >= value * 0.999);
 }
 
+/** A logarithmic scale of whole powers of ten around all values above 0, at most six named. */
+function decades(values) {
+  const known = values.filter((value) => value > 0);
+  const low = known.length > 0 ? Math.floor(Math.log10(Math.min(...known))) : 0;
+  const high = known.length > 0 ? Math.ceil(Math.log10(Math.max(...known))) : 1;
+  const span = Math.max(1, high - low);
+  const step = Math.ceil(span / 5);
+  const marks = [];
+  for (let power = low; power <= low + span; power += step) marks.push(10 ** power);
+  return { marks, part: (value) => (Math.log10(Math.max(value, 10 ** low)) - low) / span };
+}
+
 /** A chart in a figure of the page. */
 export class Chart {
   #figure; #options; #svg; #legend; #moment; #view = null; #at = null;
 
   /**
    * `options`: `title`, `format` of a value, `stacked`, `top` (highest value, otherwise as data
-   * wants), `least` (the top at least), `isBytes`, `empty` (what is said of points without values)
+   * wants), `least` (the top at least), `isBytes`, `logarithmic`, `empty` (what is said of points without values)
    * and `extra` (an element beside the title).
    */
   constructor(figure, options) {
@@ -81,13 +93,12 @@ export class Chart {
     const [width, height] = [Math.max(box.width, 120), Math.max(box.height, 80)];
     const { points, from, to } = this.#view;
     const stack = points.map(({ values }) => this.#stacked(values));
-    const highest = Math.max(this.#options.least ?? 0, ...stack.flat().map((v) => v ?? 0));
-    const top = this.#options.top ?? niceTop(highest, this.#options.isBytes);
+    const { marks, part } = this.#scale(stack.flat().filter((value) => value !== null));
     const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT);
-    const y = (value) => height - BOTTOM - (value / top) * (height - TOP - BOTTOM);
+    const y = (value) => height - BOTTOM - part(value) * (height - TOP - BOTTOM);
     this.#svg.replaceChildren();
     this.#svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.#axes(width, x, y, top);
+    this.#axes(width, x, y, marks);
     if (stack.flat().every((value) => value === null)) {
       const place = { class: "empty", x: (LEFT + width) / 2, y: height / 2 };
       draw(this.#svg, "text", place, this.#nothing());
@@ -105,6 +116,14 @@ export class Chart {
     return this.#view.points.length === 0 ? WAITING : this.#options.empty;
   }
 
+  /** The values that the axis names, and how high up (0 to 1) a value is. */
+  #scale(values) {
+    const { least = 0, top: given, isBytes, logarithmic } = this.#options;
+    if (logarithmic) return decades(values);
+    const top = given ?? niceTop(Math.max(least, ...values), isBytes);
+    return { marks: [0, top / 2, top], part: (value) => value / top };
+  }
+
   /** The upper edge of each series. */
   #stacked(values) {
     if (!this.#options.stacked) return values;
@@ -112,19 +131,19 @@ export class Chart {
     return values.map((value) => (value === null ? null : (total += value)));
   }
 
-  #axes(width, x, y, top) {
+  #axes(width, x, y, marks) {
     const { from, to } = this.#view;
-    for (const part of [0, 0.5, 1]) {
-      const at = y(top * part);
+    for (const value of marks) {
+      const at = y(value);
       draw(this.#svg, "line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: at, y2: at });
       const place = { x: LEFT - 6, y: at + 4, "text-anchor": "end" };
-      draw(this.#svg, "text", place, this.#options.format(top * part));
+      draw(this.#svg, "text", place, this.#options.format(value));
     }
     const count = width > 420 ? 3 : 2;
     for (let n = 0; n < count; n += 1) {
       const time = from + ((to - from) * n) / (count - 1);
       const anchor = n === 0 ? "start" : n === count - 1 ? "end" : "middle";
-      const place = { x: x(time), y: y(0) + 15, "text-anchor": anchor };
+      const place = { x: x(time), y: y(marks[0]) + 15, "text-anchor": anchor };
       draw(this.#svg, "text", place, clock(time));
     }
   }

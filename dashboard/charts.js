@@ -64,7 +64,7 @@ function latency() {
   const choice = make("select", { "aria-label": "Requests whose latency is shown" },
     make("option", { value: ALL_READS }, "all reads"));
   const chart = new Chart(figure("latency"), {
-    title: "Latency", format: micros, empty: "no such requests in this time", extra: choice,
+    title: "Latency", format: micros, logarithmic: true, empty: "no such requests in this time", extra: choice,
   });
   const series = [
     { name: "p50", color: "dram" }, { name: "p99", color: "third", dash: "7 3" },

@@ -45,7 +45,7 @@ export function tiles(step) {
         `write amplification ${wrote.amplification.toFixed(2)}`),
   ];
   if (to.cache) all.push(...occupancy(to.cache));
-  if (to.lease) all.push(tile("Lease", words(to.lease.state), leaseDetail(to)));
+  if (to.lease) all.push(tile("Lease", words(to.lease.state), leaseDetail(to.database)));
   at("tiles").replaceChildren(...all);
 }
 
@@ -63,9 +63,10 @@ function occupancy({ dram, flash }) {
   ];
 }
 
-function leaseDetail({ database }) {
+function leaseDetail(database) {
   const ready = database?.connections_ready ?? 0;
-  return ready > 0 ? `${count(ready)} connections to the database` : "the database is away";
+  return ready > 0 ? `${count(ready)} connections to the database`
+    : make("span", { class: "warn" }, "the database is away");
 }
 
 /** A table: `[name, total, a second]` rows; what never happened is left out. */

@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from afterglow_e2e.afterglow import Afterglow, binary
 from afterglow_e2e.browser import Browser, programs
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import poll
+from afterglow_e2e.process import Child, free_port, poll, scratch
 
 OBJECTS, SIZE = 12000, 4000
 PHONE, DESKTOP = (390, 844), (1280, 900)
@@ -135,6 +137,68 @@ def test_charts_follow_the_load_and_answer_to_keys(browser, loaded):
     browser.keys("Home")
     assert text(browser, "#segments .moment").startswith("Segment 0: ")
     assert_quiet(browser, loaded)
+
+
+# Draws a chart of its own and gives its texts: without points, with points of nothing, with two.
+CHART = """
+return import('/dashboard/chart.js').then(({ Chart }) => {
+  const figure = document.createElement('figure');
+  figure.id = 'ours';
+  document.body.append(figure);
+  const options = { title: 'Ours', format: String, empty: 'nothing came', logarithmic: true };
+  const chart = new Chart(figure, options);
+  const texts = (points) => {
+    chart.show([{ name: 'one', color: 'dram' }], points, 0, 10);
+    return [...figure.querySelectorAll('svg text:not([text-anchor=start])')]
+      .filter((text) => !text.textContent.includes(':')).map((text) => text.textContent);
+  };
+  return [texts([]), texts([{ time: 5, values: [null] }]),
+    texts([{ time: 5, values: [5] }, { time: 6, values: [3000] }])];
+});
+"""
+
+
+def test_a_chart_says_why_it_is_empty_and_names_whole_powers(browser, loaded):
+    show(browser, loaded)
+    waits, empty, drawn = browser.run(CHART)
+    assert "waiting for the second sample" in waits and "nothing came" not in waits
+    assert "nothing came" in empty
+    assert drawn == ["1", "10", "100", "1000", "10000"]
+    assert_quiet(browser, loaded)
+
+
+def test_the_database_and_the_lease_have_a_card_and_their_absence_is_told(browser):
+    address = f"127.0.0.1:{free_port()}"
+    command = [binary("afterglow-testkit"), "fake-backend", "--listen", address]
+    folder = Path(scratch("database-"))
+    database = Child("fake-backend", command, folder / "log")
+    try:
+        with Afterglow(address) as instance:
+            show(browser, instance)
+            lease = "[data-tile='Lease']"
+            poll("the lease", lambda: "held" in (text(browser, lease) or ""), 30)
+            assert "connections to the database" in text(browser, lease)
+            facts = "#database-state [data-fact='{}']"
+            assert not browser.run("return document.querySelector('#database-card').hidden")
+            assert " ready" in text(browser, facts.format("Connections"))
+            assert "acquired" in text(browser, facts.format("Lease events"))
+            assert browser.run(CONTRAST) == []
+            for width, _ in (PHONE, DESKTOP):
+                browser.screen(width, 900, mobile=width == PHONE[0])
+                poll("the page to fit", lambda width=width: browser.run(SCROLLS) <= width, 10)
+            database.kill()
+            poll("its absence", lambda: "database is away" in text(browser, lease), 30)
+            assert browser.run(f'return document.querySelector("{lease} .warn") !== null')
+            ready = facts.format("Connections")
+            poll("no connection", lambda: text(browser, ready).startswith("0 ready"), 30)
+            poll("the status", lambda: "degraded" in text(browser, "#status"), 30)
+            assert_quiet(browser, instance)
+    finally:
+        database.kill()
+        shutil.rmtree(folder)
+
+
+SCROLLS = "return document.documentElement.scrollWidth"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
