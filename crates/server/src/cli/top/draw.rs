@@ -85,11 +85,13 @@ fn foot_line(screen: &Screen) -> Line<'static> {
 }
 
 fn overview(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
+    let database = database_facts(screen);
+    let lines = database.as_ref().map_or(0, |facts| facts.len() as u16 + 2);
     let [top, curve, gauges, more] = Layout::vertical([
         Constraint::Length(11),
+        Constraint::Min(6),
         Constraint::Length(6),
-        Constraint::Length(6),
-        Constraint::Min(0),
+        Constraint::Length(lines),
     ])
     .areas(area);
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(top);
@@ -106,8 +108,8 @@ fn overview(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
         .style(Style::new().fg(Color::Blue));
     frame.render_widget(sparkline, curve);
     occupancy(screen, frame, gauges);
-    if let Some(facts_of) = database_facts(screen) {
-        frame.render_widget(facts("database and lease", &facts_of), more);
+    if let Some(database) = database {
+        frame.render_widget(facts("database and lease", &database), more);
     }
 }
 
@@ -174,7 +176,14 @@ fn database_facts(screen: &Screen) -> Option<Vec<(&'static str, String)>> {
             "connections",
             format!("{} ready, {} being made", database.connections_ready, database.connecting),
         ),
-        ("requests", format!("{} sent, {} wait", database.requests, database.in_flight)),
+        (
+            "requests",
+            format!(
+                "{} sent, {} wait, {} without answer",
+                database.requests, database.in_flight, database.unanswered
+            ),
+        ),
+        ("lost connections", database.failures.values().sum::<u64>().to_string()),
         ("lease", lease.map_or_else(|| "-".into(), |lease| lease.state.replace('_', " "))),
     ])
 }
