@@ -165,6 +165,9 @@ class Service:
 def test_it_is_installed_run_upgraded_warm_removed_and_purged(package, later, root, tmp_path):
     said = install(root, package)
     assert "Setting up afterglow" in said
+    # No systemd runs there, so it is told how to start what the unit starts.
+    (start,) = re.findall(r"(?m)^ExecStart=/usr/bin/(.*)$", UNIT.read_text())
+    assert f"--init-groups {start}\n" in said
     assert root.run("stat", "-c", "%U %a", "/var/lib/afterglow").split() == ["afterglow", "700"]
     # The operator's own ports, which an upgrade must leave as they are.
     instance = MemcacheAfterglow(folder=tmp_path / "client")
