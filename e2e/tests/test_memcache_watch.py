@@ -181,3 +181,24 @@ def test_what_is_evicted_is_told_with_its_key():
                     raw.until(b"\r\n")
             line = plain(watcher.until(b"\n"))
             assert re.fullmatch(shape, line), line
+
+
+def test_objects_that_go_with_their_segment_are_counted_and_not_told():
+    """As the guide says: they are not read when their segment is overwritten."""
+    with MemcacheAfterglow(memory="32MiB", flash="64MiB") as server:
+        watcher, raw = watch(server, b"evictions fetchers"), server.connect()
+        value, written = b"x" * 4000, 0
+        dropped = "afterglow_engine_flash_dropped_total"
+        gone = "afterglow_engine_dropped_total"
+        while server.metrics().total(dropped, reason="reclaimed") < 1_000:
+            assert written < 100_000, "nothing is overwritten"
+            keys = range(written, written + 1_000)
+            raw.send(b"".join(b"set o%d 0 0 4000\r\n%s\r\n" % (i, value) for i in keys))
+            for _ in keys:
+                raw.until(b"\r\n")
+            written += 1_000
+        lines = [line for line in told(watcher, server) if line.startswith(b"type=eviction")]
+        raw.send(b"stats\r\n")
+        counted = int(re.search(rb"STAT evictions (\d+)", raw.until(b"END\r\n"))[1])
+        assert counted >= 1_000 and len(lines) < counted - 900
+        assert len(lines) <= server.metrics().total(gone)
