@@ -1,22 +1,22 @@
-//! Whether rows of `exclusive` tables are believed: the lease that is asked for, the claim on disk,
-//! and what ties them.
+//! Whether rows of `exclusive` tables may be served: the lease, the claim on disk, and how they
+//! depend on each other.
 //!
-//! Who has a clock and a connection drives it, for ever:
+//! A caller with a clock and a connection repeats these steps for ever:
 //!
-//! 1. [`Claims::tick`]: signs of life, holds that end, other policies.
+//! 1. [`Claims::tick`]: writes signs of life, ends holds, notices other policies.
 //! 2. [`Claims::next`]: the transaction to run now, if any; [`Claims::about_to_send`] before it is
 //!    sent.
-//! 3. [`Claims::answered`]: what the answer changes. Of a lease that was taken from another holder,
-//!    the caller reads what that one had settled.
-//! 4. [`Claims::apply`]: the change, and what it means for the claim.
+//! 3. [`Claims::answered`]: says what the answer changes. If the lease was taken from another
+//!    holder, the caller reads which epoch that one had settled.
+//! 4. [`Claims::apply`]: applies the change to the claim.
 //!
 //! Invariants:
-//! - A claim counts only once it is on disk, and no older one ever again: while it cannot be
-//!   written, none counts.
-//! - A new claim begins whenever somebody else may have written: another holder, other policies,
-//!   another cluster.
-//! - Before the first fill under a lease that another held, all is weak unless that one said that
-//!   its writes were settled.
+//! - A claim counts only once it is on disk, and no older claim ever counts again. While it cannot
+//!   be written, no claim counts.
+//! - A new claim begins whenever others may have written: another holder, other policies, another
+//!   cluster.
+//! - Before the first fill under a lease that another instance held, all gates are weak. The
+//!   exception: that instance said that its writes were settled.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::instance::{Instance, NewClaim};
 use crate::lease::{Answer, Before, Change, KnownEpochs, Lease, LeaseConfig, Next, Request};
 use crate::row_cache::RowCache;
 
-/// Pause before asking again for a lease that is not to be had.
+/// Pause before asking again for a lease that another instance holds.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often a sign of life is written.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -39,11 +39,11 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 pub struct LeaseTimes {
     /// Lifetime in the database, in whole seconds.
     pub lease: Duration,
-    /// Part of it that we give away, for clocks of database nodes that differ.
+    /// Safety margin, for database nodes whose clocks differ.
     pub margin: Duration,
 }
 
-/// What licenses the cache of `exclusive` tables.
+/// Lease and claim: what permits caching of `exclusive` tables.
 pub struct Claims<W> {
     cache: Arc<RowCache<W>>,
     instance: Instance,
@@ -51,13 +51,13 @@ pub struct Claims<W> {
     /// Generation of the policies that the claim was made under.
     generation: u64,
     alive_noted: Millis,
-    /// Why a new claim is due that could not be written yet.
+    /// Why a new claim is due. It could not be written yet.
     owed: Option<NewClaim>,
 }
 
 impl<W> Claims<W> {
-    /// Of an instance that holds no lease yet; `generation` is that of the policies that its claim
-    /// is about.
+    /// For an instance that holds no lease yet. `generation` is that of the policies that its claim
+    /// was made under.
     pub fn new(
         cache: Arc<RowCache<W>>,
         instance: Instance,
@@ -79,7 +79,7 @@ impl<W> Claims<W> {
         self.instance.id()
     }
 
-    /// The cache that is licensed.
+    /// The cache that lease and claim are for.
     pub fn cache(&self) -> &Arc<RowCache<W>> {
         &self.cache
     }
@@ -94,8 +94,8 @@ impl<W> Claims<W> {
         self.lease.epoch()
     }
 
-    /// What is to be done every so often. `generation` and `policies` are those in force, the
-    /// latter as text that differs whenever they do.
+    /// Periodic work. `generation` and `policies` are the present ones, the latter as a text that
+    /// differs whenever they do.
     pub fn tick(&mut self, generation: u64, policies: impl FnOnce() -> String) {
         self.cache.settle_due();
         let now = self.now();
@@ -103,7 +103,8 @@ impl<W> Claims<W> {
             self.alive_noted = now;
             self.note_alive();
         }
-        // Under other policies others may write what only we could write before, and back again.
+        // Under other policies others may have written what only we could write before, also if the
+        // old policies are back.
         if generation != self.generation {
             self.generation = generation;
             self.instance.set_policies(&policies());
@@ -119,10 +120,10 @@ impl<W> Claims<W> {
         self.lease.next(self.now())
     }
 
-    /// To be called before a transaction is sent, which must not be where this fails.
+    /// To be called before a transaction is sent. If this fails, the transaction must not be sent.
     ///
     /// # Errors
-    /// What a restart would have to know of it cannot be written.
+    /// The note that a restart would need cannot be written.
     pub fn about_to_send(&mut self, request: Request) -> io::Result<()> {
         self.lease.to_note(request).map_or(Ok(()), |epochs| self.instance.note_epochs(epochs))
     }
@@ -132,8 +133,8 @@ impl<W> Claims<W> {
         self.lease.answered(request, sent_at, answer, self.now())
     }
 
-    /// Does what a change means. `settled`: of a lease that another held, the epoch that its holder
-    /// said to be settled, if any.
+    /// Applies a change. `settled`: if another instance held the lease, the epoch that it said is
+    /// settled, if any.
     pub fn apply(
         &mut self,
         request: Request,
@@ -194,8 +195,8 @@ impl<W> Claims<W> {
         }
     }
 
-    /// The end of this run: nothing is served under the lease any more. The epoch that may be given
-    /// back.
+    /// Ends this run: nothing is served under the lease any more. Returns the epoch that may be
+    /// given back.
     pub fn end(&mut self) -> Option<i64> {
         self.cache.lease().end();
         self.note_alive();
@@ -222,8 +223,7 @@ impl<W> Claims<W> {
     }
 
     fn believe(&self) {
-        // The claim on disk is the one that a restart would believe; while it is an older one there
-        // is none.
+        // A restart would use the claim on disk. While that is an older one, no claim counts.
         if self.owed.is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The time that everything here goes by.
+//! The clock that everything in this crate uses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Milliseconds of a clock that never steps back and counts while the machine sleeps.
 pub type Millis = u64;
 
-/// A moment, as the clocks that matter for a fill show it, each rounded down.
+/// A moment on the clocks that matter for a fill, each rounded down.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// Unix seconds, for expiry.

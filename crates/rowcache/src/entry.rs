@@ -1,5 +1,5 @@
-//! A row as it lies in the engine: under what it was filled, when and for how long, then the row
-//! itself.
+//! A row as it is stored in the engine. A prefix says under what it was filled, when, and for how
+//! long; the row itself follows.
 
 use bytes::Bytes;
 
@@ -7,14 +7,14 @@ use crate::row::StoredRow;
 
 /// `claim u64 | filled_at u32 | life u32`, little endian, before the stored row.
 const PREFIX: usize = 16;
-/// The life of rows that end by no clock.
+/// The life of rows without an end.
 pub(crate) const ENDLESS: u32 = u32::MAX;
 
-/// What stands before a stored row.
+/// The prefix of a stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The claim that it was filled under; of rows that were not filled under `exclusive`, the boot
-    /// of the machine.
+    /// The claim that it was filled under. For rows that were not filled under `exclusive`, the
+    /// boot of the machine.
     pub claim: u64,
     /// When the fill was sent, in seconds since boot.
     pub filled_at: u32,

@@ -1,8 +1,9 @@
-//! Version gates: what keeps a fill from installing a value that a write has overtaken.
+//! Version gates: they keep a fill from installing a value that a write has made stale.
 //!
 //! Every partition belongs to one of [`SLOTS`] slots, every slot has a gate, and so has every table
-//! and the cache as a whole. A write passes its gates in this order (the lease of "Scaling Memcache
-//! at Facebook", NSDI'13, with the write's whole flight closed to fills):
+//! and the cache as a whole. Writes and fills use the gates in this order. It is the lease of
+//! "Scaling Memcache at Facebook" (NSDI'13), but fills are closed out for as long as the write is
+//! in flight:
 //!
 //! ```text
 //!   write   begin: version + 1, writers + 1 | drop from the cache | send to the database | settle: writers - 1
@@ -11,18 +12,17 @@
 //! ```
 //!
 //! Invariants:
-//! - While `writers > 0` or a hold lasts no fill starts, so none can carry what it read into the
-//!   time after.
+//! - While `writers > 0`, or a hold lasts, no fill starts. So no fill can install later what it
+//!   read during the write.
 //! - Check and install are one step under the slot's lock. A write that begins before it makes the
 //!   check fail; one that begins after it finds the entry and drops it.
-//! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while: fills
+//! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while. Fills
 //!   go on, but what they install must be short-lived.
-//! - A read joins a fill that is on its way only if no write has begun since the fill started:
-//!   every write acknowledged before the read came is then older than the fill's own read of the
-//!   database.
-//! - It joins none that has taken long: the node that was asked may be gone, and who comes again
-//!   must not meet the same silence. So several fills of a row may be on their way, and what one
-//!   installs, no older one replaces.
+//! - A read joins a fill in flight only if no write has begun since the fill started. Then every
+//!   write acknowledged before the read came is older than the fill's own read of the database.
+//! - A read joins no fill that has taken long. The node that was asked may be gone, and a retry
+//!   must not wait for it too. So several fills of a row may be in flight. No older fill replaces
+//!   what a later one installed.
 //!
 //! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then
 //! the rows that are too large.
@@ -44,7 +44,7 @@ pub const SLOT_BITS: u32 = 20;
 const SLOTS_PER_STRIPE: u32 = 1 << 10;
 const STRIPES: u32 = SLOTS / SLOTS_PER_STRIPE;
 
-/// A fill that is older than this leads nobody any more: most take a hundredth of it.
+/// A read joins no fill that is older than this. Most fills take a hundredth of it.
 const JOINED_FOR: Millis = 1_000;
 
 /// The slot of a token: its top bits.
@@ -68,54 +68,54 @@ pub enum GateScope {
 pub enum Settled {
     /// The database said what it did.
     Definite,
-    /// Nobody knows whether, or when, it takes effect: no fill before `hold_until`.
+    /// It is unknown whether, or when, it takes effect. No fill starts before `hold_until`.
     Unknown {
         /// First moment at which fills may start again.
         hold_until: Millis,
     },
-    /// It took effect on fewer replicas than a fill is sure to see.
+    /// It took effect on so few replicas that a fill may miss it.
     Weak {
         /// First moment at which fills may be long-lived again.
         until: Millis,
     },
 }
 
-/// Why a read goes to the database without leading or joining a fill.
+/// Why a read is a bypass: it goes to the database without leading or joining a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bypass {
-    /// A write that may touch the row is on its way.
+    /// A write that may touch the row is in flight.
     WriteInFlight,
     /// The outcome of an earlier write is unknown.
     Quarantined,
-    /// The row was too large to keep a moment ago, and no write has begun since.
+    /// The row was too large to cache a moment ago, and no write has begun since.
     TooLarge,
 }
 
-/// What a missing read shall do.
+/// What a read does after a miss.
 pub enum Join<W> {
     /// Read the row from the database and [`Ticket::finish`].
     Lead(Ticket<W>),
-    /// Another read leads; the waiter handed in will hear of its result.
+    /// Another read leads. The waiter is told of its result.
     Wait,
     /// Ask the database with the client's own statement and install nothing.
     Bypass(Bypass),
 }
 
-/// What became of a finished fill.
+/// The outcome of a finished fill.
 pub struct FinishedFill<W> {
     /// Whether the value was installed. False if a write began since the fill did, or a younger
     /// fill has installed.
     pub installed: bool,
     /// Reads that waited for the result.
     pub waiters: Vec<W>,
-    /// What had been written when the fill began.
+    /// The writes that had begun when the fill began.
     pub stamp: Stamp,
 }
 
 #[derive(Default, Clone, Copy)]
 struct Slot {
-    /// Moves with every write that begins. A fill lasts seconds, so 32 bits cannot come round under
-    /// it.
+    /// Counts every write that begins. A fill lasts seconds, so 32 bits cannot wrap around
+    /// meanwhile.
     version: u32,
     writers: u32,
 }
@@ -153,8 +153,8 @@ struct WideGate {
 #[derive(Default)]
 struct Wide {
     all: WideGate,
-    /// By the lower half of the table's number, which bounds them whatever names statements make
-    /// up. Tables that share one share their writes.
+    /// By the lower half of the table's number. That bounds their count, whatever names statements
+    /// invent. Tables that share a gate share their writes.
     tables: HashMap<u16, WideGate>,
 }
 
@@ -199,17 +199,17 @@ struct RunningFill<W> {
     id: u64,
     stamp: Stamp,
     since: Millis,
-    /// A younger one has installed what it read.
+    /// A younger fill has installed its row.
     barred: bool,
     waiters: Vec<W>,
 }
 
 struct Stripe<W> {
     slots: Box<[Slot]>,
-    /// Slots that are closed or weak for a while, at most one entry a slot.
+    /// Slots that are closed or weak for a while, at most one entry per slot.
     holds: HashMap<u32, Hold>,
-    /// Fills on their way, by key, the oldest first; only the last of a key can be joined, the
-    /// others have been overtaken or take long.
+    /// Fills in flight, by key, the oldest first. Only the last of a key can be joined. The others
+    /// have been overtaken or are slow.
     fills: HashMap<Box<[u8]>, Vec<RunningFill<W>>>,
     next_fill: u64,
 }
@@ -245,17 +245,17 @@ impl<W> Stripe<W> {
         Some(fill)
     }
 
-    /// Keeps older fills from installing what they read.
+    /// Prevents older fills from installing their rows.
     fn bar_older(&mut self, key: &[u8], than: u64) {
         let fills = self.fills.get_mut(key).into_iter().flatten();
         fills.filter(|fill| fill.id < than).for_each(|fill| fill.barred = true);
     }
 }
 
-/// All gates. `W` is how a waiting read is told of the result.
+/// All gates. `W` is the means to tell a waiting read of the result.
 ///
-/// Memory: 8 bytes a slot (8 MiB), and an entry for each fill in flight, each held slot and each
-/// table that was written as a whole. A bounded number of rows that are too large is remembered.
+/// Memory: 8 bytes per slot (8 MiB). Each fill in flight, each held slot and each table that was
+/// written as a whole has an entry. A bounded number of rows that are too large is remembered.
 pub struct Gates<W> {
     wide: RwLock<Wide>,
     stripes: Box<[Mutex<Stripe<W>>]>,
@@ -287,8 +287,8 @@ impl<W> Gates<W> {
         &self.stripes[(slot / SLOTS_PER_STRIPE) as usize]
     }
 
-    /// Closes the gates of `scope` to fills and overtakes those on their way. Comes before the
-    /// cached rows are dropped and before the write is sent. Every call needs one
+    /// Closes the gates of `scope`: no fill starts, and fills in flight are not installed. Must
+    /// come before the cached rows are dropped and the write is sent. Every call needs one
     /// [`Gates::end_write`].
     pub fn begin_write(&self, scope: &GateScope) {
         if let GateScope::Slots(slots) = scope {
@@ -325,13 +325,13 @@ impl<W> Gates<W> {
         gate.hold.add(settled);
     }
 
-    /// Holds what a write of unknown outcome may touch; for those that an earlier run left behind.
+    /// Holds what a write of unknown outcome may touch. For writes that an earlier run left behind.
     pub fn hold(&self, scope: &GateScope, until: Millis) {
         self.begin_write(scope);
         self.end_write(scope, Settled::Unknown { hold_until: until });
     }
 
-    /// Has fills be short-lived that may miss what an earlier run wrote.
+    /// Makes fills short-lived that may miss what an earlier run wrote.
     pub fn weaken(&self, scope: &GateScope, until: Millis) {
         self.begin_write(scope);
         self.end_write(scope, Settled::Weak { until });
@@ -362,9 +362,9 @@ impl<W> Gates<W> {
             })
     }
 
-    /// What a read that missed `key` (of `table`, in `slot`) shall do. `waiter` is called only if
-    /// the answer is [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway, so that
-    /// outcomes unknown need not stop it: nobody was told of those writes.
+    /// What a read does after a miss of `key` (of `table`, in `slot`). `waiter` is called only if
+    /// the answer is [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway. Then
+    /// unknown outcomes need not stop it, because no client was told of those writes.
     pub fn join(
         self: &Arc<Self>,
         table: u32,
@@ -415,16 +415,16 @@ impl<W> Gates<W> {
         })
     }
 
-    /// A fill that began at `stamp` has brought a row that is too large to keep: reads of it go
-    /// past for a while, or until the next write that may touch it. If that has begun already, this
-    /// says nothing.
+    /// A fill that began at `stamp` has read a row that is too large to cache. Reads of the row are
+    /// a bypass for a while, or until the next write that may touch it. If such a write has begun
+    /// already, this has no effect.
     pub fn note_too_large(&self, key: &[u8], stamp: Stamp, now: Millis) {
         self.too_large.note(key, stamp, now);
     }
 }
 
-/// The right to install one fill. Dropped unfinished (its client went away, its read failed), it
-/// installs nothing and drops its waiters, who then ask the database themselves.
+/// The right to install one fill. If it is dropped unfinished (its client left, its read failed),
+/// it installs nothing and drops its waiters. They then ask the database themselves.
 pub struct Ticket<W> {
     gates: Arc<Gates<W>>,
     table: u32,
@@ -436,13 +436,13 @@ pub struct Ticket<W> {
 }
 
 impl<W> Ticket<W> {
-    /// Whether what is installed must be short-lived: a fill may not see all that was acknowledged.
+    /// Whether what is installed must be short-lived: the fill may miss acknowledged writes.
     pub fn is_weak(&self) -> bool {
         self.weak
     }
 
-    /// Ends the fill: calls `install` if no write has begun since it started, and no younger fill
-    /// has installed, in one step with the check.
+    /// Ends the fill. Calls `install` if no write has begun since the fill started, and no younger
+    /// fill was installed. Check and `install` are one step under the lock.
     pub fn finish(mut self, install: impl FnOnce()) -> FinishedFill<W> {
         self.done = true;
         let wide = self.gates.wide.read();
@@ -453,8 +453,8 @@ impl<W> Ticket<W> {
             .expect("a ticket's fill stays until it is finished");
         let installed = fill.stamp == now && !fill.barred;
         if installed {
-            // The pair of [`Gates::join`]: no fill starts beside a writer, and none that came since
-            // left the stamp as it was.
+            // [`Gates::join`] asserts the same: no fill starts during a write, and every write
+            // since then has changed the stamp.
             let writers = stripe.slot(self.slot).writers + wide.writers(self.table);
             assert!(
                 writers == 0,

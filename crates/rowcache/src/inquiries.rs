@@ -1,13 +1,13 @@
-//! How many lightweight transactions of unknown outcome the database is asked about. Their gates
-//! stay closed meanwhile.
+//! Bounds the inquiries: questions to the database about lightweight transactions of unknown
+//! outcome. Their gates stay closed meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::row_cache::RowCache;
 
-/// More than so many inquiries are not made at once; what is beyond waits until the replicas have
-/// forgotten.
+/// At most so many inquiries are made at once. Other transactions wait until the replicas have
+/// forgotten them.
 const MAX_INQUIRIES: usize = 1024;
 
 /// One inquiry, as long as it lasts.

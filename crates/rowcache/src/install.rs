@@ -1,10 +1,11 @@
-//! What a read that missed does, and what of its fill is cached for how long.
+//! What a read does after a miss, and for how long its fill is cached.
 //!
-//! 1. [`RowCache::join`]: the gates say whether the read fills, waits for another's fill, or passes
-//!    by.
-//! 2. The caller reads the row from the database ([`fill_query`](crate::row::fill_query),
-//!    [`read_fill`](crate::row::read_fill)), with the moment from before.
-//! 3. [`RowCache::install`]: stored if no write has begun since, in one step with the check.
+//! 1. [`RowCache::join`]: the gates decide whether the read fills, waits for another's fill, or is
+//!    a bypass.
+//! 2. The caller notes the time, then reads the row from the database
+//!    ([`fill_query`](crate::row::fill_query), [`read_fill`](crate::row::read_fill)).
+//! 3. [`RowCache::install`]: checks that no write has begun since, and stores the row in the same
+//!    step.
 
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_engine::{Ack, PutOptions, PutOutcome, RefuseReason};
@@ -18,42 +19,42 @@ use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::serve::CachePermission;
 use crate::write_scope::{gate_of, group_of, token_of};
 
-/// What became of a fill that came back.
+/// The outcome of a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Installed {
     /// The row is cached.
     Row,
-    /// That the row does not exist is cached.
+    /// The absence of the row is cached.
     Absent,
-    /// A write, or a younger fill, has overtaken it.
+    /// A write began, or a younger fill was installed, after this fill began.
     Overtaken,
-    /// What it brought may not be cached.
+    /// The database's answer may not be cached.
     Uncacheable,
     /// The engine did not take it.
     Refused,
-    /// It is larger than what the engine can keep.
+    /// It is larger than the engine can store.
     TooLarge,
 }
 
 /// A finished fill.
 pub struct InstallOutcome<W> {
-    /// For who led it; `None` where what it brought cannot be understood.
+    /// For the read that led it. `None` if the answer cannot be understood.
     pub row: Option<Row>,
     /// Whether it is cached.
     pub installed: Installed,
     /// Reads that waited for it.
     pub waiters: Vec<W>,
-    /// What they are to be told: nothing where the row has ended before they may have come.
+    /// The result for them: none if the row's life ended before they may have come.
     pub shared: Option<Row>,
 }
 
-/// A fill that came back.
+/// A fill that was answered.
 pub struct ReturnedFill<'a> {
     /// The plan that the row was read for.
     pub plan: &'a ReadPlan,
     /// The row's key.
     pub key: &'a RowKey,
-    /// What the database said.
+    /// What the database answered.
     pub filled: Filled,
     /// The permission to cache from before the fill was sent.
     pub cache_permission: CachePermission,
@@ -62,8 +63,8 @@ pub struct ReturnedFill<'a> {
 }
 
 impl ReturnedFill<'_> {
-    /// For how long after it was sent what it brought may be served, in seconds; `None`: for ever.
-    /// `weak`: the most where it may not have seen all that was acknowledged.
+    /// How long its row may be served after the fill was sent, in seconds. `None`: for ever.
+    /// `weak`: the bound if the fill may not have seen all acknowledged writes.
     fn life(&self, weak: Option<u32>) -> Option<u32> {
         let bound = match self.cache_permission {
             CachePermission::Bounded { seconds } => Some(seconds),
@@ -74,7 +75,7 @@ impl ReturnedFill<'_> {
 }
 
 impl<W> RowCache<W> {
-    /// What a read that missed shall do: lead the fill, wait for another's, or pass the gates by.
+    /// What a read does after a miss: lead the fill, wait for another's, or bypass the cache.
     /// `waiter` is called only if the answer is [`Join::Wait`].
     pub fn join(
         &self,
@@ -89,8 +90,8 @@ impl<W> RowCache<W> {
         self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, waiter)
     }
 
-    /// Ends a fill: installs the row if nothing overtook it. Those who waited are the caller's to
-    /// tell.
+    /// Ends a fill: installs the row if no write and no younger fill overtook it. The caller tells
+    /// the reads that waited.
     ///
     /// `asked_at` is the moment *before* the fill was sent.
     pub fn install(&self, mut fill: ReturnedFill<'_>, ticket: Ticket<W>) -> InstallOutcome<W> {
@@ -98,8 +99,8 @@ impl<W> RowCache<W> {
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut installed = Installed::Overtaken;
         let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
-        // A bare row may end before its marker says so, which no SELECT shows: only a bound
-        // licenses that.
+        // A row without values lives as long as its marker, whose expiry no SELECT shows. So it is
+        // cached only with a bound.
         let life = fill.life(weak);
         let finished = if fill.filled.marker_only
             && matches!(fill.cache_permission, CachePermission::Exclusive { .. })
@@ -109,7 +110,8 @@ impl<W> RowCache<W> {
         } else {
             ticket.finish(|| installed = self.put(&fill, &bytes, life))
         };
-        // Who came while the database took its time may have come after the row's end.
+        // A read that came while the database was slow may have come after the end of the row's
+        // life.
         let ended =
             life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
         if installed == Installed::TooLarge {
@@ -126,13 +128,13 @@ impl<W> RowCache<W> {
             CachePermission::Exclusive { claim } => *claim,
             CachePermission::Bounded { .. } => self.boot,
         };
-        // The pair of [`RowCache::accept`]: what is cached without a claim is never believed.
+        // [`RowCache::accept`] asserts the same: a row cached without a claim is never served.
         assert!(claim != NO_CLAIM, "a row is cached without a claim");
         let origin = Origin { claim, filled_at: asked_at.boot, life: life.unwrap_or(ENDLESS) };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let expiry = life.map_or(0, |life| asked_at.unix.saturating_add(life));
         let options = PutOptions { expiry, group: group_of(table.id), token };
-        // A full journal is for writes: this row is filled again by a later read.
+        // When the journal is full it is kept for writes. A later read fills this row again.
         if self.rows.backpressure().is_some() {
             return Installed::Refused;
         }

@@ -1,10 +1,10 @@
-//! Who this instance is and what it may still believe: the file `instance.toml` in the data
-//! directory.
+//! The file `instance.toml` in the data directory: the identity of this instance and its present
+//! claim.
 //!
 //! Rows cached under `exclusive` carry a *claim*, a random number that stands for "nobody but us
-//! has written since". A new claim makes all of them misses at once, without touching them. It is
-//! written to disk before the first row carries it, and never used again once left, so no damage or
-//! loss of the file can bring old rows back.
+//! has written since". A new claim makes all of them misses at once, without touching them. A claim
+//! is written to disk before the first row carries it, and is never used again after the next one.
+//! So no damage or loss of the file can bring old rows back.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,13 +24,13 @@ pub const FILE: &str = "instance.toml";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
-    /// Identity towards the lease row and the drivers (`host_id`).
+    /// Identity in the lease row and for the drivers (`host_id`).
     instance: Uuid,
     /// The present claim, as hexadecimal: TOML integers are signed.
     claim: String,
     /// Cluster that the claim is about.
     cluster: String,
-    /// Our data centre: rows were read of its replicas.
+    /// Our data centre: rows were read from its replicas.
     #[serde(default)]
     data_center: String,
     /// Table policies under which the claim was made.
@@ -52,7 +52,7 @@ pub enum NewClaim {
     Damaged(String),
     /// The machine has been restarted.
     Rebooted,
-    /// Nobody saw who wrote while we were away.
+    /// We were away for too long: others may have written.
     Away(Duration),
     /// Tables have other policies now, and others may have written under the old ones.
     PoliciesChanged,
@@ -60,7 +60,7 @@ pub enum NewClaim {
     OtherCluster,
     /// Another instance held the lease since we did.
     LeaseChangedHands,
-    /// We hold the lease for the first time: nobody had it, or another instance.
+    /// We hold the lease for the first time. Before, nobody or another instance held it.
     FirstLease,
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Display for NewClaim {
     }
 }
 
-/// What the present run looks like, to be compared with the file.
+/// The present run, to be compared with the file.
 #[derive(Debug, Clone)]
 pub struct Present {
     /// Table policies, as text that differs whenever they do.
@@ -90,7 +90,7 @@ pub struct Present {
     pub boot_id: String,
     /// Milliseconds since boot.
     pub now: Millis,
-    /// Longest absence after which what was cached is still believed.
+    /// Longest absence after which cached rows are still valid.
     pub restart_grace: Duration,
 }
 
@@ -102,7 +102,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Reads the file in `data_dir` and decides whether its claim still holds; writes it anew
+    /// Reads the file in `data_dir` and decides whether its claim still holds. Writes it again
     /// either way.
     ///
     /// # Errors
@@ -146,38 +146,38 @@ impl Instance {
     /// Starts a new claim.
     ///
     /// # Errors
-    /// The file cannot be written; the new claim counts in memory all the same, and the old one is
-    /// still on disk: the caller must not cache under either.
+    /// The file cannot be written. The new claim counts in memory all the same, and the old one is
+    /// still on disk. So the caller must not cache under either.
     pub fn renew_claim(&mut self) -> io::Result<u64> {
         self.stored.claim = random_claim();
         self.write()?;
         Ok(self.claim())
     }
 
-    /// Takes the cluster behind the backend. True if it is not the one that the claim is about, and
-    /// a new claim is due. On disk with the next write: never before that claim is.
+    /// Takes the cluster behind the backend. True if it is not the one that the claim is about: a
+    /// new claim is due. The name is on disk with the next write, never before that claim is.
     pub fn set_cluster(&mut self, cluster: &str) -> bool {
         let other = !self.stored.cluster.is_empty() && self.stored.cluster != cluster;
         self.stored.cluster = cluster.to_owned();
         other
     }
 
-    /// Takes our data centre. True if it was another, also when an earlier run ended: what was
-    /// acknowledged there may be missing here.
+    /// Takes our data centre. True if it was another, also if that was at the end of an earlier
+    /// run. Writes acknowledged there may be missing here.
     pub fn set_data_center(&mut self, data_center: &str) -> bool {
         let other = !self.stored.data_center.is_empty() && self.stored.data_center != data_center;
         self.stored.data_center = data_center.to_owned();
         other
     }
 
-    /// Takes other table policies, for which a new claim is due. On disk with the next write: never
-    /// before that claim is.
+    /// Takes other table policies, for which a new claim is due. They are on disk with the next
+    /// write, never before that claim is.
     pub fn set_policies(&mut self, policies: &str) {
         self.stored.policies = policies.to_owned();
     }
 
-    /// Takes lease epochs for which a new claim is due. On disk with the next write: never before
-    /// that claim is, or a restart would take the old claim for unbroken.
+    /// Takes lease epochs for which a new claim is due. They are on disk with the next write, never
+    /// before that claim is. Otherwise a restart would take the old claim for unbroken.
     pub fn set_epochs(&mut self, epochs: KnownEpochs) {
         self.stored.lease_held = epochs.held;
         self.stored.lease_asked = epochs.asked;
@@ -201,19 +201,19 @@ impl Instance {
         self.write()
     }
 
-    /// Replaces the file in one step. Not synced: after a power loss the boot id differs, and then
-    /// nothing in it but the identity counts.
+    /// Replaces the file in one step. It is not synced: after a power loss the boot id differs, and
+    /// then only the identity in it counts.
     fn write(&self) -> io::Result<()> {
         let text = toml::to_string(&self.stored).map_err(io::Error::other)?;
         replace_file(&self.path, text.as_bytes(), false)
     }
 }
 
-/// Sees whether the file can be written, by a look: it is written beside its last version, which is
-/// left there.
+/// Checks whether the file can be written. It is written beside its last version, which stays in
+/// place.
 ///
 /// # Errors
-/// What writing it would say.
+/// The error of writing it.
 pub fn look(data_dir: &Path) -> io::Result<()> {
     let spare = data_dir.join(format!("{FILE}.new"));
     match fs::OpenOptions::new().write(true).open(&spare) {
@@ -239,7 +239,7 @@ fn doubt(stored: &Stored, present: &Present) -> Option<NewClaim> {
     if stored.boot_id != present.boot_id {
         return Some(NewClaim::Rebooted);
     }
-    // A sign of life from the future of the same boot cannot be: then nothing in the file is to be
+    // A sign of life from the future of the same boot is impossible. Then nothing in the file is
     // trusted.
     let Some(away) = present.now.checked_sub(stored.alive_at).map(Duration::from_millis) else {
         return Some(NewClaim::Damaged("its last sign of life lies in the future".to_owned()));
@@ -265,7 +265,8 @@ fn fresh() -> Stored {
 }
 
 fn random_claim() -> String {
-    // A version 4 UUID's first half has 60 random bits and is never zero: it holds the version.
+    // A version 4 UUID's first half has 60 random bits. It also holds the version, so it is never
+    // zero.
     format!("{:016x}", Uuid::new_v4().as_u64_pair().0)
 }
 

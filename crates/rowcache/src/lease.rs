@@ -1,4 +1,4 @@
-//! The lease that makes one instance the only one to cache `exclusive` tables.
+//! The lease: at most one instance at a time caches `exclusive` tables.
 //!
 //! One row in the database, changed only by lightweight transactions:
 //!
@@ -12,14 +12,14 @@
 //!     +-- failed ------+------ failed ------+-------------------+
 //! ```
 //!
-//! Every take raises the epoch, so that two processes that believe to be the same instance fence
-//! each other. The lease ends, for us, `ttl - margin` after the moment *before* the transaction was
-//! sent, on a clock that never steps; for others it ends when the database expires the owner cell,
-//! which is later as long as the database's clocks keep within the margin. A transaction that timed
-//! out counts as not held.
+//! Every take raises the epoch. So two processes with the same identity fence each other. For us
+//! the lease ends `ttl - margin` after the moment *before* the transaction was sent, on a clock
+//! that never steps. For others it ends when the database expires the owner cell. That is later, as
+//! long as the database's clocks keep within the margin. A transaction that timed out counts as not
+//! held.
 //!
-//! The lease is *continuous* if nobody else had it since we last did: then what was cached under it
-//! is still the truth, because every write in between came through us or not at all.
+//! The lease is *continuous* if nobody else had it since we last did. Then the rows cached under it
+//! are still valid: every write in between came through us.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,14 +41,14 @@ pub fn create_keyspace(dc: &str, replicas: usize) -> String {
     )
 }
 
-/// How long a lease lasts and who asks for it.
+/// How long a lease lasts, and which instance asks for it.
 #[derive(Debug, Clone)]
 pub struct LeaseConfig {
     /// This instance, the same across restarts.
     pub me: Uuid,
-    /// Lifetime of the owner cell, in whole seconds for the database's sake.
+    /// TTL of the owner cell, in whole seconds as the database needs it.
     pub ttl_seconds: u32,
-    /// Time given away at the end for clocks of database nodes that differ.
+    /// Safety margin at the end, for database nodes whose clocks differ.
     pub margin: Millis,
     /// Pause before asking again while another instance holds it or the database fails.
     pub retry: Millis,
@@ -64,35 +64,35 @@ impl LeaseConfig {
     }
 }
 
-/// The epochs an earlier run left in the data directory: the one it held and the one it was about
-/// to take.
+/// The epochs that an earlier run left in the data directory: the one it held, and the one it was
+/// about to take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownEpochs {
     /// Held for certain.
     pub held: i64,
-    /// Asked for; held if the crash came between the transaction and the note of it.
+    /// Asked for. It is held if the crash came after the transaction, but before the note of it.
     pub asked: i64,
 }
 
 /// The row as read at serial consistency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRow {
-    /// Holder, none once expired or released.
+    /// The holder. None once expired or released.
     pub owner: Option<Uuid>,
     /// Raised by every take.
     pub epoch: i64,
-    /// Who took the present epoch.
+    /// The instance that took the present epoch.
     pub last_owner: Option<Uuid>,
 }
 
-/// One transaction for the driver to run.
+/// One transaction for the caller to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Read the row.
     Read,
     /// Create the row and take it.
     Found,
-    /// Take the row from `from` to `to`; the driver notes `to` as asked before it sends this.
+    /// Take the row from `from` to `to`. The caller notes `to` as asked before it sends this.
     Take {
         /// Epoch that was read.
         from: i64,
@@ -146,10 +146,9 @@ pub fn release_cql(config: &LeaseConfig, epoch: i64) -> String {
 /// Reads the epoch that ended with nothing unsettled, see [`settled_cql`].
 pub const READ_SETTLED: &str = "SELECT epoch FROM afterglow.lease WHERE scope = 'settled'";
 
-/// The statement that tells who comes next that all writes through the holder of this epoch are
-/// where every fill finds them: to be run once nothing is under way any more, before the lease is
-/// given back. It is about one epoch, which nobody has twice: come too late, it says nothing of any
-/// other.
+/// The statement that tells the next holder that every fill sees all writes through the holder of
+/// this epoch. It is run once no write is in flight, before the lease is given back. It names one
+/// epoch, which no holder has twice. If it comes too late, it says nothing about any other epoch.
 pub fn settled_cql(epoch: i64) -> String {
     format!("INSERT INTO afterglow.lease (scope, epoch) VALUES ('settled', {epoch})")
 }
@@ -168,13 +167,13 @@ pub enum Answer {
 /// What an answer changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing that matters outside.
+    /// Nothing that the caller must act on.
     Nothing,
     /// Held now.
     Acquired {
         /// Our epoch, to be noted as held.
         epoch: i64,
-        /// Who had it before.
+        /// The holder before.
         before: Before,
     },
     /// Somebody else has it.
@@ -183,20 +182,20 @@ pub enum Change {
     Lost,
 }
 
-/// Who had the lease before it was acquired. Unless it was us, everything cached under it must be
-/// forgotten before [`LeaseClock::extend`] makes it count.
+/// The holder before the lease was acquired. Unless it was us, everything cached under the lease
+/// must be dropped before [`LeaseClock::extend`] makes it count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// We had, and nobody since.
     Us,
     /// Nobody: the row is new.
     Nobody,
-    /// Somebody else, at this epoch. What went through it may not have reached all replicas, see
+    /// Another instance, at this epoch. Its writes may not have reached all replicas, see
     /// [`settled_cql`].
     Another(i64),
 }
 
-/// What the driver shall do next.
+/// What the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Run this now.
@@ -205,7 +204,7 @@ pub enum Next {
     WaitUntil(Millis),
 }
 
-/// The hot path's view: until when the lease is ours.
+/// For the hot path: until when the lease is ours.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseClock(Arc<AtomicU64>);
 
@@ -233,7 +232,7 @@ enum State {
     Held { epoch: i64, renew_at: Millis },
 }
 
-/// The state machine. Its driver runs what [`Lease::next`] says and hands the answer to
+/// The state machine. Its caller runs what [`Lease::next`] returns and passes the answer to
 /// [`Lease::answered`].
 #[derive(Debug)]
 pub struct Lease {
@@ -334,11 +333,11 @@ impl Lease {
         }
     }
 
-    /// The epochs to note before `request` is sent: those of a take which, applied, leaves no gap.
-    /// The one that it starts from counts as held: it may be that of an earlier take whose answer
-    /// was lost, and this one's may be lost too. A take that follows another holder must not be
-    /// noted: should its answer be lost, its epoch would pass for one of ours, and what was cached
-    /// before the other came would be believed.
+    /// The epochs to note before `request` is sent: those of a take that leaves no gap if it
+    /// applies. The epoch that it starts from counts as held. It may be that of an earlier take
+    /// whose answer was lost; this take's answer may be lost too. A take that follows another
+    /// holder must not be noted. If its answer were lost, its epoch would pass for one of ours.
+    /// Rows cached before the other holder came would then be served.
     pub fn to_note(&self, request: Request) -> Option<KnownEpochs> {
         match request {
             Request::Take { from, to, .. } if self.is_continuous(from) => {
@@ -348,8 +347,9 @@ impl Lease {
         }
     }
 
-    /// Whether the epoch that a take started from was ours. The transaction checked it, so nobody
-    /// came between; `last_owner` tells us from another instance that happened on the same number.
+    /// Whether the epoch that a take started from was ours. The transaction checked it, so no other
+    /// holder came in between. `last_owner` distinguishes us from another instance with the same
+    /// number.
     fn is_continuous(&self, from: i64) -> bool {
         let State::Asking { row: Some(row) } = self.state else { return false };
         row.last_owner == Some(self.config.me)

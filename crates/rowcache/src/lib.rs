@@ -1,32 +1,43 @@
-//! What keeps cached rows no older than what was acknowledged. No sockets: it knows plans and keys
-//! of `afterglow_cql`, and the engine that rows live in. Who drives it sends requests, tells what
-//! the database answered, and hands in a clock.
+//! Row freshness: a cached row is never older than an acknowledged write. The crate has no sockets.
+//! It knows plans and keys of `afterglow_cql`, and the engine that stores the rows. Its caller
+//! sends the requests, passes in what the database answered, and passes in a clock.
 //!
 //! # May a cached row be served?
 //!
-//! [`serve`], in this order: [`serve::fits`] and [`tables::Index::answers`] say whether a whole
-//! row, read at LOCAL_QUORUM, is what the database would answer to the request.
-//! [`RowCache::cache_permission`] says whether rows of the table may be served now: the table's
-//! policy, and under `exclusive` the lease ([`lease::LeaseClock::holds`]) and the claim
-//! ([`claims::Claims`]). [`RowCache::accept`] says whether the row that [`RowCache::look_up`] found
-//! was filled under that permission and is young enough. What a miss does is in [`install`]: the
-//! gates ([`gate::Gates::join`]) decide whether a read may fill, and [`gate::Ticket::finish`]
-//! whether what it brings is still the newest.
+//! [`serve`] decides it, in this order:
+//!
+//! 1. [`serve::fits`] and [`tables::Index::answers`]: would the database answer this request with a
+//!    whole row, read at LOCAL_QUORUM?
+//! 2. [`RowCache::cache_permission`]: may rows of the table be served now? That depends on the
+//!    table's policy, and under `exclusive` on the lease ([`lease::LeaseClock::holds`]) and the
+//!    claim ([`claims::Claims`]).
+//! 3. [`RowCache::look_up`]: is there a row?
+//! 4. [`RowCache::accept`]: was it filled under that permission, and is it young enough?
+//!
+//! After a miss, [`install`] goes on. The gates ([`gate::Gates::join`]) decide whether the read may
+//! fill. [`gate::Ticket::finish`] decides whether the row that it read is still the newest.
 //!
 //! # What a write does, in order
 //!
-//! [`write`](mod@write): what it may touch ([`write_scope::WriteScope::add`]); then
-//! [`RowCache::begin_write`] notes intents ([`intents`]), closes gates
-//! ([`gate::Gates::begin_write`]) and drops rows; it is sent; then [`write::WriteInFlight::settle`]
-//! opens the gates ([`gate::Gates::end_write`]) or holds them, and settles or keeps the intents;
-//! then the client is told.
+//! All of it is in [`write`](mod@write):
+//!
+//! 1. [`write_scope::WriteScope::add`] collects what the write may touch.
+//! 2. [`RowCache::begin_write`] notes intents ([`intents`]), closes gates
+//!    ([`gate::Gates::begin_write`]) and drops rows.
+//! 3. The caller sends the write and awaits the answer.
+//! 4. [`write::WriteInFlight::settle`] opens the gates ([`gate::Gates::end_write`]) or holds them.
+//!    It settles or keeps the intents.
+//! 5. The caller tells the client.
 //!
 //! # What survives a crash
 //!
-//! What [`restart::start`] finds: the engine's rows; the intents of writes whose outcome is not
-//! known ([`intents::IntentTable::open`]), whose gates are held again ([`RowCache::new`]); the
-//! identity, and claim and lease epochs ([`instance::Instance::open`]). Those are believed only
-//! after a short absence in the same boot under the same policies.
+//! [`restart::start`] finds:
+//!
+//! - the engine's rows;
+//! - the intents of writes whose outcome is not known ([`intents::IntentTable::open`]); their gates
+//!   are held again ([`RowCache::new`]);
+//! - the identity, the claim and the lease epochs ([`instance::Instance::open`]). Claim and epochs
+//!   count only after a short absence in the same boot under the same policies.
 //!
 //! [`RowCache`]: row_cache::RowCache
 //! [`RowCache::new`]: row_cache::RowCache::new

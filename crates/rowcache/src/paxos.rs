@@ -1,4 +1,4 @@
-//! How the database runs lightweight transactions, as far as its release and its settings tell.
+//! How the database runs lightweight transactions, as far as its release and its settings show.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ const SLACK: u32 = 60;
 /// What is known of how the database runs lightweight transactions.
 #[derive(Debug, Default)]
 pub struct Paxos {
-    /// Its release is known, and one whose serial reads decide.
+    /// Its release is known, and its serial reads decide transactions in progress.
     decides: AtomicBool,
     /// It was told not to be strict.
     lax: AtomicBool,
@@ -50,7 +50,7 @@ impl Paxos {
         self.asked.store(true, Ordering::Release);
     }
 
-    /// Whether a serial read decides what is in progress.
+    /// Whether a serial read decides a transaction in progress.
     pub fn serial_reads_decide(&self) -> bool {
         let of = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         of(&self.decides) && of(&self.asked) && !of(&self.lax)

@@ -1,4 +1,4 @@
-//! Who else writes to a table, as the operator says.
+//! Table policies: the operator says who else writes to a table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ pub enum Policy {
     Off,
 }
 
-/// The policies in force. They may be replaced at any time.
+/// The present policies. They may be replaced at any time.
 pub trait Policies: Send + Sync {
     /// Grows with every replacement; cheap, for the hot path.
     fn generation(&self) -> u64;
 
-    /// The policy of a table, with a generation that is never newer than it: who keeps both looks
-    /// again rather than too late.
+    /// The policy of a table, with a generation that is never newer than it. So a caller that keeps
+    /// both rather looks again too early than too late.
     fn policy(&self, keyspace: &str, table: &str) -> (u64, Policy);
 }
 
-/// Policies with what was resolved of them, once for as long as they stay.
+/// Policies, with the policy of each table resolved once for each generation.
 pub(crate) struct Resolved {
     policies: Arc<dyn Policies>,
     known: RwLock<KnownPolicies>,

@@ -1,6 +1,6 @@
-//! What survives a crash: [`start`] takes over from the last run in a data directory.
+//! Restart: what survives a crash. [`start`] takes over from the last run in a data directory.
 //!
-//! | what | where | believed after |
+//! | what | where | still valid after |
 //! |---|---|---|
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
 //! | writes on their way or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
@@ -8,9 +8,10 @@
 //!
 //! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive`
 //!    tables of an older claim are misses.
-//! 2. [`IntentTable::open`] reads what was on its way. In doubt the only intent is [`ANYTHING`].
-//! 3. [`RowCache::new`] drops what an intent says was not dropped yet, and holds (or weakens) the
-//!    gates of each.
+//! 2. [`IntentTable::open`] reads which writes were in flight. In doubt the only intent is
+//!    [`ANYTHING`].
+//! 3. [`RowCache::new`] drops what an intent says was not dropped yet. It holds (or weakens) the
+//!    gates of each intent.
 //! 4. Nothing of an `exclusive` table is served before [`Claims`] has the lease again.
 
 use std::io;
@@ -34,7 +35,7 @@ use crate::row_cache::{Parts, RowCache};
 const NAMESPACE: &str = "cql";
 /// The file of intents in the data directory.
 const INTENTS: &str = "intents";
-/// Writes that may be under way, or held, at once and be told apart after a crash.
+/// How many writes may be in flight or held at once and still be distinguished after a crash.
 const INTENT_SLOTS: u32 = 64 * 1024;
 
 /// What a start needs to know.
@@ -45,10 +46,10 @@ pub struct Start<'a> {
     pub data_dir: &'a Path,
     /// Policies in force.
     pub policies: Arc<dyn Policies>,
-    /// Their generation, and text that differs whenever they do. Should they be replaced before the
+    /// Their generation, and a text that differs whenever they do. If they are replaced before the
     /// first [`Claims::tick`], that finds another generation.
     pub policies_now: (u64, String),
-    /// Longest absence after which `exclusive` rows are still believed.
+    /// Longest absence after which `exclusive` rows are still served.
     pub restart_grace: Duration,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
@@ -60,7 +61,7 @@ pub struct Start<'a> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Why there is no start.
+/// Why [`start`] fails.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The namespace.
@@ -74,8 +75,8 @@ pub enum StartError {
     Instance(#[source] io::Error),
 }
 
-/// Refuses what [`start`] would, by a look at the files of the data directory. What it would doubt
-/// is returned.
+/// Refuses what [`start`] would refuse, by looking at the files of the data directory. Returns what
+/// it would doubt.
 ///
 /// # Errors
 /// [`StartError`].
@@ -89,14 +90,14 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
     Ok(IntentTable::look(&path))
 }
 
-/// Takes over from the last run in the data directory: the cache of rows, which serves nothing yet,
-/// and what licenses it.
+/// Takes over from the last run in the data directory. Returns the cache of rows, which serves
+/// nothing yet, and its lease and claim.
 ///
 /// # Errors
 /// When one of its files cannot be made.
 pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
     let expected = start.data_dir.join(instance::FILE).exists();
-    // Where the system does not tell, every start counts as a boot.
+    // If the system does not say, every start counts as a boot.
     let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
     let (generation, policies) = start.policies_now;
     let present = Present {

@@ -1,10 +1,10 @@
-//! The cached unit: one row of a table, whole, or the knowledge that it does not exist.
+//! The cached unit: one whole row of a table, or the knowledge that it does not exist.
 //!
 //! Layout, little endian: `format u8 | kind u8 | columns u16 | fingerprint u64`, then for a present
 //! row one slot per static and regular column, `end u32 | write time i64 | expiry u32`, then the
 //! values back to back. The end's highest bit marks a null; values start where the one before ends.
 //! The slots are of fixed size, so that a column is found by its index. The engine checks
-//! integrity; the reader here is total all the same, and what it cannot read is a miss.
+//! integrity. The reader here accepts any bytes all the same; a row that it cannot read is a miss.
 
 use afterglow_cql::frame::notation::{Put, Value};
 use afterglow_cql::plan::{Projected, RowKey};
@@ -66,8 +66,8 @@ impl<'a> StoredRow<'a> {
         Some(StoredRow { fingerprint, body })
     }
 
-    /// The fingerprint of the table that it was stored under; with another one the row must not be
-    /// used.
+    /// The fingerprint of the table that it was stored under. If the table's is another, the row
+    /// must not be used.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -106,8 +106,8 @@ impl<'a> StoredRow<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Ends must not decrease and the last must be the end of the values: then every cell lies
-    /// within.
+    /// Ends must not decrease, and the last must be the end of the values. Then every cell lies
+    /// within the values.
     fn checked(slots: &'a [u8], values: &'a [u8]) -> Option<Body<'a>> {
         let body = Body { slots, values };
         let mut start = 0;
@@ -146,9 +146,9 @@ impl<'a> Body<'a> {
 /// Appends a row that exists, one cell for each of the table's
 /// [values](afterglow_cql::plan::TableSchema::values), to `out`.
 ///
-/// Values must together be shorter than 2 GiB and columns fewer than 65536, as a frame and
-/// [`afterglow_cql::plan::TableSchema::cacheable`] see to; returns false and writes nothing
-/// otherwise.
+/// All values together must be shorter than 2 GiB, and columns fewer than 65536. A frame and
+/// [`afterglow_cql::plan::TableSchema::cacheable`] ensure that. Otherwise this returns false and
+/// writes nothing.
 pub fn encode(fingerprint: u64, cells: &[Cell], out: &mut Vec<u8>) -> bool {
     let total: usize = cells.iter().filter_map(|cell| cell.value).map(<[u8]>::len).sum();
     if total >= NULL as usize || cells.len() > usize::from(u16::MAX) {

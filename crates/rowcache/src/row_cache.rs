@@ -1,5 +1,5 @@
-//! The cache of rows: what all of its parts share. [`serve`](crate::serve) reads it,
-//! [`install`](crate::install) fills it, [`write`](crate::write) drops from it.
+//! The cache of rows: the state that all parts share. [`serve`](crate::serve) reads from it,
+//! [`install`](crate::install) fills it, [`write`](crate::write) drops rows from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ use crate::intents::{IntentId, IntentTable};
 use crate::lease::LeaseClock;
 use crate::policy::{Policies, Resolved};
 
-/// The hold of a lightweight transaction of unknown outcome that the database never forgets: any
-/// later one may complete it.
+/// The end of a hold that never ends: a lightweight transaction of unknown outcome that the
+/// database never forgets. Any later one may complete it.
 const FOREVER: Millis = Millis::MAX;
-/// No claim, and no boot.
+/// Stands for no claim and for no boot.
 pub(crate) const NO_CLAIM: u64 = 0;
 
 /// What the cached path is made of.
@@ -27,38 +27,39 @@ pub struct Parts {
     pub rows: Namespace,
     /// Writes in flight, kept across a crash.
     pub intents: IntentTable,
-    /// What was in flight when the last run ended, still noted there.
+    /// What was in flight when the last run ended. It is still noted in the intent log.
     pub unsettled: Vec<(IntentId, u64)>,
-    /// Policies in force.
+    /// The present policies.
     pub policies: Arc<dyn Policies>,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Names this boot of the machine: seconds since another one say nothing about age.
+    /// Names this boot of the machine. Seconds since another boot say nothing about age.
     pub boot: u64,
     /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency
     /// levels).
     pub weak_life: Duration,
 }
 
-/// The cache of rows. `W` is how a read that waits for another's fill is told of it.
+/// The cache of rows. `W` is the means to tell a read that waits for another's fill of the result.
 pub struct RowCache<W> {
     pub(crate) rows: Namespace,
     pub(crate) gates: Arc<Gates<W>>,
     pub(crate) intent_log: IntentLog,
     pub(crate) policies: Resolved,
     pub(crate) lease: LeaseClock,
-    /// The present claim; [`NO_CLAIM`] while there is none that is safely on disk.
+    /// The present claim. [`NO_CLAIM`] while no claim is safely on disk.
     pub(crate) claim: AtomicU64,
-    /// Generation of the policies that the claim was made under; under others it licenses nothing.
+    /// Generation of the policies that the claim was made under. Under other policies it permits
+    /// nothing.
     pub(crate) claim_generation: AtomicU64,
-    /// Set while the schema is not known, so that nothing may be planned from it.
+    /// Set while the schema is not known: nothing may be planned from it.
     pub(crate) suspended: AtomicBool,
-    /// Writes under way that may touch anything, and have dropped nothing.
+    /// Writes in flight that may touch anything, and have dropped nothing yet.
     pub(crate) doubts: AtomicUsize,
-    /// Lightweight transactions of unknown outcome whose gates stay closed until the database tells
-    /// it.
+    /// Lightweight transactions of unknown outcome. Their gates stay closed until the database says
+    /// how they ended.
     pub(crate) unresolved: AtomicUsize,
     pub(crate) hold: Duration,
     pub(crate) weak_life: Duration,
@@ -67,7 +68,7 @@ pub struct RowCache<W> {
 }
 
 impl<W> RowCache<W> {
-    /// Takes over from the last run: what it left unsettled is held.
+    /// Takes over from the last run. What that run left unsettled is held.
     pub fn new(parts: Parts) -> Arc<RowCache<W>> {
         let gates = Gates::new();
         let intent_log = IntentLog::new(parts.intents);
@@ -101,7 +102,7 @@ impl<W> RowCache<W> {
         })
     }
 
-    /// The clock that everything here goes by.
+    /// The clock that everything here uses.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -111,8 +112,8 @@ impl<W> RowCache<W> {
         &self.lease
     }
 
-    /// Rows filled under `exclusive` are believed if they carry this claim, made under that
-    /// generation of the policies; `None`: none are.
+    /// Rows filled under `exclusive` are served if they carry this claim, made under that
+    /// generation of the policies. `None`: no such row is served.
     pub fn set_claim(&self, claim: Option<(u64, u64)>) {
         let (claim, generation) = claim.unwrap_or((NO_CLAIM, 0));
         self.claim.store(NO_CLAIM, Ordering::Release);
@@ -120,17 +121,17 @@ impl<W> RowCache<W> {
         self.claim.store(claim, Ordering::Release);
     }
 
-    /// While suspended, nothing is served or filled; writes drop as ever.
+    /// While suspended, nothing is served or filled. Writes still drop rows.
     pub fn suspend(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Release);
     }
 
-    /// Partitions and tables held because of unknown outcomes.
+    /// Partitions and tables that are held because of unknown outcomes.
     pub fn held(&self) -> usize {
         self.gates.held(self.clock.now()) + self.unresolved.load(Ordering::Acquire)
     }
 
-    /// Whether every write that went through us is where a fill finds it.
+    /// Whether a fill would see every write that went through us.
     pub fn is_settled(&self) -> bool {
         !self.suspended.load(Ordering::Acquire)
             && self.held() == 0
@@ -138,7 +139,7 @@ impl<W> RowCache<W> {
     }
 
     /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a
-    /// claim to carry.
+    /// claim for them.
     pub fn caches_exclusive(&self) -> bool {
         self.claim.load(Ordering::Acquire) != NO_CLAIM && self.lease.holds(self.clock.now())
     }

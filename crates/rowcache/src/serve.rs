@@ -1,14 +1,14 @@
 //! May a cached row be served?
 //!
-//! 1. [`fits`]: is a whole row what the database would answer to a request with these parameters?
-//! 2. [`Index::answers`](crate::tables::Index::answers): is it, at this consistency level?
-//! 3. [`RowCache::cache_permission`]: may rows of the table be served at all now, and under what?
-//!    Policy, lease, claim.
-//! 4. [`RowCache::look_up`]: the engine's answer. It finds nothing that a write has dropped.
-//! 5. [`RowCache::accept`]: was this row filled under that permission, is it young enough, has it
+//! 1. [`fits`]: would the database answer a request with these parameters with a whole row?
+//! 2. [`Index::answers`](crate::tables::Index::answers): is that so at this consistency level?
+//! 3. [`RowCache::cache_permission`]: may rows of the table be served now, and under which
+//!    permission? It looks at policy, lease and claim.
+//! 4. [`RowCache::look_up`]: asks the engine. It finds no row that a write has dropped.
+//! 5. [`RowCache::accept`]: was this row filled under that permission? Is it young enough? Has it
 //!    the table's shape?
 //!
-//! Whether the user may read the table is not asked here: the database decides it.
+//! Whether the user may read the table is not checked here: the database decides it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,25 +20,25 @@ use crate::entry::{ENDLESS, Origin, Row};
 use crate::policy::Policy;
 use crate::row_cache::{NO_CLAIM, RowCache};
 
-/// Under what a table's rows are cached at this moment.
+/// Under what a table's rows are cached at this moment: the cache permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePermission {
     /// All writers come through us, and the lease says that nobody else caches.
     Exclusive {
-        /// Rows of another claim are not believed.
+        /// Rows of another claim are misses.
         claim: u64,
     },
-    /// Nothing older than this many seconds.
+    /// Rows older than this many seconds are misses.
     Bounded {
         /// At least one.
         seconds: u32,
     },
 }
 
-/// Why no row of a table may be served or filled now: reads of it go to the database.
+/// Why no row of a table may be served or filled now. Reads of it go to the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCached {
-    /// The schema is not known, or a write that may touch anything is on its way.
+    /// The schema is not known, or a write that may touch anything is in flight.
     Suspended,
     /// The table's policy says so.
     PolicyOff,
@@ -46,13 +46,12 @@ pub enum NotCached {
     NoLease,
 }
 
-/// Why no row answers a request as the database would.
+/// Why no cached row can answer a request as the database would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
     /// It continues a paged result, or pages more finely than one row.
     Paging,
-    /// It sets something for itself, or binds another number of values than the statement has
-    /// markers.
+    /// It sets an option of its own, or its number of values differs from the statement's markers.
     Option,
 }
 
@@ -68,7 +67,7 @@ pub fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), Unfit> {
     if params.now_in_seconds.is_some() {
         return Err(Unfit::Option);
     }
-    // Too many or too few values are the database's to refuse.
+    // The database refuses too many or too few values.
     if params.values.len() != read.key.markers() {
         return Err(Unfit::Option);
     }
@@ -78,16 +77,16 @@ pub fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), Unfit> {
 /// Why a row that was found is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotServed {
-    /// It is not what was installed.
+    /// Its bytes are not a stored row.
     Corrupt,
-    /// Its time is over.
+    /// Its life is over.
     Expired,
     /// It is of another claim, another boot or another shape of the table.
     Unusable,
 }
 
 impl<W> RowCache<W> {
-    /// Under what rows of `table` may be served and filled now.
+    /// The permission under which rows of `table` may be served and filled now.
     ///
     /// # Errors
     /// Why the read must go to the database.
@@ -102,8 +101,8 @@ impl<W> RowCache<W> {
                 seconds: u32::try_from(bound.as_secs()).unwrap_or(u32::MAX).max(1),
             }),
             Policy::Exclusive => {
-                // In this order, the reverse of `set_claim`: a claim read after its generation is
-                // never an older one.
+                // The race with `set_claim`: this reads in the reverse order of its writes. A claim
+                // read after its generation is never older than that.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
                 let claim = self.claim.load(Ordering::Acquire);
                 if claim == NO_CLAIM
@@ -123,7 +122,8 @@ impl<W> RowCache<W> {
         self.rows.get(key.engine_key())
     }
 
-    /// Whether a hit may be served under this licence, to a plan made for this shape of the table.
+    /// Whether a hit may be served under this permission, to a plan made for this shape of the
+    /// table.
     ///
     /// # Errors
     /// Why it counts as a miss.
@@ -153,8 +153,8 @@ impl<W> RowCache<W> {
         Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(NotServed::Unusable)
     }
 
-    /// Seconds since that second since boot. Both are rounded down, so an age below a bound is
-    /// truly below it. `None`: it is yet to come.
+    /// The age of a fill of that second since boot, in seconds. Both times are rounded down, so an
+    /// age below a bound is truly below it. `None`: that second is in the future.
     pub(crate) fn age(&self, filled_at: u32) -> Option<u32> {
         self.clock.seconds().checked_sub(filled_at)
     }

@@ -1,6 +1,6 @@
-//! What had been written to a row's partition and table at some moment.
+//! Stamps: how many writes to a row's partition and table had begun at some moment.
 
-/// A moment between two writes that may touch a row: it differs as soon as the next one begins.
+/// A stamp of a row. It differs as soon as the next write that may touch the row begins.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Writes to its partition's slot that have begun.

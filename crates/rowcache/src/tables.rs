@@ -1,5 +1,5 @@
-//! The newest schema as the cached path needs it: tables by id, gates, and which writes a quorum
-//! read may miss.
+//! The newest schema as the cached path needs it: tables by id, their gates, and which writes a
+//! quorum read may miss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::write_scope::{Tables, WriteScope, gate_of};
 
-/// At what level rows are read for the cache. They answer reads of which [`Index::answers`] says
-/// so.
+/// The consistency level at which fills read. [`Index::answers`] says which reads their rows may
+/// answer.
 pub const FILL_AT: Consistency = Consistency::LocalQuorum;
 
 /// One snapshot of the schema, indexed.
@@ -47,8 +47,8 @@ impl Index {
         all.into_iter().max()
     }
 
-    /// Whether a write at this level to any table that it touches may be missed by a read at
-    /// LOCAL_QUORUM in `data_center`: `W + R <= RF` there. In doubt yes.
+    /// Whether a read at LOCAL_QUORUM in `data_center` may miss a write at this level, in any table
+    /// that the write touches: `W + R <= RF` there. In doubt yes.
     pub fn is_weak(
         &self,
         touched: &WriteScope,
@@ -70,7 +70,8 @@ impl Index {
     }
 
     /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at
-    /// this level: as many replicas at least were asked, of all that there are. In doubt no.
+    /// this level. At least as many replicas must have been asked, of all that there are. In doubt
+    /// no.
     pub fn answers(
         &self,
         table: Uuid,

@@ -1,4 +1,4 @@
-//! Help for the tests of this module.
+//! Helpers for the tests of this crate.
 
 use std::path::Path;
 use std::sync::Arc;

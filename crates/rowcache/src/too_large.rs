@@ -1,7 +1,7 @@
-//! Rows that were too large to keep: to read them whole again would be in vain.
+//! Rows that were too large to cache. Reading them whole again would be in vain.
 //!
-//! A row is remembered with the stamp of its gates, which moves with every write that may touch it.
-//! Others may write to it past us, and its cells may expire, so it is also forgotten after a while.
+//! A row is remembered with the stamp of its gates, which changes with every write that may touch
+//! it. Others may write past us, and cells may expire, so the row is also forgotten after a while.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 /// For how long a row is remembered.
 const REMEMBERED: Millis = 60_000;
 
-/// The rows. Keys are told apart by a hash whose seed nobody knows; one that is taken for another
+/// The rows. Keys are distinguished by a hash with a secret seed. A key that is taken for another
 /// is not cached for a while.
 #[derive(Default)]
 pub(super) struct TooLarge {
@@ -27,8 +27,8 @@ pub(super) struct TooLarge {
 #[derive(Default)]
 struct RefusedKeys {
     by_key: HashMap<u64, (Stamp, Millis)>,
-    /// By age, with until when each is remembered. One that was noted again since has a later end
-    /// in the map.
+    /// By age, with the time until which each is remembered. A row that was noted again has a later
+    /// end in the map.
     order: VecDeque<(u64, Millis)>,
 }
 

@@ -1,17 +1,19 @@
-//! What a write does, in order. Each step ends before the next begins.
+//! A write, step by step. Each step ends before the next begins.
 //!
-//! 1. [`WriteScope::add`]: what it may touch, from its plan and bound values;
-//!    [`Index::is_weak`](crate::tables::Index::is_weak): whether a fill may miss it.
-//! 2. [`RowCache::begin_write`]: intents noted, gates closed, rows dropped (journalled).
+//! 1. [`WriteScope::add`] collects what it may touch, from its plan and bound values.
+//!    [`Index::is_weak`](crate::tables::Index::is_weak) says whether a fill may miss it.
+//! 2. [`RowCache::begin_write`] notes intents, closes gates, and drops rows (journalled).
 //! 3. The caller sends it. [`Answered::by_error`] says what an error means for it.
-//! 4. [`WriteInFlight::settle`]: gates opened, or held after an unknown outcome; intents settled,
-//!    or kept as long.
+//! 4. [`WriteInFlight::settle`] opens the gates and settles the intents. After an unknown outcome
+//!    it holds the gates, and keeps the intents as long.
 //! 5. The caller tells the client.
 //!
 //! Invariants:
-//! - A write that is dropped at any moment without an answer counts as one of unknown outcome.
-//! - What is planned for a schema that is gone by the time the gates are closed drops everything.
-//! - A text that is not understood drops nothing before it is answered, and nothing is served
+//! - A [`WriteInFlight`] that is dropped without an answer, at any moment, counts as a write of
+//!   unknown outcome.
+//! - A write that was planned for a schema that has changed by the time the gates are closed drops
+//!   everything.
+//! - A statement that is not understood drops nothing before it is answered. Nothing is served
 //!   meanwhile.
 
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use crate::intents::words::Nature;
 use crate::row_cache::{RowCache, hold_of};
 use crate::write_scope::{Invalidation, WriteScope};
 
-/// Why it is not known what became of a write.
+/// Why the outcome of a write is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InDoubt {
     /// WRITE_TIMEOUT or CAS_WRITE_UNKNOWN from the coordinator.
@@ -43,18 +45,18 @@ pub enum InDoubt {
 /// How the database answered a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
-    /// It said what it did.
+    /// It applied the write, or said that it did not.
     Definite,
-    /// It was refused, or not even sent: nothing happened.
+    /// The write was refused, or was not sent: nothing happened.
     Refused,
     /// The write may have happened, or may yet.
     Unknown(InDoubt),
 }
 
 impl Answered {
-    /// What an ERROR means for the write that it answers. `in_steps`: an earlier step may have had
-    /// its effect when the database finds that it cannot go on: lightweight transactions, and
-    /// writes to several partitions that are not made as one.
+    /// What an ERROR means for the write that it answers. `in_steps`: the database may stop after
+    /// an earlier step has had its effect. That is so for lightweight transactions, and for writes
+    /// to several partitions that are not atomic.
     pub fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
         match code {
             ErrorCode::Syntax
@@ -78,26 +80,27 @@ impl Answered {
     }
 }
 
-/// A write on its way: its gates are closed and its rows are gone from the cache. Dropped without
-/// an answer, its outcome is unknown.
+/// A write in flight: its gates are closed and its rows are dropped from the cache. If this is
+/// dropped without an answer, the write's outcome is unknown.
 pub struct WriteInFlight<W> {
     cache: Arc<RowCache<W>>,
     gates: Vec<GateScope>,
     intents: Vec<Noted>,
     nature: Nature,
-    /// Its consistency level does not make sure that a quorum read sees it.
+    /// Its consistency level does not guarantee that a quorum read sees it.
     weak: bool,
-    /// What is to be dropped unless it is refused; nothing is served until that is known.
+    /// What is dropped unless the database refuses the write. Nothing is served until that is
+    /// known.
     undropped: Option<Vec<Invalidation>>,
     settled: bool,
 }
 
 impl<W> RowCache<W> {
-    /// Does all that must come before a write is sent. `weak`: `W + R <= RF`. `dead_after`: see
-    /// [`Nature`].
+    /// Does everything that must happen before a write is sent. `weak`: `W + R <= RF`.
+    /// `dead_after`: see [`Nature`].
     ///
-    /// `is_current` is asked once the gates are closed; when it says no, the write was planned for
-    /// a schema that is gone, and may touch anything.
+    /// `is_current` is asked once the gates are closed. If it says no, the write was planned for an
+    /// older schema, and may touch anything.
     pub fn begin_write(
         self: &Arc<Self>,
         touched: &WriteScope,
@@ -134,7 +137,7 @@ impl<W> RowCache<W> {
         write
     }
 
-    /// What a write must await before it begins while the engine's journal is full: 50 ms at most.
+    /// The wait before a write begins while the engine's journal is full: 50 ms at most.
     pub fn backpressure(&self) -> Option<Backpressure> {
         self.rows.backpressure()
     }
@@ -149,33 +152,32 @@ impl<W> RowCache<W> {
         }
     }
 
-    /// Drops rows for a reason that is no write of ours: a schema change, a lost control
-    /// connection. Fills on their way are overtaken.
+    /// Drops rows for a reason other than a write of ours: a schema change, a lost control
+    /// connection. Fills in flight are not installed.
     pub fn forget(self: &Arc<Self>, touched: &WriteScope) {
         self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
     }
 
-    /// From now on rows are read of other replicas, which may lack what was acknowledged so far.
-    /// What is cached is right.
+    /// From now on rows are read from other replicas, which may lack writes acknowledged so far.
+    /// The cached rows are correct.
     pub fn moved(self: &Arc<Self>) {
         let touched = WriteScope::everything().without_drops();
         self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
     }
 
-    /// Another instance held the lease, and did not say that its writes were settled: fills may
-    /// miss what was acknowledged by it. Noted as an intent, so that a restart does not end it.
+    /// Another instance held the lease and did not say that its writes were settled. Fills may miss
+    /// writes that it acknowledged. This is noted as an intent, so that a restart does not end it.
     pub fn take_over(self: &Arc<Self>) {
         self.moved();
     }
 
-    /// As [`RowCache::forget`], when writes that we did not see may still be on their way.
+    /// As [`RowCache::forget`], when writes that we did not see may still be in flight.
     pub fn forget_and_hold(self: &Arc<Self>, touched: &WriteScope) {
         let unseen = Answered::Unknown(InDoubt::ConnectionLost);
         self.begin_write(touched, false, 0, || true).settle(unseen);
     }
 
-    /// Nothing is under way any more: what is noted now is all there is, and stays so without
-    /// power.
+    /// Nothing is in flight any more. The intents noted now are complete, and survive power loss.
     pub fn close(&self) {
         self.intent_log.close();
     }
@@ -193,8 +195,8 @@ impl<W> WriteInFlight<W> {
         self.gates.extend(gates);
     }
 
-    /// The database's answer says what a write of unknown reach has changed: a part of the schema,
-    /// which is not a matter of consistency levels.
+    /// The database's answer says what a write of unknown scope has changed: a part of the schema.
+    /// Consistency levels do not matter for that.
     pub fn narrow(&mut self, doomed: &[Invalidation]) {
         self.weak = false;
         if let Some(undropped) = &mut self.undropped {
@@ -207,7 +209,7 @@ impl<W> WriteInFlight<W> {
         self.weak = true;
     }
 
-    /// The answer has come; gates open before the client hears of it.
+    /// Takes the answer. Gates open before the client is told.
     pub fn settle(mut self, answered: Answered) {
         self.end(answered);
     }
@@ -232,22 +234,23 @@ impl<W> WriteInFlight<W> {
         self.cache.intent_log.settle(&self.intents, settled);
     }
 
-    /// Ends a lightweight transaction that the database was asked about after it was answered so.
-    /// `decided`: a serial read has decided it. `seen_here`: what that completed is there for every
-    /// quorum read in our data centre.
+    /// Ends a lightweight transaction of unknown outcome after an inquiry. `decided`: a serial read
+    /// has decided it. `seen_here`: every quorum read in our data centre sees what that read
+    /// completed.
     pub fn settle_inquired(mut self, answered: Answered, decided: bool, seen_here: bool) {
         if decided {
-            // Only the phases that are past can have an effect yet: what is left counts as a plain
+            // Only phases that have passed can still have an effect. The rest counts as a plain
             // write.
             self.nature.conditional = false;
             self.weak |= !seen_here;
         }
-        // Who answered has come to an end with it; a coordinator that was lost may not have.
+        // A coordinator that answered has finished with it. A coordinator that was lost may not
+        // have.
         let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
         self.end(if lost || !decided { answered } else { Answered::Definite });
     }
 
-    /// What it was begun in.
+    /// The cache that it was begun in.
     pub fn cache(&self) -> &Arc<RowCache<W>> {
         &self.cache
     }

@@ -1,4 +1,4 @@
-//! What one write may touch: gates to close, cached rows to drop, intents to note.
+//! The write scope, what one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::plan::{
     KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan,
@@ -12,16 +12,16 @@ use crate::gate::{GateScope, slot_of};
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
 
-/// The engine's group of a table's rows. By id: a table that was dropped and created again is
-/// another.
+/// The engine's group of a table's rows. It is by id: a table that was dropped and created again is
+/// another table.
 pub fn group_of(table: Uuid) -> u32 {
     let bytes = table.as_u128();
     let folded = (bytes ^ (bytes >> 32) ^ (bytes >> 64) ^ (bytes >> 96)) as u32;
     folded.max(1) // 0 is no group
 }
 
-/// The gate of a table. By name, not by id: a write that was planned before the table was dropped
-/// and created again must keep out fills of the new one.
+/// The gate of a table. It is by name, not by id. The table may be dropped and created again while
+/// a planned write is in flight. The write must keep out fills of the new table.
 pub fn gate_of(keyspace: &str, table: &str) -> u32 {
     let mut bytes = Vec::with_capacity(keyspace.len() + table.len() + 1);
     bytes.extend_from_slice(keyspace.as_bytes());
@@ -30,7 +30,7 @@ pub fn gate_of(keyspace: &str, table: &str) -> u32 {
     murmur3(&bytes) as u32
 }
 
-/// The token of a partition: its Murmur3 token, told apart by the table's gate. Its slot is the
+/// The token of a partition: its Murmur3 token, mixed with the table's gate. Its slot names the
 /// partition's gate and its epoch in the engine.
 pub fn token_of(gate: u32, partition_key: &[u8]) -> u64 {
     (murmur3(partition_key) as u64) ^ u64::from(gate).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -57,7 +57,7 @@ pub trait Tables {
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid>;
     /// Gates and ids of all tables of a keyspace.
     fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)>;
-    /// Whether nothing is known, so that what it does not name may be cached all the same.
+    /// Whether the schema is unknown. Then tables that it does not name may be cached all the same.
     fn is_unknown(&self) -> bool;
 }
 
@@ -68,21 +68,21 @@ pub struct WriteScope {
     tables: Vec<u32>,
     everything: bool,
     doomed: Vec<Invalidation>,
-    /// Tables that the write was planned for. When one of them is gone by the time the gates are
-    /// closed, the plan was made for an older schema, and what it names is not what the write will
-    /// touch.
+    /// Tables that the write was planned for. If one of them is gone by the time the gates are
+    /// closed, the plan was made for an older schema. The write may then touch other things than
+    /// the plan names.
     planned: Vec<Uuid>,
-    /// Tables that were not in the schema. When one of them is by the time the gates are closed,
-    /// its rows may be cached.
+    /// Tables that were not in the schema. If one of them is in it by the time the gates are
+    /// closed, its rows may be cached.
     unknown: Vec<(String, String)>,
-    /// A lightweight transaction is among them.
+    /// One of the writes is a lightweight transaction.
     pub conditional: bool,
-    /// A statement that is not understood is among them: it may well be refused.
+    /// One of the statements is not understood. The database will probably refuse it.
     pub doubtful: bool,
     /// The database may apply it partition by partition.
     pub parted: bool,
-    /// It is acknowledged by as many replicas as its consistency level says. Changes of the schema
-    /// and TRUNCATE are not.
+    /// As many replicas acknowledge it as its consistency level says. That does not hold for schema
+    /// changes and TRUNCATE.
     pub by_level: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
@@ -91,7 +91,7 @@ pub struct WriteScope {
 }
 
 impl WriteScope {
-    /// Everything there is; for statements without a plan.
+    /// Everything, for statements without a plan.
     pub fn everything() -> WriteScope {
         let doomed = vec![Invalidation::Everything];
         WriteScope {
@@ -113,22 +113,22 @@ impl WriteScope {
         self.slots.is_empty() && self.tables.is_empty() && !self.everything
     }
 
-    /// Whether every table that the write was planned for is still there, and none has come that
-    /// was not.
+    /// Whether every table that the write was planned for still exists, and no table that was
+    /// missing has appeared.
     pub fn is_current(&self, tables: &impl Tables) -> bool {
         self.planned.iter().all(|id| tables.gate(*id).is_some())
             && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
     }
 
-    /// Whether it is better to wait for the database's answer before everything is dropped: all
-    /// that speaks for it is that the text is not understood.
+    /// Whether to wait for the database's answer before everything is dropped. That is so if the
+    /// only reason to drop is that the statement is not understood.
     pub fn may_be_nothing(&self) -> bool {
         self.doubtful && self.everything
     }
 
     /// Whether a part of it may have happened although the database says that there are too few
-    /// replicas for it: coordinators send what is for one partition before they look at the
-    /// replicas of the next.
+    /// replicas. Coordinators send the writes of one partition before they look at the replicas of
+    /// the next.
     pub fn may_happen_in_part(&self) -> bool {
         let (first, more) = self.partitions;
         let one = first.is_some() && !more && self.tables.is_empty() && !self.everything;
@@ -136,7 +136,7 @@ impl WriteScope {
     }
 
     /// Table and partition key of a lightweight transaction that touches one partition and nothing
-    /// else, as they all do that a database takes.
+    /// else. All that a database accepts do so.
     pub fn transaction(&self) -> Option<(Uuid, &[u8])> {
         let (_, more) = self.partitions;
         let one = !more && self.tables.is_empty() && !self.everything;
@@ -196,8 +196,8 @@ impl WriteScope {
                         self.table(gate_of(keyspace, table), id);
                     }
                     None if tables.is_unknown() => self.all(),
-                    // Not in our schema, so nothing of it is cached; but it may enter the schema
-                    // while the write is on its way, and then no fill may start.
+                    // It is not in our schema, so nothing of it is cached. But it may enter the
+                    // schema while the write is in flight. Then no fill may start.
                     None => {
                         self.gate(gate_of(keyspace, table));
                         self.unknown.push((keyspace.clone(), table.clone()));
@@ -206,7 +206,7 @@ impl WriteScope {
             }
             Target::Keyspace(_) if tables.is_unknown() => self.all(),
             Target::Keyspace(keyspace) => {
-                // Tables that are made meanwhile have gates that we cannot name.
+                // Tables that are created meanwhile have gates that we cannot name.
                 self.everything = true;
                 let ids = tables.tables_in(keyspace);
                 self.doomed

@@ -1,5 +1,5 @@
-//! Intents of writes: noted before a write is sent, settled when it is known what became of it,
-//! kept meanwhile for the next run.
+//! Intents of writes. An intent is noted before a write is sent and settled when its outcome is
+//! known. Meanwhile it is kept for the next run.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,20 +14,20 @@ use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
 /// An intent and what it says.
 pub(crate) type Noted = (IntentId, u64);
 
-/// Intents of writes in flight, and of those that count for some time after they were answered.
+/// Intents of writes in flight, and of writes that count for some time after they were answered.
 pub(crate) struct IntentLog {
     intents: IntentTable,
-    /// Outcomes that are not known, plain ones and lightweight transactions apart.
+    /// Writes of unknown outcome; plain writes and lightweight transactions are separate.
     unknown: Mutex<KeptNote>,
-    /// Writes that a fill may miss. There may be very many: a few scopes of their own, then all
-    /// together as [`WEAK`].
+    /// Writes that a fill may miss. There may be very many: a few scopes have their own intent,
+    /// then all together are [`WEAK`].
     weak: Mutex<KeptNote>,
     /// Scopes in `weak`.
     max_weak: usize,
 }
 
-/// One note of each scope, that which counts longest, or writes to a few partitions would fill the
-/// table in time.
+/// One intent per scope, the one that counts longest. Otherwise writes to a few partitions would
+/// fill the table in time.
 #[derive(Default)]
 struct KeptNote {
     by_scope: HashMap<u64, (Millis, IntentId)>,
@@ -36,7 +36,7 @@ struct KeptNote {
 }
 
 impl KeptNote {
-    /// Keeps an intent; gives back the one that it makes superfluous.
+    /// Keeps an intent. Returns the one that it makes superfluous.
     fn keep(&mut self, scope: u64, until: Millis, id: IntentId) -> Option<IntentId> {
         self.due = self.due.min(Some(until)).or(Some(until));
         match self.by_scope.entry(scope) {
@@ -55,7 +55,7 @@ impl KeptNote {
         }
     }
 
-    /// Settles what does not count any more at `now`.
+    /// Settles intents that no longer count at `now`.
     fn settle_due(&mut self, now: Millis, intents: &IntentTable) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -67,7 +67,7 @@ impl KeptNote {
             }
             kept
         });
-        // All of them are looked at, so not too often.
+        // This looks at all of them, so it runs rarely.
         self.due = self.by_scope.values().map(|(until, _)| (*until).max(now + 1_000)).min();
     }
 }
@@ -123,8 +123,8 @@ impl IntentLog {
         superfluous.into_iter().for_each(|id| self.intents.settle(id));
     }
 
-    /// What could not be noted counts, after a crash, as a write to everything: the table remembers
-    /// that it was full.
+    /// After a crash, an intent that could not be noted counts as a write to everything: the table
+    /// remembers that it was full.
     pub(crate) fn begin(&self, gates: &[GateScope], nature: Nature) -> Vec<Noted> {
         intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
     }
@@ -144,7 +144,7 @@ impl IntentLog {
         self.weak.lock().settle_due(now, &self.intents);
     }
 
-    /// What is noted now is all there is, and stays so without power.
+    /// The intents noted now are complete, and survive power loss.
     pub(crate) fn close(&self) {
         self.intents.close();
     }

@@ -1,4 +1,4 @@
-//! Writes on their way to the database, kept across a crash.
+//! The intent log: writes in flight to the database, kept across a crash.
 
 pub(crate) mod log;
 mod table;

@@ -1,4 +1,5 @@
-//! Intents: words that say what is under way, kept across the death of the process.
+//! The table of intents: words that say which writes are in flight. They survive the death of the
+//! process.
 //!
 //! ```text
 //!  0       8          12       16        32       40      48         4096      4104          4096 + 8 n
@@ -6,19 +7,18 @@
 //! | magic | format   | slots n| boot id | missed | clean | reserved | word 0  | word 1  |     |
 //! +-------+----------+--------+---------+--------+-------+----------+---------+---------+- - -+
 //! ```
-//! A word of 0 is a free slot; words are stored whole. `missed` is 1 while something is under way
-//! that found no free slot, `clean` is 1 after a clean stop, until the table is opened again. The
-//! file is a journal without order: an intent is written before its deed begins and wiped when its
-//! outcome is known, so what stands there at the next start are the deeds whose outcome nobody
-//! knows.
+//! A word of 0 is a free slot; words are stored whole. `missed` is 1 while a write is in flight
+//! that found no free slot. `clean` is 1 after a clean stop, until the table is opened again. The
+//! file is a journal without order. An intent is written before its write begins, and wiped when
+//! the outcome is known. So the intents found at the next start are the writes of unknown outcome.
 //!
-//! Process death is survived because the kernel keeps what was stored: the file is mapped, or
+//! Intents survive the process because the kernel keeps what was stored. The file is mapped; it is
 //! written with `pwrite` where the file system may fail to write a page of a mapping. After another
-//! boot without a clean stop, or where the file cannot be read or had missed one, nothing is known,
-//! and the caller's word for "anything" stands in for all.
+//! boot without a clean stop, or if the file cannot be read or missed an intent, nothing is known.
+//! Then the caller's word for "anything" replaces all intents.
 //!
-//! A word that cannot be stored is an intent missed: the file says so until the end of this life.
-//! One that cannot take even that is removed, which the next start notices too.
+//! A word that cannot be stored is a missed intent: the file says so until the end of this life. If
+//! even that cannot be stored the file is removed, which the next start notices too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,20 +45,20 @@ pub struct IntentId(Option<u32>);
 pub enum IntentDoubt {
     /// There is no file, although there was one.
     Missing,
-    /// The machine has been started anew without a clean stop: the last stores may be lost.
+    /// The machine was restarted without a clean stop: the last stores may be lost.
     Rebooted,
     /// The file is damaged or of another format.
     Damaged,
-    /// There was more under way than the table had room for.
+    /// More writes were in flight than the table has slots.
     Missed,
 }
 
 /// What a table held when it was opened.
 #[derive(Debug)]
 pub struct Unsettled {
-    /// Intents without a known outcome; each is still noted, and to be settled in time.
+    /// Intents without a known outcome. Each is still noted, and must be settled in time.
     pub intents: Vec<(IntentId, u64)>,
-    /// Set when they stand for more than was read: the only intent is then the caller's word for
+    /// Set if the file could not be trusted. The only intent is then the caller's word for
     /// anything.
     pub doubt: Option<IntentDoubt>,
 }
@@ -68,7 +68,7 @@ pub struct IntentTable {
     media: Box<dyn Media>,
     path: PathBuf,
     state: Mutex<IntentState>,
-    /// An intent could not be stored: the file knows too little for the rest of this life.
+    /// An intent could not be stored: the file is incomplete for the rest of this life.
     lost: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ struct IntentState {
 
 impl IntentTable {
     /// Opens the table in the file `path`, or makes one with `slots` slots. `anything` is the word
-    /// noted when it is not known what was under way; `expected` says that there must be a file,
+    /// noted when it is not known what was in flight. `expected` says that there must be a file,
     /// because this is not the first start.
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl IntentTable {
             Ok(None) => expected.then_some(IntentDoubt::Missing),
             Err(_) => Some(IntentDoubt::Damaged),
         };
-        // Made beside the old one and renamed when whole, so that no crash leaves a table that
-        // knows too little.
+        // The new file is made beside the old one and renamed when whole. So no crash leaves an
+        // incomplete table.
         let temporary = path.with_extension("new");
         let _ = std::fs::remove_file(&temporary);
         let media = create_media(&temporary, len(slots), mapped)?;
@@ -136,8 +136,8 @@ impl IntentTable {
         Ok((table, unsettled))
     }
 
-    /// What opening the table at `path` would doubt, by a look alone: no lock is taken. A missing
-    /// table is no doubt here.
+    /// What opening the table at `path` would doubt, without opening it and without a lock. A
+    /// missing table is no doubt here.
     #[must_use]
     pub fn look(path: &Path) -> Option<IntentDoubt> {
         let bytes = match std::fs::read(path) {
@@ -166,8 +166,8 @@ impl IntentTable {
         (table, Unsettled { intents, doubt: None })
     }
 
-    /// Notes an intent, before its deed begins. When the table is full it is remembered that
-    /// something was missed.
+    /// Notes an intent, before its write begins. If the table is full it remembers that it missed
+    /// one.
     ///
     /// # Panics
     /// When `word` is 0.
@@ -192,8 +192,8 @@ impl IntentTable {
         IntentId(slot)
     }
 
-    /// Wipes an intent: its outcome is known, or does not matter any more. Once for each
-    /// [`IntentTable::begin`]. What cannot be wiped stays noted, which doubts more than need be.
+    /// Wipes an intent: its outcome is known, or no longer matters. Called once for each
+    /// [`IntentTable::begin`]. An intent that cannot be wiped stays noted, which is safe.
     pub fn settle(&self, id: IntentId) {
         match id.0 {
             Some(slot) => {
@@ -210,14 +210,14 @@ impl IntentTable {
         }
     }
 
-    /// The clean stop: what is noted now is all that is under way, and the file says so even after
-    /// power loss. Nothing may begin after this. Not where an intent could not be stored: the next
-    /// start doubts everything.
+    /// The clean stop: the intents noted now are complete, and the file says so even after power
+    /// loss. Nothing may begin after this. If an intent could not be stored, the file does not say
+    /// so: the next start doubts everything.
     pub fn close(&self) {
         if self.lost.load(Ordering::SeqCst) {
             return;
         }
-        // If it cannot be made durable, the mark is not worth having.
+        // If the clean mark cannot be made durable, it is taken back.
         let written = self.store_all_again().and_then(|()| self.media.sync());
         let marked = written.and_then(|()| self.media.store(CLEAN_AT, &1u64.to_le_bytes()));
         if marked.is_ok() && self.media.sync().is_err() {
@@ -225,8 +225,8 @@ impl IntentTable {
         }
     }
 
-    /// An intent could not be stored, and its deed begins all the same: the next start after a
-    /// crash must not believe that the file knows of everything.
+    /// An intent could not be stored, and its write begins all the same. The next start after a
+    /// crash must not take the file for complete.
     fn lose_track(&self) {
         if self.lost.swap(true, Ordering::SeqCst) {
             return;
@@ -241,9 +241,9 @@ impl IntentTable {
         }
     }
 
-    /// Has the next flush write every page: one that a failed write-back dropped passes for
-    /// written, also in later lives of this boot. Who settles at the same moment may find the
-    /// intent noted again, which doubts more than need be.
+    /// Makes the next flush write every page. A page that a failed write-back dropped passes for
+    /// written, also in later lives of this boot. An intent that is wiped at the same moment may be
+    /// noted again, which is safe.
     fn store_all_again(&self) -> io::Result<()> {
         let mut bytes = vec![0; usize::try_from(self.media.len()).expect("a table is small")];
         self.media.load(0, &mut bytes)?;
@@ -280,7 +280,7 @@ fn at(slot: u32) -> u64 {
     HEADER + WORD * u64::from(slot)
 }
 
-/// The bytes of a table, for a look.
+/// The bytes of a table, for reading only.
 struct Looked(Vec<u8>);
 
 impl Media for Looked {

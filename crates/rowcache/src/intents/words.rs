@@ -1,4 +1,4 @@
-//! An intent as one word: what a write may touch, and what is to be known of it after a crash.
+//! An intent as one word: what a write may touch, and what a restart must know of it.
 
 use crate::gate::{GateScope, SLOTS};
 
@@ -16,21 +16,21 @@ const UNDROPPED: u64 = 1 << 62;
 
 /// The part of an intent word that names its scope, and whether it is a lightweight transaction.
 pub const SCOPE: u64 = CONDITIONAL | 7 << KIND_SHIFT | u32::MAX as u64;
-/// The intent word of writes to whatever, all acknowledged, that fills may miss.
+/// The intent word of acknowledged writes, to any scope, that fills may miss.
 pub const WEAK: u64 = 4 << KIND_SHIFT;
 
-/// The intent word where it is not known what was under way.
+/// The intent word if it is not known what was in flight.
 pub const ANYTHING: u64 = UNDROPPED | KIND_EVERYTHING << KIND_SHIFT;
 
-/// What an intent says beside its scope.
+/// What an intent says in addition to its scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Nature {
     /// It is a lightweight transaction.
     pub conditional: bool,
-    /// The rows that it may touch have not been dropped: that waits for the database's answer.
+    /// The rows that it may touch have not been dropped yet: that waits for the database's answer.
     pub undropped: bool,
-    /// Of a lightweight transaction: the minute (since 1970) after which it cannot take effect any
-    /// more; 0 where that is not known, [`NEVER`] if it always can. Below 2^27.
+    /// Of a lightweight transaction: the minute (since 1970) after which it can no longer take
+    /// effect. 0 if that is not known, [`NEVER`] if it always can. Below 2^27.
     pub dead_after: u32,
     /// It was acknowledged, but a fill may miss it. See [`WEAK`].
     pub weak: bool,

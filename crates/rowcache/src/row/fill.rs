@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
 
-/// The SELECT that reads one whole row with write times and remaining lives: all key columns, then
-/// for each other column its value, `WRITETIME` and `TTL`. Its markers are the key columns in table
-/// order ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`] allows.
+/// The SELECT that reads one whole row with write times and remaining lives. It has all key
+/// columns, then for each other column its value, `WRITETIME` and `TTL`. Its markers are the key
+/// columns in table order ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`]
+/// allows.
 pub fn fill_query(table: &TableSchema) -> String {
     let keys: Vec<String> = table.keys().map(|c| quoted(&c.name)).collect();
     let mut items = keys.clone();
@@ -27,15 +28,15 @@ pub fn fill_query(table: &TableSchema) -> String {
 pub struct Filled {
     /// The stored row.
     pub bytes: Vec<u8>,
-    /// For so many seconds from when it was asked for nothing of it expires, whatever the clocks of
-    /// the database and ours say; `None`: nothing ever does. The whole entry ends then.
+    /// For so many seconds from when the fill was sent, nothing of the row expires, whatever the
+    /// clocks of the database and ours say. `None`: nothing ever does. The whole entry ends then.
     ///
-    /// A server counts its whole seconds from the moment at which it takes the fill: `TTL` of 7
-    /// means that the cell ends when its clock is seven seconds further, rounded down, so after
-    /// more than 6 s and at most 7 s. This is the 6.
+    /// A server counts whole seconds from the moment at which it takes the fill. A `TTL` of 7
+    /// means: the cell ends when the server's clock, rounded down, is seven seconds further. That
+    /// is after more than 6 s and at most 7 s. This is the 6.
     pub life: Option<u32>,
-    /// The row exists, but has no value besides its key: its life hangs on a marker whose own
-    /// expiry no SELECT shows, so it must get a short life.
+    /// The row exists, but has no value besides its key. It lives as long as a marker whose expiry
+    /// no SELECT shows. So it must get a short life.
     pub marker_only: bool,
 }
 
@@ -54,8 +55,8 @@ pub enum FillError {
 }
 
 /// Makes the stored form of a fill's answer. `rows` are the answer's rows, each with its cells in
-/// the order of [`fill_query`]; `asked_at` is when the fill was sent (seconds since 1970), from
-/// which remaining lives are counted.
+/// the order of [`fill_query`]. `asked_at` is when the fill was sent (seconds since 1970).
+/// Remaining lives count from it.
 pub fn read_fill(
     table: &TableSchema,
     fingerprint: u64,
