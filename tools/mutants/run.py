@@ -37,7 +37,14 @@ HISTORIES = {
         "close::tests",
     ],
     "rowcache": ["intents::table::tests"],
-    "ring": ["gates::tests", "dirty::tests", "placement::tests", "packed::tests"],
+    "ring": [
+        "gates::tests",
+        "dirty::tests",
+        "placement::tests",
+        "packed::tests",
+        "permit::tests",
+        "join::tests",
+    ],
 }
 SEEDS = 20_000
 TIMEOUT = 900

@@ -93,6 +93,8 @@ impl Custody {
         self.leaving.retain(|_, version| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
         let hold = now + if lost { config.intent() } else { config.stretched(config.hold) };
+        // Only the version right after a snapshot may have its move.
+        self.received.retain(|_, (at, _)| *at + 1 >= map.version);
         for (number, shard) in map.shards.iter().enumerate() {
             let number = number as u16;
             if shard.owner != Some(me) {
@@ -109,7 +111,7 @@ impl Custody {
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
-                Some((at, state)) if at + 1 == map.version && state.epoch + 1 == shard.epoch => {
+                Some((_, state)) if state.epoch + 1 == shard.epoch => {
                     for (epoch, bits) in &state.dirty {
                         self.dirty.learn(number, *epoch, bits);
                     }
@@ -122,7 +124,6 @@ impl Custody {
             }
             self.dirty.tidy(number, shard.epoch);
         }
-        self.received.retain(|_, (at, _)| *at >= map.version);
     }
 
     /// Whether this member answers for a token: it owns the shard and is not handing it over.

@@ -55,3 +55,29 @@ impl Join {
         self.since = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Incarnation, MemberId};
+    use crate::map::Profile;
+
+    #[test]
+    fn an_instance_that_has_lost_its_place_keeps_no_joiner_out() {
+        let who =
+            |id, incarnation| Identity { id: MemberId(id), incarnation: Incarnation(incarnation) };
+        let mut map = Map::empty(1);
+        map.put(MemberId(1), Incarnation(1), Profile::default());
+        let (mut join, config) = (Join::default(), Config::default());
+        let step = config.silence / 2;
+        let mut now = 0;
+        while !join.may_join(&map, who(9, 9), now, &config) {
+            // The member is dead; what answers has another incarnation, or is no member.
+            join.answered(who(1, 7), now);
+            join.answered(who(2, 2), now);
+            now += step;
+            assert!(now <= config.deserted + step, "it waits for ever");
+        }
+        assert!(now >= config.deserted);
+    }
+}

@@ -16,8 +16,8 @@ use crate::map::Map;
 pub struct Lease {
     /// When the last read that showed us as active was sent.
     confirmed: Option<Time>,
-    /// Who promised, and when the PING was sent that it answered. In which incarnation does not
-    /// matter: whoever takes shards first waits until all that came before has ended.
+    /// Who promised, and when the PING was sent that it answered. Which incarnations they had does
+    /// not matter: whoever takes shards first waits until all that came before has ended.
     promised: BTreeMap<MemberId, Time>,
     /// The end, as of the last change.
     end: Time,
@@ -29,15 +29,10 @@ impl Lease {
         self.confirmed = self.confirmed.max(Some(sent));
     }
 
-    /// A promise to our present incarnation, in answer to a PING that was sent at `sent`.
+    /// A promise to this process, in answer to a PING that was sent at `sent`.
     pub fn promise(&mut self, by: MemberId, sent: Time) {
         let promised = self.promised.entry(by).or_insert(sent);
         *promised = sent.max(*promised);
-    }
-
-    /// Nothing counts any more: this member has another incarnation.
-    pub fn forget(&mut self) {
-        *self = Self::default();
     }
 
     /// Works the end out again, after a promise, a confirmation or a new map.

@@ -99,8 +99,8 @@ pub enum Message {
         sent: Time,
         /// The process that had sent the PING.
         to: Incarnation,
-        /// Whom the promise is for.
-        promise: Option<Incarnation>,
+        /// Whether it is a promise, to the incarnation that sent the PING.
+        promise: bool,
     },
     /// Send me your map.
     MapWanted,

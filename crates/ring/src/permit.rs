@@ -96,3 +96,20 @@ impl Permits {
         self.open.values().flat_map(|p| p.scopes.iter().map(|scope| (*scope, p.until)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Incarnation, MemberId};
+
+    #[test]
+    fn a_question_that_comes_after_its_end_closes_nothing() {
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(2) };
+        let (key, scopes) = (PermitKey { process, number: 3 }, [Scope::Token(4)]);
+        let (mut gates, mut permits) = (Gates::default(), Permits::default());
+        assert!(permits.begin(key, &scopes, 100, &mut gates));
+        permits.end(key, Outcome::Settled, 100, 100, &mut gates);
+        assert!(!permits.begin(key, &scopes, 100, &mut gates));
+        assert!(gates.is_open(4, 1));
+    }
+}

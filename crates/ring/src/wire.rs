@@ -76,8 +76,7 @@ fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
         Message::Pong { hash, sent, to, promise } => {
             out.extend(to.0.to_le_bytes());
             numbers(out, PONG, &[*hash, *sent]);
-            out.push(promise.is_some().into());
-            promise.iter().for_each(|i| out.extend(i.0.to_le_bytes()));
+            out.push((*promise).into());
             PONG
         }
         Message::MapWanted => MAP_WANTED,
@@ -202,7 +201,7 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
         PONG => {
             let to = body.incarnation()?;
             let (hash, sent) = (body.varint()?, body.varint()?);
-            let promise = (body.u8()? == 1).then(|| body.incarnation()).transpose()?;
+            let promise = body.u8()? == 1;
             Message::Pong { hash, sent, to, promise }
         }
         MAP_WANTED => Message::MapWanted,
@@ -335,8 +334,8 @@ mod tests {
         let found = |answer| Message::Found { to, number, answer };
         vec![
             Message::Ping { hash: u64::MAX, sent: 1 },
-            Message::Pong { hash: 0, sent: 1 << 63, to, promise: Some(Incarnation(u128::MAX)) },
-            Message::Pong { hash: 0, sent: 1, to, promise: None },
+            Message::Pong { hash: 0, sent: 1 << 63, to, promise: true },
+            Message::Pong { hash: 0, sent: 1, to, promise: false },
             Message::MapWanted,
             Message::MapIs(Arc::new(Map::empty(8))),
             Message::Begin { number, attempt, scopes: scopes.clone() },

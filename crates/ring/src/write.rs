@@ -93,7 +93,9 @@ impl Writes {
         }
         write.route(map);
         write.ask(number, config, io.now, &mut out, &mut silent);
-        if write.asks.is_empty() || !write.asks.values().all(|ask| write.has(ask, io.now)) {
+        if write.asks.is_empty()
+            || !write.asks.values().all(|ask| ask.counts(write.is_dropping(), io.now))
+        {
             return (out, silent);
         }
         match write.phase {
@@ -172,13 +174,16 @@ impl Writes {
     }
 }
 
+impl Ask {
+    /// Whether an owner's word still counts: a permit to its end, that it has dropped for good.
+    fn counts(&self, dropping: bool, now: Time) -> bool {
+        self.granted.is_some_and(|end| dropping || now < end)
+    }
+}
+
 impl Write {
-    /// Whether an owner's word still counts.
-    fn has(&self, ask: &Ask, now: Time) -> bool {
-        match self.phase {
-            Phase::Dropping { .. } => ask.granted.is_some(),
-            _ => ask.granted.is_some_and(|end| now < end),
-        }
+    fn is_dropping(&self) -> bool {
+        matches!(self.phase, Phase::Dropping { .. })
     }
 
     /// Who is to be asked by this map. What was asked of others before counts no more.
@@ -217,7 +222,7 @@ impl Write {
             _ => None,
         };
         for (owner, ask) in &mut self.asks {
-            let has = ask.granted.is_some_and(|end| dropping.is_some() || now < end);
+            let has = ask.counts(dropping.is_some(), now);
             if has || (ask.attempt > 0 && ask.granted.is_none() && now < ask.sent + config.retry) {
                 continue;
             }

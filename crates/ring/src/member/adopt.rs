@@ -19,7 +19,6 @@ impl Member {
             .map(|entry| entry.identity)
             .filter(|who| self.tried.contains(&who.incarnation));
         if me != self.me {
-            self.lease.forget();
             self.join.begin();
         }
         self.me = me;

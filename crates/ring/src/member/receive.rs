@@ -94,12 +94,13 @@ impl Member {
         let Message::Ping { hash, sent } = envelope.message else { return };
         self.compare_versions(envelope.from, envelope.version, io);
         let whom = envelope.sender();
-        let agreed = envelope.version == self.version() && hash == self.hash;
+        // Two maps of one version are of two rings: somebody has made the row anew.
+        let strange = envelope.version == self.version() && hash != self.hash;
         let promise = match &self.map {
-            Some(map) if agreed && self.me.is_some_and(|me| map.is_active(me)) => {
-                self.promises.give(map, whom, io.now).then_some(whom.incarnation)
+            Some(map) if !strange && self.me.is_some_and(|me| map.is_active(me)) => {
+                self.promises.give(map, whom, io.now)
             }
-            _ => None,
+            _ => false,
         };
         let pong = Message::Pong { hash: self.hash, sent, to: envelope.life, promise };
         self.send(envelope.from, pong, io);
@@ -113,7 +114,7 @@ impl Member {
         self.takeover.answered(envelope.sender(), io.now);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
-        if self.me.is_some_and(|me| promise == Some(me.incarnation)) {
+        if promise {
             self.lease.promise(envelope.from, sent);
             self.reckon();
         }

@@ -48,7 +48,7 @@ impl World {
             Action::ReadRow { id, key } => {
                 let row = self.row_of(&key);
                 let slow = self.plan.rates.row;
-                let mut delay = self.random.between(300, 2_000) + sprung.late;
+                let mut delay = self.random.between(300, 2_000);
                 if self.rate(slow) {
                     delay += self.random.below(900) * MS;
                 }
@@ -57,7 +57,7 @@ impl World {
                 let of = [(replicas[0], times[0]), (replicas[1], times[1])];
                 let at_least = times[0].max(times[1]);
                 let end = at_least.max(self.now + delay);
-                self.queue.push(end, Event::ReadRow(at, life, id, row, of));
+                self.queue.push(end, Event::ReadRow(at, (life, id), row, of, sprung.late));
             }
             Action::SendWrite { number, client } => {
                 self.send_write(at, life, (number, client), sprung.late);
@@ -165,10 +165,17 @@ impl World {
         self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
     }
 
-    pub fn read_row(&mut self, at: usize, life: u64, id: u64, row: usize, of: [(usize, Time); 2]) {
+    pub fn read_row(
+        &mut self,
+        at: usize,
+        (life, id): (u64, u64),
+        row: usize,
+        of: [(usize, Time); 2],
+        late: Time,
+    ) {
         let stamp = self.database.read(row, of, self.now);
         let slow = self.plan.rates.row;
-        let mut delay = self.random.between(200, 1_500);
+        let mut delay = self.random.between(200, 1_500) + late;
         if self.rate(slow) {
             delay += self.random.below(1_500) * MS;
         }
@@ -184,7 +191,9 @@ impl World {
     fn send_write(&mut self, at: usize, life: u64, (number, client): (u64, u64), late: Time) {
         self.check_permits(at, client);
         let latest = self.plan.latest;
-        let extra = late.min(latest - 5 * MS);
+        // What is late comes late to the replicas, or its answer does.
+        let arrives = late > 0 && self.random.permille(500);
+        let extra = if arrives { late.min(latest - 5 * MS) } else { 0 };
         self.stamp += 1;
         let slow = self.plan.rates.row;
         if self.rate(slow / 4) {
@@ -200,7 +209,7 @@ impl World {
         for row in rows {
             let times = [0; 3].map(|_| {
                 let mut delay = self.random.between(300, 3_000);
-                if self.rate(slow * 2) {
+                if self.rate(slow * 2) || !arrives && weak && self.random.permille(700) {
                     delay += self.random.below((latest - 3_000) / MS) * MS;
                 }
                 self.now + delay.max(extra)
@@ -211,7 +220,10 @@ impl World {
             answered = answered.max(sorted[if weak { 0 } else { 1 }]);
         }
         let delay = answered - self.now + self.random.between(100, 900);
-        let late = if self.rate(slow) { self.random.below(1_800) * MS } else { 0 };
+        let mut late = if arrives { 0 } else { late };
+        if self.rate(slow) {
+            late += self.random.below(1_800) * MS;
+        }
         let result = if self.rate(slow / 4) {
             WriteResult::Unknown
         } else if weak {

@@ -1,6 +1,7 @@
 //! What is looked at in a run besides the answers that clients get.
 
 use super::act::shown;
+use super::database::Database;
 use super::event::Event;
 use super::plot::MS;
 use super::world::World;
@@ -20,6 +21,21 @@ impl World {
         self.check_rows(&rows);
         self.check_version();
         self.check_untroubled();
+        self.read_past_the_ring();
+        let at = self.random.below(self.nodes.len() as u64) as usize;
+        self.nodes[at].archive = self.nodes[at].rows.0.clone();
+    }
+
+    /// Somebody reads a row from the database itself, as an instance without a lease does. What was
+    /// seen once is seen ever after.
+    fn read_past_the_ring(&mut self) {
+        if self.oracle.monotonic && self.random.permille(200) {
+            let row = self.random.below(self.plan.tokens.len() as u64) as usize;
+            let now = self.now;
+            let of = Database::two(&mut self.random).map(|replica| (replica, now));
+            let stamp = self.database.read(row, of, now);
+            self.oracle.seen(row, stamp);
+        }
     }
 
     fn running(&self) -> impl Iterator<Item = (usize, &Member)> {

@@ -9,6 +9,10 @@ use crate::message::Scope;
 const CALM: u64 = 3_000 * MS;
 
 impl World {
+    fn quiet(&self) -> bool {
+        self.plan.judged && self.now + CALM > self.plan.end
+    }
+
     /// One request, now and then two, at members of all states.
     pub fn client(&mut self) {
         let wait = self.random.between(2, if self.unreliable() { 60 } else { 120 });
@@ -16,7 +20,7 @@ impl World {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let hot = self.plan.hot && self.random.permille(500);
         let row = if hot { 0 } else { self.random.below(self.plan.tokens.len() as u64) as usize };
-        let quiet = self.now + CALM > self.plan.end;
+        let quiet = self.quiet();
         if quiet || !self.random.permille(self.plan.rates.writes) {
             self.client_read(node, row);
             return;
@@ -51,7 +55,7 @@ impl World {
     }
 
     pub fn client_read(&mut self, node: usize, row: usize) {
-        let quiet = self.now + CALM > self.plan.end;
+        let quiet = self.quiet();
         if self.nodes[node].member.is_none() {
             return;
         }

@@ -34,8 +34,9 @@ pub enum Event {
     Input(usize, Option<u64>, Input),
     ReadMap(usize, u64, u64),
     Transact(usize, u64, u64, Arc<Map>),
-    /// A read of a row: of whom, its number, which row, of which replicas when.
-    ReadRow(usize, u64, u64, usize, [(usize, Time); 2]),
+    /// A read of a row: of whom, process and number, which row, of which replicas when, and by how
+    /// much its answer is late.
+    ReadRow(usize, (u64, u64), usize, [(usize, Time); 2], Time),
     Fault(Fault),
     Resume(usize),
     Restart(usize),

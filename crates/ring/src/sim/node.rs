@@ -9,8 +9,11 @@ use crate::io::{Action, Rows};
 use crate::member::Member;
 use crate::message::RowKey;
 
+/// A row and the epoch that it was cached in.
+pub type CachedRow = (u64, Option<Vec<u8>>);
+
 #[derive(Debug, Default)]
-pub struct SimRows(pub BTreeMap<i64, (u64, Option<Vec<u8>>)>);
+pub struct SimRows(pub BTreeMap<i64, CachedRow>);
 
 impl Rows for SimRows {
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)> {
@@ -36,6 +39,8 @@ pub struct Node {
     /// What the last process left.
     pub durable: Durable,
     pub rows: SimRows,
+    /// The rows as they once were.
+    pub archive: BTreeMap<i64, CachedRow>,
     /// Clock: an offset, and how many millionths it is too fast.
     pub offset: Time,
     pub fast: u64,
@@ -65,6 +70,7 @@ impl Node {
             member: None,
             durable: Durable::default(),
             rows: SimRows::default(),
+            archive: BTreeMap::new(),
             offset,
             fast,
             life: 0,

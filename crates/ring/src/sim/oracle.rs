@@ -146,11 +146,16 @@ impl Oracle {
             ));
         }
         if self.monotonic {
-            let floor = &mut self.rows[row];
-            floor.strong = floor.strong.max(stamp);
-            floor.any = floor.any.max(stamp);
+            self.seen(row, stamp);
         }
         Ok(())
+    }
+
+    /// A write was read: nobody may read an older one after that.
+    pub fn seen(&mut self, row: usize, stamp: u64) {
+        let floor = &mut self.rows[row];
+        floor.strong = floor.strong.max(stamp);
+        floor.any = floor.any.max(stamp);
     }
 
     /// A write is acknowledged: the rows.

@@ -26,6 +26,8 @@ pub struct Plan {
     pub latest: Time,
     /// Whether the first row has most of the requests.
     pub hot: bool,
+    /// Whether the run ends with a calm in which liveness is judged.
+    pub judged: bool,
 }
 
 /// How often something goes wrong by itself, in thousandths.

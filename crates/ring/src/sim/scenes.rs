@@ -18,7 +18,7 @@ pub fn staged(seed: u64) -> Plan {
     let mut random = SimRandom::new(seed);
     let members = random.pick(&[1, 2, 2, 3, 3, 3, 3, 3, 3, 4, 4, 5]);
     let mut config = config(&mut random);
-    config.rho = random.pick(&[1_000, 1_000, 200_000, 500_000]);
+    config.rho = random.pick(&[1_000, 1_000, 1_000, 200_000, 500_000]);
     config.confirm = random.pick(&[2_500, 2_500, 6_000]) * MS;
     config.shards = random.pick(&[2, 4, 4, 8]);
     config.stable = random.pick(&[60, 60_000, 60_000, 60_000]) * MS;
@@ -44,13 +44,27 @@ pub fn staged(seed: u64) -> Plan {
     }
     let Stage { at: heal, mut faults, mut random, .. } = stage;
     faults.retain(|(at, _)| *at < heal);
+    let judged = random.permille(200);
     let calm = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
-    let end = heal + calm;
-    if random.permille(250) {
+    let end = heal + if judged { calm } else { 200 * MS };
+    if judged && random.permille(700) {
         faults.push((end - 4_200 * MS, Fault::Outsider { time: 1_400 * MS }));
     }
     let wire = random.permille(50);
-    Plan { seed, members, config, tokens, rates, heal, end, faults, wire, latest, hot: true }
+    Plan {
+        seed,
+        members,
+        config,
+        tokens,
+        rates,
+        heal,
+        end,
+        faults,
+        wire,
+        latest,
+        hot: true,
+        judged,
+    }
 }
 
 struct Stage {
@@ -66,8 +80,11 @@ impl Stage {
     fn scene(&mut self) {
         self.now(Fault::Cast { row: 0 });
         let begins = self.at;
-        match self.random.below(if self.members == 1 { 18 } else { 15 }) {
+        match self.random.below(if self.members == 1 { 21 } else { 18 }) {
             0 | 1 => self.late_write(),
+            15 => self.there_and_back(),
+            16 => self.lease_about_to_end(),
+            17 => self.grants_for_a_dead_writer(),
             2 => self.owner_restarts(),
             3 => self.writer_restarts(),
             4 | 5 => self.weak_write_before_a_death(),
@@ -78,7 +95,7 @@ impl Stage {
             12 => self.batch_with_one_out_of_reach(),
             13 => self.everything_while_it_moves(),
             14 => self.traps_all_over(),
-            15 => self.everybody_cut_off(),
+            18 => self.everybody_cut_off(),
             _ => self.last_one_leaves(),
         }
         let last = self.faults.iter().map(|(at, _)| *at).max().unwrap_or(begins);
@@ -134,7 +151,7 @@ impl Stage {
                 self.after(low, high, Fault::Move { to: HEIR, row: 0 });
                 if self.random.permille(500) {
                     let to = self.random.pick(&[OWNER, WRITER]);
-                    self.after(high + 40, high + 900, Fault::Move { to, row: 0 });
+                    self.after(high + 40, high + 1_500, Fault::Move { to, row: 0 });
                 }
             }
         }
@@ -156,12 +173,14 @@ impl Stage {
             let of = self.random.pick(&[OWNER, HEIR]);
             self.after(
                 0,
-                900,
+                2_200,
                 Fault::Trap { node: of, deed: Deed::ReadRow, snare: Snare::Late(time) },
             );
         }
         self.write(10, 60, node);
-        self.owner_changes(20, 500);
+        let soon = self.random.permille(600);
+        let (low, high) = if soon { (20, 500) } else { (1_020, 1_800) };
+        self.owner_changes(low, high);
         if self.random.permille(300) {
             self.any_trap();
         }
@@ -256,37 +275,99 @@ impl Stage {
         }
     }
 
-    /// A move whose compare-and-set does not apply; the old owner goes on and then dies.
+    /// A move whose compare-and-set does not apply; the old owner goes on and then dies. Whom it
+    /// was for may have had the shard before, and has rows of then.
     fn move_that_fails(&mut self) {
+        let (taker, owner) = if self.random.permille(500) {
+            self.after(0, 20, Fault::Move { to: HEIR, row: 0 });
+            (OWNER, HEIR)
+        } else {
+            (HEIR, OWNER)
+        };
         let time = self.ms(50, 3_000);
-        let (node, deed) = self.random.pick(&[
-            (HEIR, Deed::Transact),
-            (OWNER, Deed::Handover),
-            (HEIR, Deed::Transact),
-        ]);
+        let (node, deed) = if self.random.permille(700) {
+            (taker, Deed::Transact)
+        } else {
+            (owner, Deed::Handover)
+        };
         let snare = if self.random.permille(500) { Snare::Lose } else { Snare::Late(time) };
-        self.trap(node, deed, snare);
-        self.after(5, 50, Fault::Move { to: HEIR, row: 0 });
+        self.after(60, 60, Fault::Trap { node, deed, snare });
+        self.after(70, 120, Fault::Move { to: taker, row: 0 });
         if self.random.permille(600) {
-            self.after(20, 600, Fault::Bump);
+            self.after(100, 600, Fault::Bump);
         }
         let writer = self.writer();
         self.write(300, 2_200, writer);
         self.write(1_000, 2_800, writer);
-        self.owner_changes(900, 3_500);
+        if self.random.permille(600) {
+            self.after(1_500, 3_500, Fault::Kill { node: owner, back: None, lost: false });
+        } else {
+            self.owner_changes(900, 3_500);
+        }
+    }
+
+    /// The shard goes to another and comes back to rows of an older epoch.
+    fn there_and_back(&mut self) {
+        let writer = self.writer();
+        for _ in 0..4 {
+            self.after(0, 60, Fault::Read { node: OWNER, row: 0 });
+        }
+        self.after(70, 100, Fault::Move { to: HEIR, row: 0 });
+        self.write(40, 300, writer);
+        if self.random.permille(600) {
+            let back = Some(self.random.pick(&[5, 20, 60]) * MS);
+            let lost = self.random.permille(700);
+            self.after(310, 400, Fault::Kill { node: HEIR, back, lost });
+        }
+        let to = self.random.pick(&[OWNER, OWNER, WRITER]);
+        self.after(500, 1_600, Fault::Move { to, row: 0 });
+        self.after(1_600, 2_600, Fault::Move { to: OWNER, row: 0 });
+    }
+
+    /// The owner loses one other, so that its lease is about to end when it grants.
+    fn lease_about_to_end(&mut self) {
+        let time = self.ms(1_800, 3_000);
+        let node = self.writer();
+        let from = self.random.pick(&[HEIR, HEIR, WRITER]);
+        self.now(Fault::Cut { from, to: OWNER, both: true, time });
+        if self.random.permille(500) {
+            self.now(Fault::NoDatabase { node: OWNER, time });
+        }
+        let late = self.ms(300, 1_500);
+        self.trap(node, Deed::SendWrite, Snare::Late(late));
+        let extent = self.random.pick(&[Extent::One, Extent::Both]);
+        self.after(200, 1_000, Fault::Write { node, row: 0, extent, weak: false });
+    }
+
+    /// Permits that were granted to a process that is dead come to its successor.
+    fn grants_for_a_dead_writer(&mut self) {
+        let node = self.writer();
+        let back = Some(self.random.pick(&[5, 40]) * MS);
+        self.now(Fault::Kill { node, back, lost: false });
+        for _ in 0..4 {
+            let snare = Snare::Late(self.ms(400, 1_500));
+            self.after(100, 100, Fault::Trap { node: OWNER, deed: Deed::Grant, snare });
+        }
+        self.after(300, 600, Fault::Write { node, row: 0, extent: Extent::One, weak: false });
+        self.after(620, 1_100, Fault::Kill { node, back, lost: false });
+        for _ in 0..4 {
+            self.after(1_100, 1_100, Fault::Trap { node, deed: Deed::Begin, snare: Snare::Lose });
+        }
+        self.after(1_101, 1_500, Fault::Write { node, row: 1, extent: Extent::One, weak: false });
     }
 
     /// No member reaches the database or a machine that joins, which reaches none of them.
     fn everybody_cut_off(&mut self) {
         let time = self.ms(5_000, 11_000);
         let begins = self.at;
-        if self.random.permille(500) && self.members > 1 {
+        if self.random.permille(600) && self.members > 1 {
             // An accusation waits in the database while the link is whole again.
-            let silent = self.ms(500, 900);
-            let waits = self.ms(800, 3_000);
+            let silent = self.ms(600, 950);
+            let waits = self.ms(400, 2_000);
             self.trap(WRITER, Deed::Transact, Snare::Late(waits));
+            self.trap(OWNER, Deed::Transact, Snare::Late(waits + 400 * MS));
             self.now(Fault::Cut { from: OWNER, to: WRITER, both: true, time: silent });
-            self.at += silent + 150 * MS;
+            self.at += silent + self.random.below(200) * MS;
         } else {
             let all = self.members;
             (0..all).for_each(|node| self.now(Fault::SlowMap { node, time: 4_000 * MS }));

@@ -51,7 +51,20 @@ pub fn wild(seed: u64) -> Plan {
     // Time for the longest wait of the protocol, of a joiner whose members are all gone.
     let calm_time = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
     let (end, latest) = (heal + calm_time, 1_200 * MS);
-    Plan { seed, members, config, tokens, rates, heal, end, faults, wire, latest, hot: false }
+    Plan {
+        seed,
+        members,
+        config,
+        tokens,
+        rates,
+        heal,
+        end,
+        faults,
+        wire,
+        latest,
+        hot: false,
+        judged: true,
+    }
 }
 
 fn fault(random: &mut SimRandom, members: usize) -> Fault {
