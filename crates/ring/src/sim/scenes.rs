@@ -80,11 +80,12 @@ impl Stage {
     fn scene(&mut self) {
         self.now(Fault::Cast { row: 0 });
         let begins = self.at;
-        match self.random.below(if self.members == 1 { 21 } else { 18 }) {
+        match self.random.below(if self.members == 1 { 22 } else { 19 }) {
             0 | 1 => self.late_write(),
             15 => self.there_and_back(),
             16 => self.lease_about_to_end(),
             17 => self.grants_for_a_dead_writer(),
+            18 => self.dropped_at_another(),
             2 => self.owner_restarts(),
             3 => self.writer_restarts(),
             4 | 5 => self.weak_write_before_a_death(),
@@ -95,7 +96,7 @@ impl Stage {
             12 => self.batch_with_one_out_of_reach(),
             13 => self.everything_while_it_moves(),
             14 => self.traps_all_over(),
-            18 => self.everybody_cut_off(),
+            19 => self.everybody_cut_off(),
             _ => self.last_one_leaves(),
         }
         let last = self.faults.iter().map(|(at, _)| *at).max().unwrap_or(begins);
@@ -297,10 +298,10 @@ impl Stage {
             self.after(100, 600, Fault::Bump);
         }
         let writer = self.writer();
-        self.write(300, 2_200, writer);
-        self.write(1_000, 2_800, writer);
-        if self.random.permille(600) {
-            self.after(1_500, 3_500, Fault::Kill { node: owner, back: None, lost: false });
+        self.write(300, 2_000, writer);
+        self.write(1_200, 2_200, writer);
+        if self.random.permille(800) {
+            self.after(2_000, 3_500, Fault::Kill { node: owner, back: None, lost: false });
         } else {
             self.owner_changes(900, 3_500);
         }
@@ -324,19 +325,64 @@ impl Stage {
         self.after(1_600, 2_600, Fault::Move { to: OWNER, row: 0 });
     }
 
-    /// The owner loses one other, so that its lease is about to end when it grants.
+    /// The owner hears of the writer alone, which does not tell it of the newer map; its lease is
+    /// about to end when it grants.
     fn lease_about_to_end(&mut self) {
         let time = self.ms(1_800, 3_000);
         let node = self.writer();
-        let from = self.random.pick(&[HEIR, HEIR, WRITER]);
-        self.now(Fault::Cut { from, to: OWNER, both: true, time });
-        if self.random.permille(500) {
-            self.now(Fault::NoDatabase { node: OWNER, time });
+        for other in (2..self.members.max(3)).chain([self.members]) {
+            self.now(Fault::Cut { from: other, to: OWNER, both: true, time });
         }
-        let late = self.ms(300, 1_500);
+        self.now(Fault::NoDatabase { node: OWNER, time });
+        self.news_is_late(node);
+        let late = self.ms(450, 1_100);
         self.trap(node, Deed::SendWrite, Snare::Late(late));
         let extent = self.random.pick(&[Extent::One, Extent::Both]);
-        self.after(200, 1_000, Fault::Write { node, row: 0, extent, weak: false });
+        self.after(550, 1_000, Fault::Write { node, row: 0, extent, weak: false });
+        self.reads_everywhere(1_200, 2_200);
+    }
+
+    /// What this one says of a newer map comes late.
+    fn news_is_late(&mut self, node: usize) {
+        for _ in 0..8 {
+            let snare = Snare::Late(self.ms(700, 2_000));
+            self.trap(node, Deed::MapIs, snare);
+        }
+    }
+
+    fn reads_everywhere(&mut self, low: u64, high: u64) {
+        for node in 0..self.members {
+            for _ in 0..6 {
+                self.after(low, high, Fault::Read { node, row: 0 });
+            }
+        }
+    }
+
+    /// A write is so late that the gate of its first owner is open again. It is dropped at the
+    /// second, and the first gets the shard back. Or its writer does not hear of the second.
+    fn dropped_at_another(&mut self) {
+        let node = self.writer();
+        let late = self.ms(1_700, 2_700);
+        let stands_still = self.random.permille(400);
+        if stands_still {
+            let still = Fault::Pause { node, time: late };
+            self.trap(node, Deed::SendWrite, Snare::First(Box::new(still)));
+        } else {
+            self.trap(node, Deed::SendWrite, Snare::Late(late));
+        }
+        self.after(5, 60, Fault::Write { node, row: 0, extent: Extent::One, weak: false });
+        self.after(1_080, 1_500, Fault::Move { to: HEIR, row: 0 });
+        self.reads_everywhere(1_020, 2_700);
+        if stands_still || self.random.permille(300) {
+            self.now(Fault::NoDatabase { node, time: 3_500 * MS });
+            for other in (0..self.members).filter(|other| *other != node) {
+                self.news_is_late(other);
+            }
+        } else {
+            let again = late / MS;
+            self.after(again + 20, again + 500, Fault::Move { to: OWNER, row: 0 });
+            self.reads_everywhere(again + 100, again + 900);
+        }
     }
 
     /// Permits that were granted to a process that is dead come to its successor.
@@ -359,8 +405,10 @@ impl Stage {
     /// No member reaches the database or a machine that joins, which reaches none of them.
     fn everybody_cut_off(&mut self) {
         let time = self.ms(5_000, 11_000);
-        let begins = self.at;
-        if self.random.permille(600) && self.members > 1 {
+        let (begins, joiner) = (self.at, self.members);
+        let accused = self.random.permille(600) && self.members > 1;
+        let apart = if accused { self.ms(3_400, 4_900) } else { time };
+        if accused {
             // An accusation waits in the database while the link is whole again.
             let silent = self.ms(600, 950);
             let waits = self.ms(400, 2_000);
@@ -368,6 +416,8 @@ impl Stage {
             self.trap(OWNER, Deed::Transact, Snare::Late(waits + 400 * MS));
             self.now(Fault::Cut { from: OWNER, to: WRITER, both: true, time: silent });
             self.at += silent + self.random.below(200) * MS;
+            // Whoever joined meets the accuser, while the accused hears of nobody.
+            self.after(apart / MS - 3, apart / MS - 1, Fault::Isolate { node: OWNER, time });
         } else {
             let all = self.members;
             (0..all).for_each(|node| self.now(Fault::SlowMap { node, time: 4_000 * MS }));
@@ -376,23 +426,28 @@ impl Stage {
         for node in 0..self.members {
             self.now(Fault::NoDatabase { node, time });
         }
-        let joiner = self.members;
-        self.now(Fault::Isolate { node: joiner, time });
-        let soon = self.random.below(700) * MS;
-        self.faults.push((self.at.saturating_sub(soon).max(begins), Fault::Join));
+        self.now(Fault::Isolate { node: joiner, time: apart });
+        let soon = if self.random.permille(500) { self.ms(0, 700) } else { self.ms(1_600, 2_300) };
+        let joins = self.at.saturating_sub(soon);
+        let unheard = Fault::Isolate { node: joiner, time: soon };
+        self.faults.push((joins.max(begins), unheard));
+        self.faults.push((joins.max(begins), Fault::Join));
         self.after(time / MS, time / MS + 100, Fault::Bump);
     }
 
     /// The owner and a writer are cut off together, from the others and from the map.
     fn split_with_the_writer(&mut self) {
-        let time = self.ms(1_500, 4_500);
-        let late = self.ms(300, 2_800);
+        let time = self.ms(1_800, 4_500);
+        let tight = self.random.permille(500);
+        let late = if tight { self.ms(350, 980) } else { self.ms(300, 2_800) };
         let node = self.writer();
         self.trap(node, Deed::SendWrite, Snare::Late(late));
-        self.write(10, 900, node);
-        self.after(0, 800, Fault::Split { at: 2, time });
+        let split = if tight { 0 } else { 800 };
+        self.write(if tight { 300 } else { 10 }, 950, node);
+        self.after(0, split, Fault::Split { at: 2, time });
         self.after(0, 5, Fault::NoDatabase { node: OWNER, time });
         self.after(0, 5, Fault::NoDatabase { node: WRITER, time });
+        self.reads_everywhere(1_200, 2_200);
     }
 
     /// A batch of two owners, one of which cannot grant for a while.
