@@ -37,6 +37,8 @@ pub struct Config {
     pub write: Time,
     /// How long the members must have been the same before shards move.
     pub stable: Time,
+    /// For so long after a shard has come the rows that it misses are pulled from its old owner.
+    pub pull: Time,
     /// A fill is joined so long after it began.
     pub join_fill: Time,
     /// How many shards a ring has, a power of two. All members have the same.
@@ -60,6 +62,7 @@ impl Default for Config {
             get: 500 * MS,
             write: 10_000 * MS,
             stable: 60_000 * MS,
+            pull: 600_000 * MS,
             join_fill: 1_000 * MS,
             shards: crate::map::SHARDS,
         }

@@ -5,6 +5,8 @@
 //! * A gate is closed, the rows are dropped and the dirty bits set before a write is granted.
 //! * A shard that came without its old owner's holds is not filled for the time of a hold, because
 //!   the writes of the old owner are not known.
+//! * A row that is pulled from the old owner is a fill: it is installed only in the custody in which
+//!   it was asked for, and where no write has touched it since it was cached.
 //! * All of this outlives the process: at the next start it is the same, with every write that was
 //!   on its way of unknown outcome. A state that was lost is another matter: see [`Durable`].
 
@@ -33,6 +35,8 @@ pub struct Custody {
     dirty: DirtyBits,
     /// The epoch under which each own shard is held.
     held: BTreeMap<u16, u64>,
+    /// Until when the rows that own shards miss are pulled from their old owners.
+    pulls: BTreeMap<u16, Time>,
     /// Own shards that are not to be filled yet.
     weak: BTreeMap<u16, Time>,
     /// What has come from old owners before the moves of their shards, and at which version. It
@@ -108,6 +112,7 @@ impl Custody {
             }
             if !lost {
                 self.dirty.begin(number, shard.epoch);
+                self.pulls.insert(number, now + config.pull);
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
@@ -271,11 +276,34 @@ impl Custody {
         may.then_some(ticket.epoch)
     }
 
+    /// Whom to ask for a row that is missed here, before the database: the shard's old owner, for a
+    /// time after the shard has come.
+    pub fn pull_from(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<MemberId> {
+        let number = map.shard_of(token);
+        self.pulls.get(&(number as u16)).filter(|until| now < **until)?;
+        map.shards[number].previous.filter(|old| *old != me && map.entry(*old).is_some())
+    }
+
+    /// Whether a row that the old owner cached under `cached` may be installed, and under which
+    /// epoch. It is served too, so that a lease is needed.
+    pub fn may_install_pulled(
+        &self,
+        map: &Map,
+        me: MemberId,
+        (ticket, token, cached): (Ticket, i64, u64),
+        (now, lease): (Time, Time),
+    ) -> Option<u64> {
+        let epoch = self.may_install(map, me, ticket, token, now)?;
+        let clean = self.counts(map.shard_of(token) as u16, token, cached, epoch);
+        (now < lease && clean).then_some(epoch)
+    }
+
     /// Lets go of what is over.
     pub fn tick(&mut self, now: Time) {
         self.permits.expire(now, &mut self.gates);
         self.gates.tidy(now);
         self.weak.retain(|_, until| *until > now);
+        self.pulls.retain(|_, until| *until > now);
     }
 
     /// The old owner's side of a move: from now on this member does not answer for these shards,

@@ -3,6 +3,8 @@
 //!
 //! * A read never joins a GET that was sent before it came: the owner may have answered before a
 //!   write that was acknowledged before the read. Those that wait to be sent go in one message.
+//! * A fill may ask the shard's old owner first. What that has not, or too late, is read from the
+//!   database.
 //! * At the owner a read joins a fill only if no write has begun since, and only in its first
 //!   second.
 
@@ -31,6 +33,8 @@ pub struct Fill {
     pub ticket: Option<Ticket>,
     pub readers: Vec<Asker>,
     began: Time,
+    /// The old owner that was asked for the row, and when.
+    pulled: Option<(MemberId, Time)>,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +69,49 @@ impl Lookups {
     ) {
         self.next += 1;
         io.actions.push(Action::ReadRow { id: self.next, key: key.clone() });
-        self.fills.insert(self.next, Fill { key, ticket, readers, began: io.now });
+        let (began, pulled) = (io.now, None);
+        self.fills.insert(self.next, Fill { key, ticket, readers, began, pulled });
+    }
+
+    /// Asks the old owner of a row's shard for it: what to send.
+    pub fn pull(
+        &mut self,
+        from: MemberId,
+        key: RowKey,
+        ticket: Ticket,
+        reader: Asker,
+        now: Time,
+    ) -> Message {
+        self.next += 1;
+        let (ticket, readers, pulled) = (Some(ticket), vec![reader], Some((from, now)));
+        let message = Message::Pull { number: self.next, key: key.clone() };
+        self.fills.insert(self.next, Fill { key, ticket, readers, began: now, pulled });
+        message
+    }
+
+    /// An old owner has answered a PULL.
+    pub fn pulled(&mut self, from: MemberId, number: u64) -> Option<Fill> {
+        self.fills.get(&number)?.pulled.filter(|(asked, _)| *asked == from)?;
+        self.fills.remove(&number)
+    }
+
+    /// A row that the old owner has not, or not any more: the database is asked.
+    pub fn read_instead(&mut self, fill: Fill, io: &mut Io<'_>) {
+        self.next += 1;
+        io.actions.push(Action::ReadRow { id: self.next, key: fill.key.clone() });
+        self.fills.insert(self.next, Fill { pulled: None, ..fill });
+    }
+
+    /// PULLs that were not answered in time are read from the database.
+    pub fn pulls_overdue(&mut self, config: &Config, io: &mut Io<'_>) {
+        let late = |fill: &Fill| fill.pulled.is_some_and(|(_, sent)| io.now >= sent + config.get);
+        let late: Vec<_> = self.fills.iter().filter(|(_, f)| late(f)).map(|(n, _)| *n).collect();
+        for number in late {
+            if let Some(fill) = self.fills.remove(&number) {
+                coverage_mark!(PullUnanswered);
+                self.read_instead(fill, io);
+            }
+        }
     }
 
     /// Joins a fill of this row that `may` still be joined.
@@ -88,7 +134,7 @@ impl Lookups {
 
     /// The database has answered a read.
     pub fn filled(&mut self, id: u64) -> Option<Fill> {
-        self.fills.remove(&id)
+        self.fills.get(&id)?.pulled.is_none().then(|| self.fills.remove(&id))?
     }
 
     /// Asks an owner for a client. What waits already for this row waits together.

@@ -176,6 +176,22 @@ pub enum Message {
         /// What is known of the row.
         answer: Answer,
     },
+    /// PULL: the new owner of a shard misses a row; has the old owner cached it?
+    Pull {
+        /// Of the question.
+        number: u64,
+        /// Which row.
+        key: RowKey,
+    },
+    /// The answer to a PULL.
+    Pulled {
+        /// The process that asked.
+        to: Incarnation,
+        /// Of the question.
+        number: u64,
+        /// The epoch under which the row was cached, and the row; `None` where it is not cached.
+        cached: Option<(u64, Option<Vec<u8>>)>,
+    },
     /// Shards, please, as of the sender's version.
     HandoverWanted {
         /// Which.

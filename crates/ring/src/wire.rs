@@ -69,6 +69,8 @@ const REFUSED: u8 = 20;
 const END: u8 = 21;
 const GET: u8 = 22;
 const FOUND: u8 = 23;
+const PULL: u8 = 24;
+const PULLED: u8 = 25;
 
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
@@ -147,6 +149,31 @@ fn put_about_rows(out: &mut Vec<u8>, message: &Message) -> u8 {
                 }
             }
             FOUND
+        }
+        _ => put_pull(out, message),
+    }
+}
+
+fn put_pull(out: &mut Vec<u8>, message: &Message) -> u8 {
+    match message {
+        Message::Pull { number, key } => {
+            put_varint(out, *number);
+            out.extend(key.token.to_le_bytes());
+            put_bytes(out, &key.bytes);
+            PULL
+        }
+        Message::Pulled { to, number, cached } => {
+            out.extend(to.0.to_le_bytes());
+            put_varint(out, *number);
+            match cached {
+                None => out.push(0),
+                Some((epoch, row)) => {
+                    out.push(1 + u8::from(row.is_some()));
+                    put_varint(out, *epoch);
+                    row.iter().for_each(|row| put_bytes(out, row));
+                }
+            }
+            PULLED
         }
         _ => unreachable!("the others are about the map"),
     }
@@ -269,6 +296,20 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             };
             Message::Found { to, number, answer }
         }
+        PULL => {
+            let (number, token) = (body.varint()?, body.u64()? as i64);
+            Message::Pull { number, key: RowKey { token, bytes: bytes(body)? } }
+        }
+        PULLED => {
+            let (to, number) = to_and_number(body)?;
+            let cached = match body.u8()? {
+                0 => None,
+                1 => Some((body.varint()?, None)),
+                2 => Some((body.varint()?, Some(bytes(body)?))),
+                _ => return Err(Malformed::Unknown),
+            };
+            Message::Pulled { to, number, cached }
+        }
         _ => return Err(Malformed::Unknown),
     })
 }
@@ -346,7 +387,11 @@ mod tests {
             end(Outcome::Settled),
             end(Outcome::Weak),
             end(Outcome::Unknown),
-            Message::Get { wanted: vec![(1, key.clone()), (2, key)] },
+            Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },
+            Message::Pull { number, key },
+            Message::Pulled { to, number, cached: None },
+            Message::Pulled { to, number, cached: Some((7, None)) },
+            Message::Pulled { to, number, cached: Some((1 << 33, Some(b"row".to_vec()))) },
             found(row),
             found(Answer::Row(None)),
             found(Answer::Pass),

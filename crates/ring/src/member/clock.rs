@@ -27,6 +27,7 @@ impl Member {
             self.send_all(ends, io);
         }
         self.advance_writes(io);
+        self.lookups.pulls_overdue(&self.config, io);
         for (key, clients) in self.lookups.overdue(io.now, &self.config) {
             let readers = clients.into_iter().map(Asker::Client).collect();
             self.lookups.read(key, None, readers, io);

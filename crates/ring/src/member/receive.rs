@@ -44,6 +44,10 @@ impl Member {
                     self.asked((from, life, number), row, io);
                 }
             }
+            Message::Pull { number, key } => {
+                let cached = io.rows.get(&key);
+                self.send(from, Message::Pulled { to: life, number, cached }, io);
+            }
             Message::HandoverWanted { ref shards } => self.hand_over(&envelope, shards, io),
             _ => self.handle_answer(envelope, io),
         }
@@ -68,6 +72,9 @@ impl Member {
                 // Asked again when the time for it has come, or the map has changed.
                 self.takeover.granted(sender, true);
                 self.compare_versions(from, envelope.version, io);
+            }
+            Message::Pulled { to, number, cached } if ours(to) => {
+                self.pulled((from, number), cached, io);
             }
             Message::Found { to, number, answer } if ours(to) => {
                 self.found(from, number, answer, io);

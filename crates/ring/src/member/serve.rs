@@ -60,9 +60,16 @@ impl Member {
             Look::Miss(ticket) => {
                 let custody = &self.custody;
                 let may = |ticket| custody.may_join(&map, ticket, key.token);
-                if !self.lookups.join(&key, reader, io.now, &self.config, may) {
-                    self.lookups.read(key, Some(ticket), vec![reader], io);
+                if self.lookups.join(&key, reader, io.now, &self.config, may) {
+                    return;
                 }
+                let from = self.custody.pull_from(&map, self.id, key.token, io.now);
+                let Some(from) = from else {
+                    self.lookups.read(key, Some(ticket), vec![reader], io);
+                    return;
+                };
+                let pull = self.lookups.pull(from, key, ticket, reader, io.now);
+                self.send(from, pull, io);
             }
         }
     }
@@ -100,6 +107,32 @@ impl Member {
                 let readers = clients.into_iter().map(Asker::Client).collect();
                 self.lookups.read(key, None, readers, io);
             }
+        }
+    }
+
+    /// The old owner of a shard has answered a PULL. What may not be installed is not served.
+    pub(super) fn pulled(
+        &mut self,
+        (from, number): (MemberId, u64),
+        cached: Option<(u64, Option<Vec<u8>>)>,
+        io: &mut Io<'_>,
+    ) {
+        let Some(fill) = self.lookups.pulled(from, number) else { return };
+        let (token, times) = (fill.key.token, (io.now, self.lease.end()));
+        let installs = cached.zip(fill.ticket).zip(self.map.clone()).and_then(|found| {
+            let (((epoch, row), ticket), map) = found;
+            let of = (ticket, token, epoch);
+            Some((self.custody.may_install_pulled(&map, self.id, of, times)?, row))
+        });
+        let Some((epoch, row)) = installs else {
+            self.lookups.read_instead(fill, io);
+            return;
+        };
+        coverage_mark!(Pulled);
+        io.rows.install(&fill.key, epoch, row.clone());
+        for reader in fill.readers {
+            let answer = Answer::Row(row.clone());
+            self.tell(reader, answer, &fill.key, ReadSource::Cache, io);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::config::Time;
 use crate::identity::MemberId;
 use crate::io::{Action, ReadSource, TransactionResult, WriteResult};
 use crate::map::Map;
-use crate::message::Envelope;
+use crate::message::{Envelope, Message};
 
 impl World {
     pub fn unreliable(&self) -> bool {
@@ -104,6 +104,10 @@ impl World {
             self.queue.push(self.now + delay, Event::Input(to, None, again));
         }
         let mut delay = self.random.between(100, 900) + sprung.late;
+        let map = matches!(envelope.message, Message::MapIs(_));
+        if map && self.nodes.get(to).is_some_and(|node| node.late_news > now) {
+            delay += self.random.between(700, 2_000) * MS;
+        }
         if self.rate(rates.late) {
             delay += self.random.below(1_500) * MS;
         }

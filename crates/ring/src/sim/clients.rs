@@ -85,7 +85,8 @@ impl World {
         for at in 0..self.nodes.len() {
             let now = self.now;
             let node = &mut self.nodes[at];
-            (node.no_database, node.queued, node.slow_map) = (0, 0, 0);
+            (node.no_database, node.queued) = (0, 0);
+            (node.slow_map, node.late_news) = (0, 0);
             if node.paused > now {
                 node.paused = now;
                 self.queue.push(now, Event::Resume(at));

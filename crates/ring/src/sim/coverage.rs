@@ -31,6 +31,8 @@ paths![
     Moved,
     MovedOn,
     PermitExpired,
+    PullUnanswered,
+    Pulled,
     TakenWeakly,
     TookShards,
     TransactionUnknown,

@@ -71,6 +71,7 @@ impl World {
             | Fault::Kill { node, .. }
             | Fault::NoDatabase { node, .. }
             | Fault::SlowMap { node, .. }
+            | Fault::LateNews { node, .. }
             | Fault::Queue { node, .. }
             | Fault::Leave { node } => self.played_by(*node),
             _ => return,
@@ -89,6 +90,7 @@ impl World {
             Fault::Kill { back, lost, .. } => self.kill(node, back, lost),
             Fault::NoDatabase { time, .. } => self.nodes[node].no_database = now + time,
             Fault::SlowMap { time, .. } => self.nodes[node].slow_map = now + time,
+            Fault::LateNews { time, .. } => self.nodes[node].late_news = now + time,
             Fault::Queue { time, .. } => self.nodes[node].queued = now + time,
             Fault::Leave { .. } if enough => {
                 self.nodes[node].gone = true;

@@ -56,6 +56,8 @@ pub struct Node {
     pub no_database: Time,
     /// Its reads of the map are answered late before this time.
     pub slow_map: Time,
+    /// Maps that others send it are late before this time.
+    pub late_news: Time,
     /// It comes back then.
     pub back: Option<(Time, bool)>,
     /// It has left, or is dead for good.
@@ -80,6 +82,7 @@ impl Node {
             queued: 0,
             no_database: 0,
             slow_map: 0,
+            late_news: 0,
             back: None,
             gone: false,
             clients: Vec::new(),

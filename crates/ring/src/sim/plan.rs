@@ -65,6 +65,7 @@ pub fn config(random: &mut SimRandom) -> Config {
         get: 250 * MS,
         write: 2_500 * MS,
         stable: random.pick(&[500, 1_500]) * MS,
+        pull: random.pick(&[0, 3_000, 3_000]) * MS,
         join_fill: 500 * MS,
         shards: random.pick(&[4, 8, 16]),
     }

@@ -95,6 +95,11 @@ pub enum Fault {
         node: usize,
         time: Time,
     },
+    /// What others say to this one of newer maps comes late.
+    LateNews {
+        node: usize,
+        time: Time,
+    },
     /// A machine that reaches the database and no member, in the calm.
     Outsider {
         time: Time,
@@ -111,6 +116,8 @@ pub enum Deed {
     End,
     Get,
     Found,
+    Pull,
+    Pulled,
     HandoverWanted,
     Handover,
     Ping,

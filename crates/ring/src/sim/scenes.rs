@@ -44,7 +44,16 @@ pub fn staged(seed: u64) -> Plan {
     }
     let Stage { at: heal, mut faults, mut random, .. } = stage;
     faults.retain(|(at, _)| *at < heal);
-    let judged = random.permille(200);
+    let mut judged = random.permille(200);
+    if random.permille(60) {
+        // The last thing before the calm is a move that never comes.
+        judged = true;
+        let at = heal - 300 * MS;
+        let (node, deed, snare) = (OWNER, Deed::Handover, Snare::Lose);
+        faults.push((at, Fault::Cast { row: 0 }));
+        faults.push((at, Fault::Trap { node, deed, snare }));
+        faults.push((at + 5 * MS, Fault::Move { to: WRITER, row: 0 }));
+    }
     let calm = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
     let end = heal + if judged { calm } else { 200 * MS };
     if judged && random.permille(700) {
@@ -313,6 +322,15 @@ impl Stage {
         for _ in 0..4 {
             self.after(0, 60, Fault::Read { node: OWNER, row: 0 });
         }
+        if self.random.permille(500) {
+            // The row that the new owner pulls is on its way while it is written.
+            let node = self.random.pick(&[OWNER, HEIR]);
+            let snare = Snare::Late(self.ms(5, 240));
+            self.trap(node, Deed::Pulled, snare);
+            self.after(101, 108, Fault::Read { node: HEIR, row: 0 });
+            let write = Fault::Write { node: writer, row: 0, extent: Extent::One, weak: false };
+            self.after(105, 180, write);
+        }
         self.after(70, 100, Fault::Move { to: HEIR, row: 0 });
         self.write(40, 300, writer);
         if self.random.permille(600) {
@@ -334,20 +352,12 @@ impl Stage {
             self.now(Fault::Cut { from: other, to: OWNER, both: true, time });
         }
         self.now(Fault::NoDatabase { node: OWNER, time });
-        self.news_is_late(node);
+        self.now(Fault::LateNews { node: OWNER, time });
         let late = self.ms(450, 1_100);
         self.trap(node, Deed::SendWrite, Snare::Late(late));
         let extent = self.random.pick(&[Extent::One, Extent::Both]);
         self.after(550, 1_000, Fault::Write { node, row: 0, extent, weak: false });
         self.reads_everywhere(1_200, 2_200);
-    }
-
-    /// What this one says of a newer map comes late.
-    fn news_is_late(&mut self, node: usize) {
-        for _ in 0..8 {
-            let snare = Snare::Late(self.ms(700, 2_000));
-            self.trap(node, Deed::MapIs, snare);
-        }
     }
 
     fn reads_everywhere(&mut self, low: u64, high: u64) {
@@ -375,9 +385,7 @@ impl Stage {
         self.reads_everywhere(1_020, 2_700);
         if stands_still || self.random.permille(300) {
             self.now(Fault::NoDatabase { node, time: 3_500 * MS });
-            for other in (0..self.members).filter(|other| *other != node) {
-                self.news_is_late(other);
-            }
+            self.now(Fault::LateNews { node, time: 3_500 * MS });
         } else {
             let again = late / MS;
             self.after(again + 20, again + 500, Fault::Move { to: OWNER, row: 0 });
@@ -512,6 +520,8 @@ impl Stage {
             Deed::End,
             Deed::Get,
             Deed::Found,
+            Deed::Pull,
+            Deed::Pulled,
             Deed::HandoverWanted,
             Deed::Handover,
             Deed::Pong,

@@ -30,6 +30,8 @@ impl Deed {
                 Message::End { .. } => Self::End,
                 Message::Get { .. } => Self::Get,
                 Message::Found { .. } => Self::Found,
+                Message::Pull { .. } => Self::Pull,
+                Message::Pulled { .. } => Self::Pulled,
                 Message::HandoverWanted { .. } => Self::HandoverWanted,
                 Message::Handover { .. } => Self::Handover,
                 Message::Ping { .. } => Self::Ping,
