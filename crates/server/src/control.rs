@@ -1,5 +1,5 @@
-//! The control plane: one thread with its own small runtime for admin HTTP and signals, so that
-//! neither waits for the reactors nor the reactors for them.
+//! The control plane: one thread with its own small runtime for admin HTTP and signals. It does not
+//! wait for the reactors, nor they for it.
 
 use std::{
     net::{SocketAddr, TcpListener},

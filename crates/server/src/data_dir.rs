@@ -1,4 +1,4 @@
-//! The data directory, which only its owner may enter: what is cached are the database's rows.
+//! The data directory. Only its owner may enter it, because it holds rows of the database.
 
 use std::{
     fs, io,

@@ -1,4 +1,4 @@
-//! A server from its configuration to its end: data directory, cache, front ends, admin pages,
+//! Runs a server from its configuration to its end: data directory, cache, front ends, admin pages,
 //! signals.
 
 mod cache;

@@ -1,5 +1,5 @@
-//! The slow-request log: one line for each request that took longer than the operator allows, but
-//! no more lines than a log can bear. What is not logged is counted.
+//! The slow-request log: one line for each request that took longer than the operator allows, up to
+//! a bounded rate. Requests that are not logged are counted.
 
 use std::time::{Duration, Instant};
 

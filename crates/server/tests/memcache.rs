@@ -1,4 +1,4 @@
-//! The memcached front end as clients meet it: what is acknowledged survives `kill -9`, and nobody
+//! The memcached front end as clients see it. Acknowledged changes survive `kill -9`, and no client
 //! takes the server's memory or time.
 
 use std::{

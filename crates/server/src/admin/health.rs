@@ -1,4 +1,4 @@
-//! Whether clients should come here.
+//! Health: whether clients should use this server.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

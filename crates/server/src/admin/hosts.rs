@@ -1,9 +1,9 @@
-//! Under which names the page and its JSON are given out.
+//! The host names under which the page and its JSON are served.
 //!
-//! A browser lets a web page read what comes from that page's own host name. Whoever serves a page
-//! under a name of theirs can point that name at 127.0.0.1 a moment later (DNS rebinding): the page
-//! then reads what the operator's browser can reach. The `Host` header still has the foreign name,
-//! so names that are not known are refused. An address cannot be pointed elsewhere.
+//! A browser lets a web page read what comes from that page's own host name. An attacker who serves
+//! a page can point its name at 127.0.0.1 a moment later (DNS rebinding). The page then reads what
+//! the operator's browser can reach. The `Host` header still has the foreign name, so unknown names
+//! are refused. An IP address cannot be pointed elsewhere.
 
 use std::net::{IpAddr, SocketAddr};
 

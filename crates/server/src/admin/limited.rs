@@ -1,4 +1,4 @@
-//! The admin address's connections: few at once, and none that stands still.
+//! Limits of the admin address's connections: few at once, and none that is stalled.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,9 +1,9 @@
-//! Metrics, health and the dashboard over HTTP, for the operator's machines only: no password, no
-//! TLS, nothing that changes anything.
+//! Metrics, health and the dashboard over HTTP, for the operator's machines only. There is no
+//! password and no TLS, and no request changes anything.
 //!
-//! `/metrics`, `/healthz` and `/readyz` answer under every name: scrapers and probes use names of
-//! their own, and what they get names no key, table or address. The dashboard and the JSON behind
-//! it answer under the names of [`Hosts`] alone.
+//! `/metrics`, `/healthz` and `/readyz` answer under every host name, because scrapers and probes
+//! use names of their own. Their answers name no key, table or address. The dashboard and its JSON
+//! answer only under the names in [`Hosts`].
 
 mod health;
 mod hosts;

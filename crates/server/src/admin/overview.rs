@@ -1,5 +1,5 @@
-//! `GET /api/v1/overview`: what an operator looks at, in one answer. Counts are since the start;
-//! whoever wants rates takes the difference of two answers.
+//! `GET /api/v1/overview`: all figures of the dashboard in one answer. Counts are since the start;
+//! rates are the difference of two answers.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! The dashboard: files of the folder `dashboard`, part of the binary, under a policy that lets
-//! nothing in from elsewhere.
+//! The dashboard: files of the folder `dashboard`, part of the binary. Their content security
+//! policy allows nothing from other hosts.
 
 use axum::Router;
 use axum::extract::{Request, State};

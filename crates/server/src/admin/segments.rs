@@ -1,5 +1,5 @@
-//! `GET /api/v1/segments`: every segment's state and liveness, in columns: a cache of several TB
-//! has hundreds of thousands of them.
+//! `GET /api/v1/segments`: state and liveness of every segment. The answer is in columns, because a
+//! cache of several TB has hundreds of thousands of segments.
 
 use afterglow_engine::{SegmentFigures, SegmentState};
 use serde::{Deserialize, Serialize};

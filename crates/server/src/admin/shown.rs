@@ -1,4 +1,4 @@
-//! What every page of the admin address is made from.
+//! The data that every page of the admin address is made from.
 
 use std::sync::{Arc, OnceLock, Weak};
 

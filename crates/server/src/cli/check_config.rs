@@ -1,4 +1,5 @@
-//! `afterglow check-config FILE`: what is wrong, what holds, what it costs.
+//! `afterglow check-config FILE`: the mistakes in a configuration, its values, and the memory and
+//! flash it takes.
 
 use std::{fmt::Write, path::Path};
 

@@ -1,4 +1,4 @@
-//! What clap is told: every setting of the table of keys becomes a flag.
+//! The command line's definition for clap: every setting of the table of keys becomes a flag.
 
 use clap::{Arg, ArgAction, Command};
 

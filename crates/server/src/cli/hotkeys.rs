@@ -1,4 +1,4 @@
-//! `afterglow hotkeys`: what is asked for most, of a running server.
+//! `afterglow hotkeys`: the keys that are asked for most, of a running server.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! From the command line and the environment to the inputs of a configuration.
+//! Turns the command line and the environment into the inputs of a configuration.
 
 use std::path::{Path, PathBuf};
 

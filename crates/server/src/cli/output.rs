@@ -1,4 +1,4 @@
-//! What every command ends with, here and in the tools: text on standard output, or a failure with
+//! The outcome of every command, here and in the tools: text on standard output, or a failure with
 //! its exit status.
 
 use std::io::Write;

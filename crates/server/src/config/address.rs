@@ -1,4 +1,4 @@
-//! Addresses: where to listen, where the database is, what to say of oneself.
+//! Addresses: where to listen, where the database is, and which address clients are told.
 
 use std::{
     fmt,

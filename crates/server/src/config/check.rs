@@ -1,5 +1,5 @@
-//! What single values cannot show: settings that contradict each other, and settings that are
-//! allowed but perhaps not meant.
+//! Checks across settings: those that contradict each other, and those that are allowed but perhaps
+//! not meant.
 
 use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
 

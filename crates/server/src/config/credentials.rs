@@ -1,5 +1,5 @@
-//! Our own user and password at the database, in a file of their own: never on a command line or in
-//! the environment, where others see them.
+//! Our own user and password at the database, in a file of their own. They are never on a command
+//! line or in the environment, where others see them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! A mistake in a configuration, with its place.
 
 use std::{fmt, ops::Range, path::Path};
 

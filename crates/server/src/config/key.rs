@@ -1,4 +1,4 @@
-//! What a setting is: its names, how it is written and read.
+//! A setting: its names, and how it is written and read.
 
 use super::{Config, Invalid};
 

@@ -1,4 +1,5 @@
-//! Flags over environment over file over defaults.
+//! Loads a configuration: flags override the environment, which overrides the file, which overrides
+//! defaults.
 
 use std::{
     collections::BTreeMap,
@@ -49,8 +50,8 @@ impl Loaded {
 /// Puts the inputs over each other and checks the result.
 ///
 /// # Errors
-/// All that is wrong at once, each with its place: a value that is wrong in the file is an error
-/// also where a flag overrides it.
+/// All mistakes at once, each with its place. A wrong value in the file is an error even if a flag
+/// overrides it.
 pub fn load(inputs: &Inputs) -> Result<Loaded, Faults> {
     let mut state =
         LoadState { config: Config::default(), places: BTreeMap::new(), faults: Vec::new() };

@@ -1,4 +1,4 @@
-//! Who else writes to a table, and so what may be cached of it for how long.
+//! Table policies: who else writes to a table, and so what of it may be cached for how long.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! Files that hold passwords: small, and for nobody but their owner, or for root and a group of
-//! ours, which is how Kubernetes gives a secret to a process that is not root.
+//! Files that hold passwords: small, and readable only by their owner, or by root and one of our
+//! groups. So Kubernetes gives a secret to a process that is not root.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,5 @@
-//! How values are read into settings and written back: what the table of keys is made with.
+//! Reads values into settings and writes them back. The table of keys is built from these
+//! functions.
 
 use std::{fmt::Display, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
 

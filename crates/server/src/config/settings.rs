@@ -167,8 +167,8 @@ impl Config {
         self.memcache.is_some() || self.memcache_unix.is_some()
     }
 
-    /// Memory for requests and answers on their way through the memcached front end: what was asked
-    /// for, or an eighth of all memory and at most 64 MiB. Part of [`Config::memory`].
+    /// Memory for requests and answers in flight through the memcached front end. It is what was
+    /// asked for, or an eighth of all memory and at most 64 MiB. Part of [`Config::memory`].
     pub fn buffers(&self) -> Size {
         let default = || Size::bytes((self.memory.get() / 8).min(Size::mib(64).get()));
         self.memcache_buffers.unwrap_or_else(default)

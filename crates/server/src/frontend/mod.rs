@@ -1,4 +1,4 @@
-//! Front ends: what clients talk to.
+//! Front ends: the protocols by which clients reach the cache.
 
 pub mod cql;
 pub mod memcache;

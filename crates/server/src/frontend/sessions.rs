@@ -1,4 +1,4 @@
-//! How many sessions a front end has, for a clean end.
+//! Counts the sessions of a front end, for a clean end.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,9 @@
-//! Which keys, prefixes and tables are asked for most: sampled, in bounded memory.
+//! Hot keys: the keys, prefixes and tables that are asked for most. They are sampled, in bounded
+//! memory.
 //!
-//! Each reactor has a [`Sampler`] of each front end. It counts down from one request that is
-//! looked at to the next and takes only that one's key to a [`sketch`] under a lock that nobody
-//! else wants but for a report. [`report`] adds the sketches of all reactors up.
+//! Each reactor has a [`Sampler`] of each front end. It counts requests down to the next sampled
+//! one. Only the key of a sampled request goes to a [`sketch`], under a lock that only a report
+//! also takes. [`report`] adds the sketches of all reactors up.
 
 pub mod report;
 mod sampler;

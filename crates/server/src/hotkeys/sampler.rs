@@ -1,4 +1,4 @@
-//! One reactor's part: which requests are looked at, and what is kept of them.
+//! The sampler of one reactor: which requests are sampled, and what is kept of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

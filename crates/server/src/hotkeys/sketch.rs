@@ -1,10 +1,11 @@
-//! The most frequent words of a stream in bounded memory: Space-Saving (Metwally, Agrawal and El
-//! Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005).
+//! The most frequent words of a stream in bounded memory. The algorithm is Space-Saving (Metwally,
+//! Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams",
+//! ICDT 2005).
 //!
-//! There are `capacity` counters. A word that has none takes the lowest counter over: it counts on
+//! There are `capacity` counters. A word without a counter takes over the lowest one. It counts on
 //! from there, and the counter remembers by how much that may be too high. A word's count is never
-//! below the truth, and above it by at most its error; every word with more than a part of
-//! `1 / capacity` of all has a counter.
+//! below the true count, and above it by at most its error. Every word with a share of more than
+//! `1 / capacity` has a counter.
 
 use std::collections::HashMap;
 
@@ -106,8 +107,8 @@ impl Sketch {
 
 /// The `most` most frequent words of several sketches together.
 ///
-/// A word that one of them has no counter for may have come there as often as its lowest counter
-/// says: that much is added to its count and to its error.
+/// A word without a counter in one of them may have come there as often as the lowest counter says.
+/// That much is added to its count and to its error.
 pub(super) fn merge<'a>(
     sketches: impl Iterator<Item = &'a Sketch> + Clone,
     most: usize,

@@ -282,8 +282,8 @@ fn reaches_back(state: &state::StateFile, checkpoint: Option<&Header>, marks: &M
     epoch == state.journal_epoch && needed >= marks.sound_from
 }
 
-/// The process that holds the lock on a file, found without touching the lock: to try it could make
-/// a server that starts just now believe that the directory is in use.
+/// The process that holds the lock on a file. It is found without taking the lock: otherwise a
+/// server that starts at this moment could find the directory in use.
 pub fn holder(lock: &Path) -> Option<u32> {
     let inode = format!(":{}", fs::metadata(lock).ok()?.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;

@@ -1,5 +1,5 @@
-//! What is in a data directory, told without changing it; also of one that a server has open, as a
-//! snapshot.
+//! `afterglow inspect`: shows what is in a data directory, without changing it. If a server has it
+//! open, this is a snapshot.
 
 mod look;
 mod report;

@@ -1,4 +1,4 @@
-//! What is counted of the database behind a front end, and of the lease kept in it.
+//! Counters of the database behind a front end, and of the lease in it.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

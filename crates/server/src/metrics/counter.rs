@@ -1,4 +1,4 @@
-//! The things that are bumped.
+//! Counters and gauges.
 
 use std::{
     marker::PhantomData,

@@ -1,4 +1,4 @@
-//! What a front end counts.
+//! The counters of a front end.
 
 use std::sync::Arc;
 use std::time::Duration;

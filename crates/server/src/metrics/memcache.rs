@@ -1,5 +1,5 @@
-//! What the memcached front end counts: memcached's own counters, under the names that its exporter
-//! gives them to Prometheus, so that dashboards made for memcached show Afterglow.
+//! The counters of the memcached front end: memcached's own, under the names that its exporter
+//! gives them in Prometheus. So dashboards made for memcached show Afterglow.
 
 use std::sync::Arc;
 

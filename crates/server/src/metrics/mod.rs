@@ -1,8 +1,8 @@
 //! Everything Afterglow counts, and how Prometheus reads it.
 //!
-//! A reactor takes its own shard of counters with [`Metrics::front_end`] and [`Metrics::backend`]
-//! and bumps it with relaxed atomics that no other core writes; shards are summed when somebody
-//! asks. Every label value is known when the program is compiled, so memory is bounded whatever
+//! A reactor has its own shard of counters, from [`Metrics::front_end`] and [`Metrics::backend`].
+//! It increments them with relaxed atomics that no other core writes. Shards are summed when the
+//! metrics are read. Every label value is known at compile time, so memory is bounded whatever
 //! clients send.
 
 mod backend;

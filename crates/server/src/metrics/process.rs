@@ -1,4 +1,4 @@
-//! What the system says of the process, under the names every Prometheus client uses.
+//! Metrics of the process, under the names that every Prometheus client uses.
 
 use std::{fs, time::SystemTime};
 

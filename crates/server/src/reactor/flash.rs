@@ -1,7 +1,7 @@
 //! One aligned read of a flash device on the reactor's own ring.
 //!
-//! A device without a descriptor, which no ring can read, is read by a helper thread: it is
-//! simulated, or a test's that takes its time.
+//! A device without a file descriptor cannot be read by a ring; a helper thread reads it. Such a
+//! device is simulated, or a test's slow one.
 
 #![allow(unsafe_code)]
 
@@ -46,8 +46,8 @@ impl AsFd for OnRing {
 /// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment, into a fresh
 /// buffer.
 ///
-/// Device and buffer belong to the runtime until the kernel is done with them: dropping the future
-/// loses the result, it never frees memory under a read in flight.
+/// Device and buffer belong to the runtime until the kernel is done with them. Dropping the future
+/// loses the result; it never frees memory under a read in flight.
 ///
 /// # Errors
 /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.

@@ -1,9 +1,9 @@
-//! Listening sockets: one accepts, connections go to the reactor that has the fewest.
+//! Listening sockets: one thread accepts; a connection goes to the reactor that has the fewest.
 //!
-//! Not SO_REUSEPORT: the kernel spreads by a hash of the addresses, and drivers open one or two
-//! long connections a node, so that with a handful of clients one core would often get them all.
-//! Accepting is rare here; balance by count is worth the one hand-over. Besides, with SO_REUSEPORT
-//! a second process could silently share the port.
+//! SO_REUSEPORT is not used. With it the kernel spreads connections by a hash of the addresses.
+//! Drivers open one or two long connections per node, so with a handful of clients one core would
+//! often get them all. Accepting is rare here, and balance by count is worth the hand-over. Also,
+//! with SO_REUSEPORT a second process could silently share the port.
 
 use std::future::Future;
 use std::io;

@@ -1,9 +1,9 @@
 //! Reactors: one thread a core, each with its own runtime, sockets and flash reads on one ring.
 //!
 //! What lives on a reactor is `!Send` and needs no locks: connections, pools, sessions. Front ends
-//! put work on a reactor with [`Reactors::spawn_on`]; reactors talk to each other the same way, and
-//! only for rare things (a new connection, a schema event). A hit never crosses reactors: shards of
-//! the cache are reached by their lock from wherever the request is.
+//! put work on a reactor with [`Reactors::spawn_on`]. Reactors talk to each other the same way, and
+//! only for rare events (a new connection, a schema event). A hit never crosses reactors: any
+//! reactor may take the lock of any shard of the cache.
 
 mod flash;
 mod listen;

@@ -1,4 +1,4 @@
-//! The cache as the configuration wants it.
+//! Opens the cache as configured.
 
 use std::{
     fs::File,
@@ -66,9 +66,9 @@ pub(super) fn open(
     Ok(cache)
 }
 
-/// Opens the cache; where a device is still in use although the data directory is not, tries again
-/// for a moment: after `kill -9` the kernel holds a device until the reads that were in flight on
-/// it are done.
+/// Opens the cache. If a device is still in use although the data directory is not, this tries
+/// again for a moment. After `kill -9` the kernel holds a device until the reads that were in
+/// flight on it are done.
 fn open_when_released(config: afterglow_engine::Config) -> Result<Cache, OpenError> {
     let deadline = Instant::now() + RELEASE_TIMEOUT;
     loop {
@@ -111,8 +111,8 @@ fn whole_device(path: &Path) -> u64 {
     measured.unwrap_or(0)
 }
 
-/// With all of a block device named in bytes, as `whole_device` measures it: the engine then
-/// refuses one that has another size than the cache was made for, as it refuses a file. Of "all,
+/// With the size of a whole block device in bytes, as `whole_device` measures it. The engine then
+/// refuses a device of another size than the cache was made for, as it refuses a file. Of "all,
 /// however much that is" it would make an empty cache.
 fn engine_config_with(
     config: &Config,

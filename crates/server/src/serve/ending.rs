@@ -1,8 +1,8 @@
-//! A clean stop: how long it may take, the end of the front ends, and the last words: what has been
-//! dropped and refused since the start, by reason.
+//! A clean stop: how long it may take, the end of the front ends, and the last log lines. They say
+//! what has been dropped and refused since the start, by reason.
 //!
-//! `/metrics` ends with the server. What a clean stop itself could not write is accounted for here
-//! (G7).
+//! `/metrics` ends with the server. Objects that a clean stop itself could not write are counted
+//! here (G7).
 
 use std::{collections::BTreeMap, time::Duration};
 

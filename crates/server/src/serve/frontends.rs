@@ -1,4 +1,4 @@
-//! The front ends that the configuration wants open.
+//! Opens the configured front ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::{
 /// The file of prepared statements in the data directory.
 const PLANS_FILE: &str = "plans";
 
-/// What the front ends need of this machine, had before the cache is opened: a start that fails for
-/// the want of it costs no warmth.
+/// What the front ends need of this machine. It is taken before the cache is opened, so a start
+/// that fails for lack of it costs no warmth.
 pub(super) struct Entrances {
     cql: Option<Bound>,
     sockets: Sockets,

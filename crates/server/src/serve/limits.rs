@@ -1,12 +1,12 @@
-//! Limits of the system that would keep clients out.
+//! Limits of the system that would refuse clients.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// With fewer open files than this a busy application may be refused.
 const FEW: u64 = 16 * 1024;
 
-/// Allows the process as many open files as the system lets it have: every connection is one, and
-/// shells and service managers often begin with 1,024.
+/// Raises the limit of open files to the system's maximum. Every connection is one, and shells and
+/// service managers often begin with 1,024.
 pub(super) fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {

@@ -1,4 +1,4 @@
-//! How much memory there is for the process.
+//! How much memory the process may use.
 
 use super::error::ServeError;
 use crate::config::{Config, Size};

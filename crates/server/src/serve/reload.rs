@@ -1,4 +1,4 @@
-//! SIGHUP: what can change while serving does, the rest is named.
+//! SIGHUP: applies settings that can change while serving, and names the others.
 
 use crate::{
     config::{Config, LivePolicies, keys::KEYS},

@@ -1,4 +1,5 @@
-//! What is said at the start, and to whom: which Afterglow, where, how large, under which policies.
+//! Messages at the start: which Afterglow this is, where it listens, how large it is, and its
+//! policies.
 
 use crate::{
     config::{Config, TablePolicy},

@@ -1,5 +1,5 @@
-//! What a service manager such as systemd is told: ready, reloading, stopping, and that reactors
-//! turn.
+//! Notifies a service manager such as systemd: ready, reloading, stopping, and that the reactors
+//! run.
 //!
 //! `notify` speaks systemd's protocol (sd_notify(3)): one datagram with `NAME=value` lines to the
 //! socket that `NOTIFY_SOCKET` names. `watchdog` pings it while every reactor runs its tasks.

@@ -1,7 +1,8 @@
 //! A trace of requests, replayed.
 //!
-//! A trace is text, one request a line: the key, and after a space or tab the bytes of key and
-//! value together where they are known. Empty lines and lines that begin with `#` are left out.
+//! A trace is text, one request a line. A line has the key, and after a space or tab the bytes of
+//! key and value together if they are known. Empty lines and lines that begin with `#` are left
+//! out.
 //!
 //! The DRAM tier of the replay is the engine's own. Flash is LRU over records: what is read is
 //! written again before its segment goes. Each miss is a set of the object, as of a cache aside.

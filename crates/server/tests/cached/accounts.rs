@@ -1,4 +1,4 @@
-//! A database that wants to know who reads.
+//! A database that asks for logins.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -130,9 +130,8 @@ fn who_guesses_a_password_ends_no_connection_of_its_owner() {
             "CREATE KEYSPACE k{number} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         ));
     }
-    // Clients go to one reactor and the other in turn. The owner's login has made a connection on
-    // the one, and each other client makes one in a keyspace of its own, until every place is
-    // taken.
+    // Clients go to one reactor and the other in turn. The owner's login has made a connection.
+    // Each other client makes one in a keyspace of its own, until every place is taken.
     let mut clients = vec![owner];
     for number in 1..PLACES {
         let version = Version::ALL[number / 2 % Version::ALL.len()];

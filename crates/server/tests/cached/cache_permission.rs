@@ -1,4 +1,4 @@
-//! For how long and across what rows are believed: bounds, the lease, restarts.
+//! For how long rows are served, and across which events: bounds, the lease, restarts.
 
 use std::time::Duration;
 

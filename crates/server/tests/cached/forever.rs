@@ -1,5 +1,5 @@
-//! Many clients at once, faults, nodes that stand still, crashes, other holders of the lease: no
-//! read is ever older than what was acknowledged, and none waits for a node that stands still.
+//! Many clients at once, faults, silent nodes, crashes, other holders of the lease. No read is ever
+//! older than an acknowledged write, and none waits for a silent node.
 //!
 //! Holders that change while writes are missing on copies of a row: see `holders.rs`.
 
@@ -21,7 +21,7 @@ use crate::node::{Setup, database, direct, wait_until};
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a run left. Reads of flash that are cut off keep their file, and its lock, as long as the
-/// process lives; a run that is killed takes its process with it.
+/// process lives. In reality a run that is killed takes its process with it.
 fn copy_of(directory: &TempDir) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in std::fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {

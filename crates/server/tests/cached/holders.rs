@@ -1,5 +1,5 @@
-//! The lease changes hands while writes stand that a fill may miss: three copies of every row, of
-//! which some are away now and then.
+//! The lease changes hands while there are writes that a fill may miss. Every row has three copies,
+//! of which some are away now and then.
 
 use std::collections::HashMap;
 use std::path::Path;

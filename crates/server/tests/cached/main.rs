@@ -1,6 +1,7 @@
-//! The cached path from socket to socket: a real engine in a temporary directory, and a database in
-//! memory whose answers can be kept back, lost and made to lie. Clients of different protocol
-//! versions have different connections to the database, so that one can overtake the other.
+//! The cached path from socket to socket. It has a real engine in a temporary directory, and a
+//! database in memory. The database's answers can be delayed, lost and falsified. Clients of
+//! different protocol versions have different connections to the database, so that one can overtake
+//! the other.
 
 mod accounts;
 mod cache_permission;

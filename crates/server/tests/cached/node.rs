@@ -35,8 +35,8 @@ pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Opens what an earlier run had open. The kernel ends rings in the background: what was under way
-/// on one keeps files, their locks and ports for a moment after the run has ended.
+/// Opens what an earlier run had open. The kernel ends rings in the background. Requests in flight
+/// on one keep files, their locks and ports for a moment after the run has ended.
 fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
     let deadline = Instant::now() + GIVE_UP;
     loop {

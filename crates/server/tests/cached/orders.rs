@@ -277,8 +277,8 @@ fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);
     client.put("a", "1");
-    // Every second connection-ending fault would hit the client's own read too, so the database
-    // goes away for fills only: its connection is lost while the fill is on its way, and the
+    // Every second connection-ending fault would hit the client's own read too. So the database
+    // goes away for fills only. Its connection is lost while the fill is in flight, and the
     // client's request is sent on a new one.
     let held = house.database.hold(StatementKind::Read);
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A node of the database stands still: it keeps its connections and answers nothing.
+//! A silent node of the database: it keeps its connections and answers nothing.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Databases that want to know who a client is.
+//! Databases that ask clients for a login.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

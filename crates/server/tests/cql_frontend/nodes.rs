@@ -1,5 +1,5 @@
-//! A database of several nodes: which of them a request is sent to, and what becomes of it when
-//! they come and go.
+//! A database of several nodes: which node a request is sent to, and what happens to it when nodes
+//! come and go.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,4 @@
-//! Prepared statements: what a database forgets, a restart and an ALTER leave behind is nobody's
-//! trouble but ours.
+//! Prepared statements: clients notice nothing of a database that forgets, a restart or an ALTER.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What is said to clients in the words of the database, or instead of it.
+//! Messages to clients: the database's own, and those in its place.
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Flags, Opcode, Version};

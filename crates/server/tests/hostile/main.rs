@@ -1,5 +1,5 @@
-//! The memcached front end against peers that mean it no good: nobody hangs a reactor, loses
-//! another's requests, or takes the memory that others need.
+//! The memcached front end against hostile peers. No peer hangs a reactor, loses another's
+//! requests, or takes the memory that others need.
 
 mod tls;
 mod tls_peers;

@@ -1,4 +1,4 @@
-//! Peers that speak TLS, and end it wherever they like.
+//! Peers that speak TLS, and end it at any point.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What happened between two answers of the server.
+//! The difference between two answers of the server.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `afterglow top`: the figures of a running server in a terminal.
 //!
-//! A thread asks the server ([`watch`]), the terminal's thread draws what came ([`draw`]) and hears
-//! keys. What happened between two answers is worked out in [`figures`].
+//! One thread asks the server ([`watch`]). The terminal's thread draws the answers ([`draw`]) and
+//! reads keys. [`figures`] computes the difference between two answers.
 
 mod draw;
 mod figures;

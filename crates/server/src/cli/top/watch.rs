@@ -1,4 +1,4 @@
-//! The thread that asks the server, so that keys are heard while an answer is waited for.
+//! The thread that asks the server. So keys are read while an answer is awaited.
 
 use std::io;
 use std::sync::Arc;

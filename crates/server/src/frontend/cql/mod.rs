@@ -1,10 +1,12 @@
 //! The CQL front end: drivers talk to it as if it were the database.
 //!
-//! A [session](client::session) reads a client's envelopes; [dispatch](client::dispatch) finds out
-//! what each asks for and gives it to the [`Router`], which answers from the cache or [passes it
-//! on](Request::pass) over a [pool](cluster::pool) of connections that all clients of a reactor
-//! share. The answer goes back as it came, but for the stream number. The
-//! [control](cluster::control) connection keeps the schema up to date.
+//! 1. A [session](client::session) reads a client's envelopes.
+//! 2. [dispatch](client::dispatch) finds out what each asks for and gives it to the [`Router`].
+//! 3. The [`Router`] answers from the cache or [passes it on](Request::pass), over a
+//!    [pool](cluster::pool) of connections that all clients of a reactor share.
+//! 4. The database's answer goes back unchanged, except for the stream number.
+//!
+//! The [control](cluster::control) connection keeps the schema up to date.
 
 pub mod cached;
 mod client;

@@ -1,4 +1,4 @@
-//! What a front end has on each reactor.
+//! The state of a front end on each reactor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

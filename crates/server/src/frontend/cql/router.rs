@@ -1,4 +1,5 @@
-//! Where it is decided how a request is answered: the seam between the front end and the cache.
+//! The router: the interface between the front end and the cache. It decides how a request is
+//! answered.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,9 +31,9 @@ pub trait Router: Send + Sync + 'static {
         true
     }
 
-    /// The database says that its schema has changed. Called before any client hears of it and
-    /// before plans are made for the new schema, of which `schema` does not know yet; possibly also
-    /// for changes that came through us.
+    /// The database says that its schema has changed. Called before any client is told and before
+    /// plans are made for the new schema. `schema` does not know it yet. It may also be called for
+    /// changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         let _ = (change, schema);
     }

@@ -1,4 +1,4 @@
-//! What all reactors of a front end share.
+//! The state that all reactors of a front end share.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -147,9 +147,8 @@ impl CqlShared {
         }
     }
 
-    /// Brings the schema snapshot up to date with what the database has now, unless that takes too
-    /// long: then nothing is known of the schema until it has been loaded, which is slower but
-    /// never wrong.
+    /// Updates the schema snapshot to what the database has now. If that takes too long, the schema
+    /// counts as unknown until it has been loaded. That is slower but never wrong.
     pub async fn refresh_schema(&self) {
         let (done, wait) = oneshot::channel();
         let sent = self

@@ -1,4 +1,5 @@
-//! The streams of one connection to the database: who waits on which, and who for one.
+//! The streams of one connection to the database: which request waits on which stream, and which
+//! wait for a free one.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! The answers of one connection, in the order of its requests, whenever they become known.
+//! The answers of one connection. They leave in the order of its requests, in whatever order they
+//! become known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

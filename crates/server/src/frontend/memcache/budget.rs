@@ -1,5 +1,5 @@
-//! How much memory the connections of a reactor may take for requests and answers that are on their
-//! way, and how many answers they may wait for.
+//! Bounds for the connections of a reactor: memory for requests and answers in flight, and the
+//! number of answers they may wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,9 +29,9 @@ impl Signal {
 /// What any connection may hold whatever the others do, in bytes.
 pub const FREE: usize = 64 * 1024;
 
-/// A reactor's budget. What a connection holds up to [`FREE`] is neither asked for nor counted, so
-/// that small requests always get through and many connections that hold a little do not add up to
-/// a budget that is used up for good; beyond that it must fit, or the connection waits.
+/// A reactor's budget. Up to [`FREE`] bytes per connection are neither asked for nor counted. So
+/// small requests always get through, and many connections that hold a little do not use the budget
+/// up for good. Beyond that the bytes must fit, or the connection waits.
 ///
 /// So it is with answers that are waited for: each connection may wait for one, others must fit.
 /// Beyond what the engine keeps waiters for, a removal that is to survive a loss of power would be

@@ -283,9 +283,9 @@ impl<S: Stream> MemcacheConnection<S> {
         self.input.drain(..self.start);
         self.start = 0;
         let rest = self.input.len();
-        // What is free is enough to go on with anything small, and what is held is enough for the
-        // rest of what it is held for: a connection that had to ask for more while it holds
-        // something could wait for another one that waits for it.
+        // This prevents deadlock. The free bytes are enough for anything small, and held bytes are
+        // enough for the rest of their request. A connection that asked for more while it holds
+        // some could wait for another one that waits for it.
         let wanted = least.max((rest + self.want).min(FREE));
         if rest == 0 && self.input.capacity() > FREE {
             self.input = Vec::new();

@@ -1,6 +1,6 @@
-//! What `stats` counts, of which `stats reset` takes what there was until then.
+//! The counters of `stats`. `stats reset` subtracts what was counted until then.
 //!
-//! The counters themselves go on: those who read the metrics expect counters that only grow.
+//! The counters themselves go on: readers of the metrics expect counters that only grow.
 
 use afterglow_engine::{DropReason, MissReason, Stats, Tier};
 

@@ -1,14 +1,16 @@
 //! Dumps of all objects: `lru_crawler metadump`, `lru_crawler mgdump`, `stats cachedump`.
 //!
-//! The engine's listing reads flash from end to end, so it is carried on by threads that may block,
-//! a [`PIECE`] at a time; the next piece is made when there is room for it among the answers of the
-//! connection, whose other requests wait meanwhile. One dump at a time: a second client is told
-//! that it is busy, as memcached tells it. From then on the first is cut off once it has taken
-//! nothing for ten seconds, so that nobody keeps the turn by not reading.
+//! The engine's listing reads flash from end to end. So threads that may block carry it out, a
+//! [`PIECE`] at a time. The next piece is made when the connection's answers have space for it; its
+//! other requests wait meanwhile.
 //!
-//! A dump that cannot begin is answered with a line of `ERROR`, as one that is refused. One that
-//! fails after lines of it went out ends the connection behind that line: its client waits for the
-//! end of the dump, and takes any other line for an object.
+//! There is one dump at a time: a second client gets memcached's busy error. From then on the first
+//! client is disconnected once it has read nothing for ten seconds. So no client keeps the turn by
+//! not reading.
+//!
+//! A dump that cannot begin is answered with a line of `ERROR`, like one that is refused. A dump
+//! that fails after lines of it were sent ends the connection behind the last line. Its client
+//! waits for the end of the dump, and would take any other line for an object.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! `flush_all` with a delay: at a second to come everything that is there then is dropped, also if
-//! the server is down then.
+//! `flush_all` with a delay: at that second everything in the cache is dropped, even if the server
+//! is down then.
 
 use std::fs;
 use std::io::{self, Write};

@@ -278,8 +278,8 @@ impl MemcacheFrontEnd {
     }
 }
 
-/// Drops what is cached if the server was down for longer than `grace`, before it gives the first
-/// sign of life: whoever dies in between is judged again.
+/// Drops everything if the server was down for longer than `grace`. This comes before the first
+/// sign of life: if the process dies in between, the next start decides again.
 fn rejoin(
     data_dir: &Path,
     grace: Duration,

@@ -1,4 +1,5 @@
-//! Reads that change nothing: answered at once from memory, in a task of their own from flash.
+//! Reads that change nothing. A hit in memory is answered at once; a read of flash runs in a task
+//! of its own.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

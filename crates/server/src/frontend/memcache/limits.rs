@@ -1,4 +1,4 @@
-//! What may change of a front end while it serves: by SIGHUP, or by a client's command.
+//! Limits of a front end that may change while it serves: by SIGHUP, or by a client's command.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

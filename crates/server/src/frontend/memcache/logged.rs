@@ -1,4 +1,4 @@
-//! What those who `watch` are told of requests and evictions.
+//! Lines about requests and evictions for clients that `watch`.
 
 use afterglow_engine::{Hit, Listed, MissReason};
 use afterglow_memcache::{

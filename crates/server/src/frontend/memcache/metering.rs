@@ -1,4 +1,4 @@
-//! Counting requests by what they are, and timing them by the way they are answered.
+//! Counts requests by kind, and times them by how they are answered.
 
 use std::time::Duration;
 

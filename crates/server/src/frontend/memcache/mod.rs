@@ -1,9 +1,10 @@
 //! The memcached front end: clients talk to it as if it were memcached.
 //!
-//! A [connection] hands what has come to the [decoder](afterglow_memcache::Decoder) and
-//! [performs](perform) the requests it finds on the [store]; answers leave [in order](answers), as
-//! many as are known in one write. What needs flash waits in a task of its own, so that neither
-//! other connections nor other keys of the same one wait with it.
+//! 1. A [connection] gives the bytes that arrived to the [decoder](afterglow_memcache::Decoder).
+//! 2. It [performs](perform) each decoded request on the [store].
+//! 3. A request that needs flash waits in a task of its own. No other connection waits for it, and
+//!    no other key of the same one.
+//! 4. [Answers](answers) leave in the order of the requests, as many as are known in one write.
 
 mod answers;
 mod budget;

@@ -1,4 +1,4 @@
-//! Read-modify-writes: whatever looks at an object before it changes it.
+//! Read-modify-writes: every command that reads an object before it changes it.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -173,8 +173,8 @@ where
     }
 }
 
-/// Counts a look-up that changes what it finds, such as `gat` and `touch`, as any other read: where
-/// its object was, or why there was none.
+/// Counts a lookup that changes its object, such as `gat` and `touch`, like any other read: where
+/// the object was, or why there was none.
 fn count_read(
     reactor_state: &MemcacheReactorState,
     action: &Action<'_>,

@@ -1,11 +1,11 @@
-//! How an object is kept in the cache: its value alone, unless it has a cas token of its own, which
-//! then comes before it. The client's flags are kept as the record's group (this front end removes
-//! no groups), its marks as the record's partition (nor does it bump any): a value whose length is
-//! a power of two, as many are, takes no more blocks of flash than it must.
+//! How an object is stored in the cache: its value alone, or its own cas token and then its value.
+//! The client's flags are stored as the record's group, because this front end removes no groups.
+//! Its marks are stored as the record's partition, because it bumps no partition epochs. So a value
+//! whose length is a power of two, as many are, takes no extra block of flash.
 //!
-//! The cas token is the engine's version, which survives eviction, flash and restart. Only what
-//! changes an object without changing its token (a touch, say, which memcached does in place) has
-//! to keep the token beside it.
+//! The cas token is the engine's version, which survives eviction, flash and restart. Some commands
+//! change an object without changing its token: memcached touches in place, for example. Only then
+//! is the token stored with the object.
 
 use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};

@@ -1,4 +1,4 @@
-//! What a memcached front end is started with.
+//! The options that a memcached front end is started with.
 
 use std::fmt;
 use std::net::SocketAddr;

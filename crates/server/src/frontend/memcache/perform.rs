@@ -1,5 +1,5 @@
-//! Carrying requests out: at once where the cache knows, in a task of its own where flash has to be
-//! read, answered in order either way.
+//! Carries requests out: at once if memory has the answer, in a task of its own if flash has to be
+//! read. Answers leave in order either way.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the front end has on each reactor.
+//! The state of the front end on each reactor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use super::watchers::Watchers;
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 
-/// Answers that connections of a front end may wait for in all, one a connection not counted: half
+/// Answers that all connections of a front end may wait for, without the first of each. It is half
 /// of the operations that may wait for a disk at once.
 const MAX_AWAITED: usize = 1 << 15;
 

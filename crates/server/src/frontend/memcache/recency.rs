@@ -1,8 +1,8 @@
 //! When objects were last read, for the few clients that ask (`mg` with `h` or `l`, `me`).
 //!
 //! memcached keeps this with each object. Ours may be on flash, where nothing is written for a
-//! read, so it is kept in a small table in memory by hash: of the objects used lately it knows, of
-//! the others that they were not.
+//! read. So a small table in memory, by hash, has the objects that were used lately. An object that
+//! is not in it was not used lately.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the requests of one connection share, and how far one of them got.
+//! The state that the requests of one connection share, and how far one of them got.
 
 use std::rc::Rc;
 use std::time::Instant;

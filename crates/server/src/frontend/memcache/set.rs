@@ -1,4 +1,4 @@
-//! Stores and removals that do not look at what was there.
+//! Stores and removals that do not read the older object.
 
 use afterglow_engine::{Ack, PutOutcome};
 use afterglow_memcache::{

@@ -1,4 +1,4 @@
-//! What all reactors of a front end share.
+//! The state that all reactors of a front end share.
 
 use std::sync::Arc;
 #[cfg(test)]

@@ -1,15 +1,16 @@
-//! `--memcache-rejoin-grace`: how long the server was down, known also after `kill -9` and power
+//! `--memcache-rejoin-grace`: measures how long the server was down, also after `kill -9` and power
 //! loss.
 //!
-//! While it serves, a thread writes the time to a file again and again. The next start reads when
-//! that was last done. What it cannot be sure of counts as longer:
+//! While the server runs, a thread writes the time to a file again and again. The next start reads
+//! the last sign of life. In doubt the server was down for longer:
 //!
-//! - The time since the last sign counts, up to [`MOST_APART`] more than the server was down.
+//! - The time since the last sign counts. That is up to [`MOST_APART`] more than the server was
+//!   down.
 //! - Within one boot of the machine the clock that nobody can set decides, or the wall clock if
 //!   that says longer.
 //! - After a reboot the wall clock decides, or the time since the boot if that says longer.
-//! - A file that is missing or damaged, or a clock that is behind the last sign, says nothing: the
-//!   server was down for too long then.
+//! - If the file is missing or damaged, or a clock is behind the last sign, the server counts as
+//!   down for too long.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! `stats sizes`: how large objects are, of a sample of those in memory.
+//! `stats sizes`: the sizes of a sample of the objects in memory.
 
 use std::collections::BTreeMap;
 

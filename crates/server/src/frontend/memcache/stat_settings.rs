@@ -1,4 +1,4 @@
-//! `stats settings`: what a memcached was started with, as far as this front end has it.
+//! `stats settings`: memcached's settings, as far as this front end has them.
 
 use afterglow_memcache::ITEM_OVERHEAD;
 

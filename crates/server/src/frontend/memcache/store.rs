@@ -1,4 +1,4 @@
-//! The objects: memcached's meaning of an action, carried out by the cache.
+//! The store: carries out memcached's actions on objects in the cache.
 
 use std::io;
 use std::path::Path;

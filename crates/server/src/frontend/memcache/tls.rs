@@ -1,5 +1,4 @@
-//! TLS, sans-io: what comes from the socket goes through a rustls connection, and so does what goes
-//! there.
+//! TLS, sans-io: bytes from and to the socket go through a rustls connection.
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What clients are told of the version.
+//! The version that clients are told.
 
 /// The version of memcached that clients are told, which decides what some of them try.
 const MEMCACHED: &str = "1.6.18";

@@ -1,5 +1,6 @@
-//! Looks at the connections of a reactor from time to time: which rest, are idle, or stand still
-//! while others wait for what they hold: memory, the turn to dump, a place among those who watch.
+//! Checks the connections of a reactor from time to time. It finds those that rest, are idle, or
+//! are stalled while others wait for what they hold. That is memory, the turn to dump, or a place
+//! among the watchers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

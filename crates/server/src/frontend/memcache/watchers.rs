@@ -1,9 +1,9 @@
 //! `watch`: lines about what happens, for the connections that asked for them.
 //!
-//! Whoever does something appends a line to the buffer of each connection that wants it, on its own
-//! thread. The connection takes what is there a few hundred times a second at most, and sends it. A
-//! buffer is bounded: what does not fit is counted, and the count stands where the lines are
-//! missing. So nobody waits for a connection that does not read.
+//! A request appends a line to the buffer of each watcher that wants it, on its own thread. The
+//! watcher's connection takes the lines at most a few hundred times a second, and sends them. A
+//! buffer is bounded: lines that do not fit are counted, and the count is sent in their place. So
+//! no request waits for a watcher that does not read.
 
 use std::future::poll_fn;
 use std::sync::Arc;

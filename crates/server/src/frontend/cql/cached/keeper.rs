@@ -1,5 +1,5 @@
-//! Keeps what licenses the cache: the lease row, the claim, signs of life. One task, on the first
-//! reactor, with a connection of its own.
+//! Keeps what caching under `exclusive` needs: the lease row, the claim, signs of life. It is one
+//! task, on the first reactor, with a connection of its own.
 
 use std::rc::Rc;
 use std::sync::Arc;

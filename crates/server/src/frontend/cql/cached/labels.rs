@@ -1,4 +1,4 @@
-//! Why and what became of it, as the metrics count it.
+//! Reasons and outcomes, as the metrics count them.
 
 use afterglow_rowcache::gate::Bypass;
 use afterglow_rowcache::install::Installed;

@@ -1,9 +1,13 @@
 //! The cached path: rows served from the engine, filled from the database, dropped by writes.
 //!
-//! What is decided here is decided in [`afterglow_rowcache`], which knows no socket; this is what
-//! ties it to requests and to the database: [`router`] (which way a request goes), [`read`] and
-//! [`fill`], [`write`] and [`serial`] (the inquiry after a lightweight transaction), [`keeper`]
-//! (the lease's connection), [`setup`] (start and stop).
+//! [`afterglow_rowcache`] makes every decision and has no socket. This module connects it to
+//! requests and to the database:
+//!
+//! - [`router`]: which way a request goes.
+//! - [`read`] and [`fill`]: a read of one row, and the read of the database that fills the cache.
+//! - [`write`] and [`serial`]: a write, and the inquiry after a lightweight transaction.
+//! - [`keeper`]: the lease, on a connection of its own.
+//! - [`setup`]: start and stop.
 
 use futures_channel::oneshot;
 

@@ -1,4 +1,4 @@
-//! Rows as people write them: `7`, `'a', 2026`; for those who look at what is asked for.
+//! Row keys as people write them: `7`, `'a', 2026`. For hot keys and the slow-request log.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The configured policies, as the cache of rows asks for them.
+//! The configured policies, in the form that the row cache uses.
 
 use afterglow_rowcache::policy::{Policies, Policy};
 

@@ -276,8 +276,8 @@ impl Pending {
         }
     }
 
-    /// What is rare and large waits in boxes of its own, so that the memory of every read stays of
-    /// a size that is cheap to come by.
+    /// Rare and large steps wait in boxes of their own. So the future of every read stays small and
+    /// cheap to allocate.
     async fn read_and_reply(self, mut flash: FlashRead) {
         let found = loop {
             let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
@@ -408,8 +408,8 @@ impl Pending {
 }
 
 impl Pending {
-    /// Reads the whole row, of another node too if the first is silent, and not for longer than
-    /// anybody waits for it: an answer that comes later is dropped with its ticket.
+    /// Reads the whole row, from another node too if the first is silent. It ends when nobody waits
+    /// any longer: an answer that comes later is dropped with its ticket.
     async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
         let filled =
             compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
@@ -473,8 +473,8 @@ fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     }
 }
 
-/// Of a client with a connection of its own nobody can say who it is, nor of one that came before
-/// the database began to ask.
+/// The user of a client with a connection of its own is unknown. So is that of a client that came
+/// before the database began to ask for a login.
 fn is_anonymous_allowed(client: &Client) -> bool {
     client.dedicated.borrow().is_none() && !client.reactor_state.front_end.cluster().asks_who()
 }

@@ -1,5 +1,5 @@
-//! Decides for every request whether the cache answers it, fills from it, or must drop something
-//! because of it.
+//! Decides for every request whether the cache answers it, fills from it, or must drop rows because
+//! of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

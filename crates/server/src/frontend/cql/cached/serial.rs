@@ -1,10 +1,10 @@
-//! What became of a lightweight transaction whose outcome nobody was told.
+//! The inquiry: settles a lightweight transaction of unknown outcome.
 //!
 //! A proposal that reached some replicas may be completed by any later operation of its partition.
-//! A SERIAL read decides it: it completes what is in progress, and what it does not see in progress
-//! cannot be completed any more (Cassandra's `Paxos.md`: "no update made concurrently with any
-//! operation (including a read or a failing CAS) can resurface after that operation is decided"),
-//! unless a server is told not to be so strict. Where that cannot be had, the replicas forget the
+//! A SERIAL read decides it. It completes what is in progress. What it does not see in progress
+//! cannot be completed any more. Cassandra's `Paxos.md` says: "no update made concurrently with any
+//! operation (including a read or a failing CAS) can resurface after that operation is decided". A
+//! server may be configured to be less strict. If no such read is possible, the replicas forget the
 //! proposal in time.
 
 use std::rc::Rc;

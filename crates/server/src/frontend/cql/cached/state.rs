@@ -1,4 +1,5 @@
-//! What the cached path has beside its cache: what is known of the database, and how flash is read.
+//! The state of the cached path besides its cache: what is known of the database, and how flash is
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! Spans of time of the cached path.
+//! Timeouts and intervals of the cached path.
 
 use std::time::Duration;
 

@@ -1,5 +1,9 @@
-//! The order of a write: intent noted, gates closed, rows dropped; sent; answered, gates open,
-//! intent settled; then the client is told.
+//! Carries a write out, in this order:
+//!
+//! 1. Note the intent, close the gates, drop the rows.
+//! 2. Send the write and await the answer.
+//! 3. Open the gates and settle the intent.
+//! 4. Tell the client.
 
 use std::sync::Arc;
 

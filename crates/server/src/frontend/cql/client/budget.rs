@@ -1,5 +1,5 @@
-//! How much memory the clients of a front end may take in all, for requests under way and answers
-//! that they have not read.
+//! The memory budget of all clients of a front end, for requests in flight and answers that they
+//! have not read.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! From a client's message to who answers it.
+//! Dispatch: decides who answers a client's message.
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -130,9 +130,9 @@ fn highest(client: &Client) -> Version {
     }
 }
 
-/// The keyspace that a request names, as the database understands it: releases that speak v5 look
-/// at it in every version (seen on 4.1.9), older ones in none (seen on 3.11.19). Few requests name
-/// one: only these ask for the version, which all reactors share.
+/// The keyspace that a request names, as the database understands it. Releases that speak v5
+/// respect it in every protocol version (seen on 4.1.9), older releases in none (seen on 3.11.19).
+/// Few requests name one: only these ask for the version, which all reactors share.
 fn named_keyspace(named: Option<&str>, highest: impl FnOnce() -> Version) -> Option<&str> {
     named.filter(|_| highest() >= Version::V5)
 }
@@ -233,8 +233,8 @@ fn spawn(task: impl Future<Output = ()> + 'static) {
     compio::runtime::spawn(task).detach();
 }
 
-/// Sends USE to a connection that is in that keyspace already, where it changes nothing and is
-/// answered in the database's own words; the connection that other clients share stays in theirs.
+/// Sends USE to a connection that is in that keyspace already. There it changes nothing and gets
+/// the database's own answer. The connection that other clients share stays in their keyspace.
 async fn use_keyspace(mut request: Request, keyspace: Rc<str>) {
     let client = request.client().clone();
     let dedicated = client.dedicated.borrow().clone();

@@ -1,4 +1,4 @@
-//! Clients: their connections, what they ask, and the way of a request to an answer.
+//! Clients: their connections and requests, and the way of a request to its answer.
 
 pub(crate) mod budget;
 pub(crate) mod dispatch;

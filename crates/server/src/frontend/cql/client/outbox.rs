@@ -1,4 +1,4 @@
-//! What waits to be written to a connection, of a client or of the database.
+//! The outbox: bytes that wait to be written to a connection, of a client or of the database.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -16,9 +16,9 @@ use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
 use crate::metrics::Path;
 
-/// How often a request is repeated, beyond once for each statement that it names, because a server
-/// does not keep what it was told to prepare: where its cache is full, a new statement may be the
-/// first to go, until it has been asked for often enough to stay.
+/// How often a request is repeated because a server does not keep a prepared statement, beyond once
+/// for each statement that it names. If the server's cache is full, a new statement may be evicted
+/// first, until it has been asked for often enough to stay.
 const REPEATS: usize = 8;
 
 /// A request on its way; its answer goes to the client as it comes.
@@ -81,10 +81,10 @@ impl Request {
         );
     }
 
-    /// Has an answer that says UNPREPARED settled: prepares the statement again on that server and
+    /// Handles an answer that says UNPREPARED. It prepares the statement again on that server and
     /// repeats the request, once for each statement and [`REPEATS`] times more. Any other answer is
-    /// given back, and so is UNPREPARED where the server does not take the statement any more: its
-    /// client prepares it and hears why.
+    /// returned. UNPREPARED is returned if the server no longer accepts the statement: the client
+    /// prepares it and gets the reason.
     ///
     /// # Errors
     /// The request was repeated and has no answer.

@@ -1,4 +1,4 @@
-//! One QUERY, PREPARE, EXECUTE or BATCH of a client, understood and on its way to an answer.
+//! One QUERY, PREPARE, EXECUTE or BATCH of a client: decoded, and in flight until it is answered.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -275,9 +275,9 @@ impl Request {
         ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
     }
 
-    /// Answers with the database's answer. When it says that the schema has changed, our own view
-    /// of the schema is brought up to date first, so that whoever has seen the answer finds plans
-    /// made for the new schema.
+    /// Answers with the database's answer. If it says that the schema has changed, our own view of
+    /// the schema is updated first. So a client that has seen the answer finds plans made for the
+    /// new schema.
     pub async fn relay(self, answer: Envelope, path: Path) {
         if result_kind(&answer) == Some(ResultKind::SchemaChange) {
             self.client().reactor_state.front_end.refresh_schema().await;

@@ -47,8 +47,8 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 const TURN: usize = 64;
 /// How long a client that comes before the database waits.
 const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
-/// How long a client that comes before the lease waits: a moment at the start, so that a warm
-/// cache's clients do not all go to the database first.
+/// How long a client that comes before the lease waits. It is a moment at the start, so that
+/// clients of a warm cache do not all go to the database first.
 const WAIT_FOR_CACHE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the database has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -153,13 +153,13 @@ impl ClientSession {
         Some(read)
     }
 
-    /// Handles every whole envelope that has come. One read may bring many thousands of them, where
-    /// segments are compressed: the client's bounds hold between any two, and others have their
-    /// turn after some.
+    /// Handles every whole envelope that has come. One read may bring many thousands of envelopes
+    /// if segments are compressed. The client's bounds are checked between any two. Other tasks
+    /// have their turn after some.
     async fn take_all(&mut self, received: Instant) -> Result<(), Hangup> {
         for taken in 1_usize.. {
-            // Room for the large request that is arriving has been given: who waited for more while
-            // it fills all that there is would wait for ever.
+            // The budget for the large request that is arriving has been granted. A client that
+            // waited for more while this request takes all of it would wait for ever.
             match self.may_take {
                 None => self.client.wait_for_room().await,
                 Some(_) => self.client.wait_for_answers_taken().await,
@@ -306,8 +306,8 @@ impl ClientSession {
         self.started(version, compression, Stage::Ready);
     }
 
-    /// Waits until it is known what versions the database speaks, and then until the cache is what
-    /// it is going to be; each for a while.
+    /// Waits until the database's protocol versions are known, and then until the cache is ready.
+    /// Each wait has a timeout.
     async fn wait_for_database(&self) {
         let front_end = &self.client.reactor_state.front_end;
         self.wait(WAIT_FOR_DATABASE, || front_end.cluster() != Cluster::Unknown).await;
@@ -339,9 +339,9 @@ impl ClientSession {
         }
     }
 
-    /// The database wants to know who the client is. With a password, which can be said again for
-    /// the connections that clients share, it is asked by us and checked with the answer; in any
-    /// other way the database asks itself.
+    /// The database wants to know who the client is. We ask for a password, and the database checks
+    /// it. A password can be used again for the connections that clients share. With any other
+    /// method the database and the client talk directly.
     async fn startup_guarded(
         &mut self,
         startup: &Startup<'_>,
@@ -383,8 +383,8 @@ impl ClientSession {
         }
     }
 
-    /// The database wants to know who the client is, and not by a password: it gets a connection of
-    /// its own, and both talk to each other.
+    /// The database asks for a login that is not a password. The client gets a connection of its
+    /// own, and both talk directly.
     async fn startup_dedicated(
         &mut self,
         startup: &Startup<'_>,

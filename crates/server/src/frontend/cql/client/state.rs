@@ -1,4 +1,4 @@
-//! What is known of one client's connection, and how its requests are answered.
+//! The state of one client's connection, and how its requests are answered.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -230,8 +230,8 @@ fn may_ask_more(unread: usize, (requests, bytes): (usize, usize)) -> bool {
     unread < PAUSE_READING && requests < MAX_IN_FLIGHT && bytes < MAX_BYTES_IN_FLIGHT
 }
 
-/// The duty to answer one request, exactly once: a responder that is dropped answers with an error,
-/// so that no client ever waits for something that was forgotten.
+/// The duty to answer one request, exactly once. A responder that is dropped answers with an error.
+/// So no client waits for a forgotten request.
 pub struct Responder {
     client: Rc<Client>,
     version: Version,

@@ -1,9 +1,8 @@
 //! Whether the database's nodes agree on the schema.
 //!
 //! A client that is told of a change too early may write to a node that does not know it. A node
-//! that cannot be reached shows its old version for ever, so it is left out: events tell of nodes
-//! that go down, and those that went before the control connection was made are asked whether they
-//! are there.
+//! that cannot be reached shows its old version for ever, so it is left out. Events tell of nodes
+//! that go down. A node that went down before the control connection was made is probed.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What an answer of the database is, without all of it being parsed.
+//! The kind of an answer of the database, without parsing all of it.
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode};

@@ -1,8 +1,8 @@
 //! One connection to the database, shared by many requests at once.
 //!
-//! The protocol lets 32,768 requests be under way on a connection. Those beyond wait here, in the
-//! order in which they came, until there are answers to earlier ones. How many wait is bounded by
-//! what each client may have under way.
+//! The protocol allows 32,768 requests in flight on a connection. Further requests wait here, in
+//! the order in which they came, until earlier ones are answered. Their number is bounded, because
+//! each client's requests in flight are.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -265,8 +265,8 @@ impl Backend {
         self.out.abort();
     }
 
-    /// Sends a request, as soon as there is a stream for it; the waiter hears of the answer, of the
-    /// loss of the connection, or that the request was not sent.
+    /// Sends a request as soon as there is a stream for it. The waiter is told of the answer, of
+    /// the loss of the connection, or that the request was not sent.
     pub fn send(&self, opcode: Opcode, flags: Flags, body: Bytes, waiter: AnswerWaiter) {
         if self.is_closed() {
             return waiter.fail(&CallError::NotSent("the connection was just lost".into()));
@@ -454,8 +454,8 @@ impl Backend {
 #[derive(Debug, PartialEq, Eq)]
 enum Care {
     None,
-    /// A question that every server answers at once: it keeps firewalls from forgetting the
-    /// connection, and tells a server that takes long (to truncate a table, say) from one that is
+    /// A request that every server answers at once. It keeps firewalls from forgetting the
+    /// connection. It also distinguishes a slow server (truncating a table, say) from one that is
     /// gone.
     Ask,
     Close,

@@ -1,4 +1,4 @@
-//! The control connection: what the database is, its schema, and its events.
+//! The control connection: the database's identity, its schema, and its events.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -239,9 +239,9 @@ async fn follow(
             Err(error) => return error,
         };
         front_end.announce_untold();
-        // Servers tell of a change before they show its version, on the same connection: who is
-        // told of nothing more has heard of all that this version is made of. Otherwise the next
-        // turn looks again.
+        // A server sends the event of a change before it shows its version, on the same connection.
+        // So when no event is pending, all changes of this version have been received. Otherwise
+        // the next turn looks again.
         let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
         unnoted = !is_current;
         if is_current {

@@ -1,4 +1,4 @@
-//! What is known of the database, and who hears of it when that changes.
+//! News of the database, and who is told of changes.
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::response::SchemaChange;
@@ -63,9 +63,9 @@ pub enum ControlState {
 
 /// Hears what the control connection learns.
 pub trait ClusterListener: Send + Sync + 'static {
-    /// The database says that its schema has changed. Called before any client hears of it and
-    /// before plans are made for the new schema, of which `schema` does not know yet; possibly also
-    /// for changes that came through us.
+    /// The database says that its schema has changed. Called before any client is told and before
+    /// plans are made for the new schema. `schema` does not know it yet. It may also be called for
+    /// changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore);
 
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in

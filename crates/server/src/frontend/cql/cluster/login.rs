@@ -1,5 +1,5 @@
-//! Who clients are to the database: credentials that it has accepted, to be used again for the
-//! connections they share.
+//! Logins: credentials that the database has accepted. They are used again for the connections that
+//! clients share.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Connections to the database that all clients of a reactor share: one for each node, user,
 //! protocol version and keyspace.
 //!
-//! Whoever is given a connection has a [`KeptBackend`] of it until he has asked what he wants to: a
-//! connection that has to make room for another one ends only when nobody has one, and no request
-//! is without its answer.
+//! A caller that is given a connection holds a [`KeptBackend`] of it until it has sent its
+//! requests. A connection that must give way to another ends only when nobody holds one and every
+//! request is answered.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -29,15 +29,15 @@ const MAX_BACKOFF: Duration = Duration::from_secs(2);
 const PER_NODE_AND_USER: usize = 64;
 /// Connections to one node for one user that a reactor may have, however many reactors there are.
 const PER_REACTOR: usize = 8;
-/// A connection that was made for one keyspace is not given up for another one before it has served
-/// for so long: clients that are in more keyspaces than there may be connections wait for their
-/// turn, and do not have one made for each request.
+/// A connection that was made for one keyspace serves at least this long before it gives way to
+/// another. Clients in more keyspaces than there may be connections wait for their turn. So no
+/// connection is made for each request.
 const TENURE: Duration = Duration::from_millis(200);
 /// Failures that are remembered: beyond that all are forgotten. Clients make up names of keyspaces,
 /// and each has its own.
 const MAX_DOWN: usize = 256;
-/// A node that could not be reached is the last choice for a login for so long: each attempt takes
-/// its whole time where packets are dropped.
+/// For so long, a node that could not be reached is the last choice for a login. Where packets are
+/// dropped, each attempt takes its full timeout.
 const AVOIDED: Duration = Duration::from_secs(10);
 
 /// Whose connection, and how it speaks.
@@ -228,7 +228,7 @@ impl Pool {
         self.place_is_free();
     }
 
-    /// Lets go of nodes that are no longer wanted, once what is under way there has ended; forgets
+    /// Releases nodes that are no longer wanted, once their requests in flight have ended. Forgets
     /// failures, so that a node that is back is tried at once.
     pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
         let mut left = Vec::new();
@@ -277,9 +277,9 @@ impl Pool {
             .count()
     }
 
-    /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for
-    /// one if need be, and has a connection end for it that nobody uses, or few do, once it has
-    /// served for its time. It takes no more requests then, so it ends.
+    /// Takes a place for a connection that is about to be made, until [`Pool::dialed`]. Waits for a
+    /// connection if need be. To make space, it ends one that nobody or few use and that has served
+    /// for its time. It takes no more requests then, so it ends.
     async fn make_room(&self, key: &PoolKey) {
         while self.taken(key) >= self.share {
             let (free, wait) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! Queries that Afterglow asks for itself, on a connection of its own.
+//! Queries that Afterglow sends for itself, on a connection of its own.
 
 use std::rc::Rc;
 use std::time::Duration;

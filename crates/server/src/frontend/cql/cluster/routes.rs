@@ -1,4 +1,4 @@
-//! What is remembered to choose among the database's nodes.
+//! What is remembered to choose a node of the database.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

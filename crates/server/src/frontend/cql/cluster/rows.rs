@@ -1,4 +1,4 @@
-//! Rows that the front end reads for itself.
+//! Decodes rows that the front end reads for itself.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `system.local`, `system.peers` and `system.peers_v2` of the database, kept to be shown to
+//! `system.local`, `system.peers` and `system.peers_v2` of the database, kept for answers to
 //! drivers.
 
 use std::net::SocketAddr;

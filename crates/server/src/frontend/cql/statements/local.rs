@@ -1,4 +1,5 @@
-//! `system.local`, `system.peers` and `system.peers_v2`: answered here, so that drivers stay on us.
+//! `system.local`, `system.peers` and `system.peers_v2`: answered here, so that drivers connect to
+//! Afterglow only.
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};

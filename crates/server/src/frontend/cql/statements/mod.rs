@@ -1,4 +1,4 @@
-//! Statements: what is prepared, what is kept of it across restarts, and what is answered here.
+//! Statements: which are prepared, what survives a restart, and which are answered here.
 
 pub(crate) mod local;
 pub(crate) mod outdated;

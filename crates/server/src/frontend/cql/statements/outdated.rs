@@ -1,4 +1,4 @@
-//! Clients of v5 that were told of a statement's new columns and go on with the old ones.
+//! Clients of v5 that were told of a statement's new columns and still use the old ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

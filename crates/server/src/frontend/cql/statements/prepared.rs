@@ -1,4 +1,4 @@
-//! Statements that clients have prepared through us: without them an EXECUTE says nothing.
+//! Statements that clients have prepared through us. Without them an EXECUTE cannot be understood.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -181,8 +181,8 @@ impl Prepared {
     }
 
     /// Whether the server is known to take it for prepared in this generation of the schema. Only
-    /// then do the columns that clients know fit the plan: after a change the server may want it
-    /// prepared again, and says so when it is executed.
+    /// then do the columns that clients know fit the plan. After a schema change the server may
+    /// need it prepared again, and says so at EXECUTE.
     pub fn is_confirmed(&self, version: Version, generation: u64) -> bool {
         self.confirmed[slot(version)].load(Ordering::Acquire) == generation
     }

@@ -1,4 +1,4 @@
-//! Changes of objects that cannot be looked at, and reads that change.
+//! Changes of objects that cannot be read, and reads that change objects.
 
 use super::*;
 use crate::metrics::{FrontEndMetrics, MissReason, Tier};
