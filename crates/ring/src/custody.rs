@@ -5,8 +5,8 @@
 //! * A gate is closed, the rows are dropped and the dirty bits set before a write is granted.
 //! * A shard that came without its old owner's holds is not filled for the time of a hold, because
 //!   the writes of the old owner are not known.
-//! * A row that is pulled from the old owner is a fill: it is installed only in the custody in which
-//!   it was asked for, and where no write has touched it since it was cached.
+//! * A row that is pulled from the old owner is a fill: it is installed only in the custody in
+//!   which it was asked for, and where no write has touched it since it was cached.
 //! * All of this outlives the process: at the next start it is the same, with every write that was
 //!   on its way of unknown outcome. A state that was lost is another matter: see [`Durable`].
 
