@@ -321,7 +321,10 @@ fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
     let keys = |n: usize| (0..EACH).map(move |k| format!("{n}-{k}"));
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&keys(n).flat_map(|key| set(&key, b"1")).collect::<Vec<u8>>());
-        (0..EACH).for_each(|_| assert_eq!(client.line(), "STORED"));
+        // A set that waits for a slow disk for too long is refused: once more then.
+        for key in keys(n).filter(|_| client.line() != "STORED").collect::<Vec<_>>() {
+            while client.set(&key, b"1") != "STORED" {}
+        }
     }
     let mut other = server.connect();
     assert_eq!(other.set("here", b"2"), "STORED");

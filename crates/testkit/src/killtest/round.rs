@@ -111,10 +111,13 @@ impl<'a> Stage<'a> {
         let before_sample = counters.account.clone();
         let mut sample = self.sample();
         self.look(&mut counters);
+        self.site.segments.update()?;
+        let looked = self.site.segments.reclaims();
         let copy = self.copy_journal()?;
         self.end_life(kind, life, &mut round)?;
         let ended = self.lived.now();
         self.account(kind, &before_sample, &counters, &mut round)?;
+        let reclaimed_since = self.site.segments.reclaims() > looked;
         self.site.load.hold();
         self.judge(&mut round)?;
         if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
@@ -138,6 +141,7 @@ impl<'a> Stage<'a> {
             let mut found = sample.judge(&self.site.load, ledger, &mut self.site.segments)?;
             match kind {
                 EndKind::Clean => found.account_for(&round.losses),
+                _ if reclaimed_since => found.account_for_reclaims(),
                 _ => found.account_for_crash(counters.account.in_dram_alone()),
             }
             kept = Some(found);

@@ -131,7 +131,7 @@ impl Place {
     /// when so much has been written that segments are reclaimed: what a crash may cost is then
     /// a matter of popularity.
     fn stays(self) -> usize {
-        if self == Place::Roomy { 15 } else { usize::MAX }
+        if self == Place::Roomy { 10 } else { usize::MAX }
     }
 
     /// Its part of the rounds, in percent.
@@ -189,6 +189,6 @@ mod tests {
         assert_ne!(long, kinds(plan(300, &Place::ALL, 2)));
         assert_eq!(kinds(plan(3, &[Place::Roomy], 1)).len(), 3);
         let parts: Vec<usize> = plan(40, &[Place::Roomy], 1).iter().map(|p| p.1.len()).collect();
-        assert_eq!(parts, [15, 15, 10]);
+        assert_eq!(parts, [10, 10, 10, 10]);
     }
 }

@@ -150,6 +150,12 @@ impl Kept {
     pub(super) fn account_for_crash(&mut self, in_dram_alone: u64) {
         self.accounted = self.too_old.min(in_dram_alone);
     }
+
+    /// Segments were reclaimed between the last look at the counters and the end: nobody could ask
+    /// how many objects these took from flash. DRAM alone may have had any.
+    pub(super) fn account_for_reclaims(&mut self) {
+        self.accounted = self.too_old;
+    }
 }
 
 /// How many of so many may be missing: one in a thousand, and one always.
