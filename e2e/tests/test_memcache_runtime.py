@@ -140,7 +140,7 @@ def test_a_stop_does_not_wait_for_memory_to_shrink(tmp_path):
         os.kill(server.pid, signal.SIGTERM)
         poll("the stop to begin", lambda: "finishing requests in flight" in server.log_text(), 20)
         tracer.kill()
-        assert server.child.process.wait(60) == 0
+        assert server.child.process.wait(120) == 0
         said = server.log_text()
         assert "memory stays 128MiB: the server stops before it is resized" in said, said
         assert "memory for objects was resized" not in said
