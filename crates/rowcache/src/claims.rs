@@ -25,7 +25,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Millis;
-use crate::instance::{Instance, NewClaim};
+use crate::instance_file::{InstanceFile, NewClaim};
 use crate::lease::{Answer, Before, Change, KnownEpochs, Lease, LeaseConfig, Next, Request};
 use crate::row_cache::RowCache;
 
@@ -46,7 +46,7 @@ pub struct LeaseTimes {
 /// Lease and claim: what permits caching of `exclusive` tables.
 pub struct Claims<W> {
     cache: Arc<RowCache<W>>,
-    instance: Instance,
+    instance: InstanceFile,
     lease: Lease,
     /// Generation of the policies that the claim was made under.
     generation: u64,
@@ -60,7 +60,7 @@ impl<W> Claims<W> {
     /// was made under.
     pub fn new(
         cache: Arc<RowCache<W>>,
-        instance: Instance,
+        instance: InstanceFile,
         generation: u64,
         times: LeaseTimes,
     ) -> Claims<W> {

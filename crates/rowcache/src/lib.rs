@@ -36,8 +36,8 @@
 //! - the engine's rows;
 //! - the intents of writes whose outcome is not known ([`intents::IntentTable::open`]); their gates
 //!   are held again ([`RowCache::new`]);
-//! - the identity, the claim and the lease epochs ([`instance::Instance::open`]). Claim and epochs
-//!   count only after a short absence in the same boot under the same policies.
+//! - the identity, the claim and the lease epochs ([`instance_file::InstanceFile::open`]). Claim
+//!   and epochs count only after a short absence in the same boot under the same policies.
 //!
 //! [`RowCache`]: row_cache::RowCache
 //! [`RowCache::new`]: row_cache::RowCache::new
@@ -54,7 +54,7 @@ mod expiry_tests;
 pub mod gate;
 pub mod inquiries;
 pub mod install;
-pub mod instance;
+pub mod instance_file;
 pub mod intents;
 pub mod lease;
 pub mod paxos;

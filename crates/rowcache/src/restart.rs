@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
 //! | writes on their way or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
-//! | claim, lease epochs | [`Instance`] | `restart_grace` at most, same boot, same policies |
+//! | claim, lease epochs | [`InstanceFile`] | `restart_grace` at most, same boot, same policies |
 //!
-//! 1. [`Instance::open`] keeps the claim of the last run or makes a new one: rows of `exclusive`
-//!    tables of an older claim are misses.
+//! 1. [`InstanceFile::open`] keeps the claim of the last run or makes a new one: rows of
+//!    `exclusive` tables of an older claim are misses.
 //! 2. [`IntentTable::open`] reads which writes were in flight. In doubt the only intent is
 //!    [`ANYTHING`].
 //! 3. [`RowCache::new`] drops what an intent says was not dropped yet. It holds (or weakens) the
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::claims::{Claims, LeaseTimes};
 use crate::clock::Clock;
-use crate::instance::{self, Instance, Present};
+use crate::instance_file::{self, InstanceFile, Present};
 use crate::intents::words::ANYTHING;
 use crate::intents::{IntentDoubt, IntentTable};
 use crate::policy::Policies;
@@ -81,7 +81,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
-    instance::look(data_dir).map_err(StartError::Instance)?;
+    instance_file::look(data_dir).map_err(StartError::Instance)?;
     let path = data_dir.join(INTENTS);
     if path.is_dir() {
         let source = io::ErrorKind::IsADirectory.into();
@@ -96,7 +96,7 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
 /// # Errors
 /// When one of its files cannot be made.
 pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
-    let expected = start.data_dir.join(instance::FILE).exists();
+    let expected = start.data_dir.join(instance_file::FILE).exists();
     // If the system does not say, every start counts as a boot.
     let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
     let (generation, policies) = start.policies_now;
@@ -107,7 +107,7 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         restart_grace: start.restart_grace,
     };
     let (instance, new_claim) =
-        Instance::open(start.data_dir, &present).map_err(StartError::Instance)?;
+        InstanceFile::open(start.data_dir, &present).map_err(StartError::Instance)?;
     match &new_claim {
         Some(why) if expected => {
             tracing::warn!(%why, "rows cached under `exclusive` by the last run are not served");

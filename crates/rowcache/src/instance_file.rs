@@ -96,18 +96,21 @@ pub struct Present {
 
 /// The instance file, in memory and on disk.
 #[derive(Debug)]
-pub struct Instance {
+pub struct InstanceFile {
     path: PathBuf,
     stored: Stored,
 }
 
-impl Instance {
+impl InstanceFile {
     /// Reads the file in `data_dir` and decides whether its claim still holds. Writes it again
     /// either way.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn open(data_dir: &Path, present: &Present) -> io::Result<(Instance, Option<NewClaim>)> {
+    pub fn open(
+        data_dir: &Path,
+        present: &Present,
+    ) -> io::Result<(InstanceFile, Option<NewClaim>)> {
         let path = data_dir.join(FILE);
         let (stored, doubt) = match read(&path) {
             Ok(Some(stored)) => {
@@ -117,7 +120,7 @@ impl Instance {
             Ok(None) => (fresh(), Some(NewClaim::FirstStart)),
             Err(why) => (fresh(), Some(NewClaim::Damaged(why))),
         };
-        let mut instance = Instance { path, stored };
+        let mut instance = InstanceFile { path, stored };
         if doubt.is_some() {
             instance.stored.claim = random_claim();
         }
@@ -297,11 +300,11 @@ mod tests {
     #[test]
     fn identity_and_claim_survive_a_short_absence() {
         let dir = directory("short");
-        let (mut first, why) = Instance::open(&dir, &present(1_000)).unwrap();
+        let (mut first, why) = InstanceFile::open(&dir, &present(1_000)).unwrap();
         assert_eq!(why, Some(NewClaim::FirstStart));
         first.note_alive(5_000).unwrap();
         first.note_epochs(KnownEpochs { held: 3, asked: 4 }).unwrap();
-        let (second, why) = Instance::open(&dir, &present(65_000)).unwrap();
+        let (second, why) = InstanceFile::open(&dir, &present(65_000)).unwrap();
         assert_eq!(why, None);
         assert_eq!((second.id(), second.claim()), (first.id(), first.claim()));
         assert_eq!(second.epochs(), KnownEpochs { held: 3, asked: 4 });
@@ -319,15 +322,19 @@ mod tests {
         ];
         for (name, change, expected) in cases {
             let dir = directory(name);
-            let (first, _) = Instance::open(&dir, &present(1_000)).unwrap();
+            let (first, _) = InstanceFile::open(&dir, &present(1_000)).unwrap();
             let mut later = present(1_000);
             change(&mut later);
-            let (second, why) = Instance::open(&dir, &later).unwrap();
+            let (second, why) = InstanceFile::open(&dir, &later).unwrap();
             assert!(why.as_ref().is_some_and(expected), "{name}: {why:?}");
             assert_eq!(second.id(), first.id(), "{name}");
             assert_ne!(second.claim(), first.claim(), "{name}");
             // The new claim is on disk before anything carries it.
-            assert_eq!(Instance::open(&dir, &later).unwrap().0.claim(), second.claim(), "{name}");
+            assert_eq!(
+                InstanceFile::open(&dir, &later).unwrap().0.claim(),
+                second.claim(),
+                "{name}"
+            );
             fs::remove_dir_all(dir).unwrap();
         }
     }
@@ -335,9 +342,9 @@ mod tests {
     #[test]
     fn a_damaged_file_is_replaced() {
         let dir = directory("damaged");
-        let (first, _) = Instance::open(&dir, &present(0)).unwrap();
+        let (first, _) = InstanceFile::open(&dir, &present(0)).unwrap();
         fs::write(dir.join(FILE), "instance = 7").unwrap();
-        let (second, why) = Instance::open(&dir, &present(0)).unwrap();
+        let (second, why) = InstanceFile::open(&dir, &present(0)).unwrap();
         assert!(matches!(why, Some(NewClaim::Damaged(_))), "{why:?}");
         assert_ne!(second.claim(), first.claim());
         fs::remove_dir_all(dir).unwrap();
@@ -346,7 +353,7 @@ mod tests {
     #[test]
     fn another_data_center_is_noticed_once_also_after_a_restart() {
         let dir = directory("data-center");
-        let open = || Instance::open(&dir, &present(0)).unwrap().0;
+        let open = || InstanceFile::open(&dir, &present(0)).unwrap().0;
         let mut first = open();
         assert!(!first.set_data_center("a") && !first.set_data_center("a"));
         first.note_alive(0).unwrap();
@@ -362,7 +369,7 @@ mod tests {
     #[test]
     fn another_cluster_is_noticed_once() {
         let dir = directory("cluster");
-        let (mut instance, _) = Instance::open(&dir, &present(0)).unwrap();
+        let (mut instance, _) = InstanceFile::open(&dir, &present(0)).unwrap();
         assert!(!instance.set_cluster("one"));
         assert!(!instance.set_cluster("one"));
         assert!(instance.set_cluster("two"));
