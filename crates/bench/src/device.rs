@@ -157,9 +157,9 @@ pub fn by_ring(
     by_busy_ring(target, pattern, depth, length, seed, Duration::ZERO)
 }
 
-/// The same by a reader that, once a read has ended, looks at all of its bytes and keeps its core
-/// busy for so long in all. Looking costs the device too: what the core has in its caches has to be
-/// taken from it before the next read into the same memory.
+/// The same by a reader that touches all bytes of each finished read and keeps its core busy for so
+/// long in all. Touching the bytes costs the device too. The core's caches hold them, and must give
+/// them up before the next read into the same memory.
 pub fn by_busy_ring(
     target: &Target,
     pattern: &Pattern,

@@ -1,7 +1,7 @@
 //! Gets from flash beside the device's own limit, on the same file, in the same run.
 //!
-//! The limit reads the cache's flash file at random offsets with lengths drawn from those that the
-//! engine's own lookups ask for, so that both sides ask the device for the same thing.
+//! The limit reads the cache's flash file at random offsets. Lengths are drawn from those that the
+//! engine's own lookups ask for. So both sides ask the device for the same reads.
 
 use std::{
     io,
@@ -313,9 +313,9 @@ impl Subject {
         }
     }
 
-    /// What any reader could reach whose core is busy with each read for as long as a get takes
-    /// more CPU than its read: the rest of what gets miss of the limit. `series` are the limit and
-    /// the gets.
+    /// What a reader could reach whose core is busy with each read for as long as a get takes more
+    /// CPU than its read. This is the rest of the gap between gets and the limit. `series` are the
+    /// limit and the gets.
     fn as_busy(
         series: &[Series],
         target: &Target,

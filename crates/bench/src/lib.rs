@@ -1,11 +1,14 @@
 //! Benchmarks: of the engine alone, without network and protocol, each beside the physical limit it
 //! is judged by, and of the front ends.
 //!
-//! [`device`] measures what the device can do, [`engine`] what is left of it through the cache,
-//! [`memory`] what an object costs in DRAM, [`recovery`] how soon a cache of many objects serves
-//! again, [`cql`] what the CQL front end adds and takes, [`memcache`] the memcached front end
-//! beside memcached. All of them end in a [`Report`]: runs of which the medians count, figures, and
-//! checks against the targets of the design.
+//! - [`device`] measures what the device can do, [`engine`] what is left of it through the cache.
+//! - [`memory`] measures what an object costs in DRAM.
+//! - [`recovery`] measures how soon a cache of many objects serves again.
+//! - [`cql`] measures what the CQL front end adds and takes.
+//! - [`memcache`] compares the memcached front end with memcached.
+//!
+//! All of them end in a [`Report`]: runs of which the medians count, figures, and checks against
+//! the targets of the design.
 
 pub mod alloc;
 pub mod comparison;

@@ -214,8 +214,8 @@ fn overflow(
     let grown = after.index_slots_used - before.index_slots_used;
     report.figure("objects put into the full index", more as f64, "");
     report.figure("slots it gave to others", evicted as f64, "");
-    // Some share slots by equal tags. Others, in DRAM when their slot was given away, take one
-    // again as they leave it: the sum may come to a little more than one each.
+    // Some share slots by equal tags. Others were in DRAM when their slot was given away, and take
+    // one again as they leave it. So the sum may be a little more than one each.
     let accounted = (grown + evicted) as f64 / more as f64;
     report.checks.push(Check::at_least(
         "objects put into the full index that took a free slot or a counted one",

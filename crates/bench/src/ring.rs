@@ -61,9 +61,9 @@ impl<T> ReadRing<T> {
             .build()
             .user_data(at as u64);
         self.active[at] = Some((tag, buf));
-        // SAFETY: the memory is on the heap, owned by `active[at]` until the completion is seen
-        // (dropping the ring waits for all), and moving the `AlignedBuf` does not move it. A
-        // descriptor closed meanwhile fails the read and touches nothing.
+        // SAFETY: the memory is on the heap, owned by `active[at]` until the completion is seen.
+        // Dropping the ring waits for all completions. Moving the `AlignedBuf` does not move the
+        // memory. A descriptor closed meanwhile fails the read and touches nothing.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the queue has an entry for every place");
     }
@@ -76,9 +76,9 @@ impl<T> ReadRing<T> {
         }
     }
 
-    /// Submits what was prepared, sleeps until at least one read has ended, and appends those that
-    /// have, but few at a time: while the caller is busy with them the device should have new ones
-    /// to do.
+    /// Submits what was prepared, sleeps until at least one read has ended, and appends finished
+    /// reads. It appends few at a time, so that the device has new reads to do while the caller is
+    /// busy with these.
     pub fn wait(&mut self, out: &mut Vec<Finished<T>>) -> io::Result<()> {
         if self.in_flight() == 0 {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Tokens of CQL, as strict as Cassandra's own lexer (its grammar file `Lexer.g`).
 //!
-//! Where that grammar leaves open which token wins (a number that runs into a name), this one gives
-//! up: the text is then not understood, which is always safe.
+//! That grammar leaves open which token wins where a number runs into a name. This lexer then gives
+//! up: the text is not understood, which is always safe.
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

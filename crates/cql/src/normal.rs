@@ -5,10 +5,10 @@ use crate::lexer;
 /// Texts longer than this are not worth keeping plans for.
 pub const MAX_TEXT: usize = 16 << 10;
 
-/// A key under which the plan of `text` may be kept, together with the keyspace it was made for:
-/// the tokens of the text, comments and white space dropped, names and keywords folded, literals as
-/// written. Two texts have one key only if they have the same tokens, so a plan is never taken for
-/// another statement's. `None` for text that is too long or no CQL.
+/// A key under which the plan of `text` may be kept, together with the keyspace it was made for. It
+/// is the text's tokens without comments and white space. Names and keywords are folded, literals
+/// are as written. Two texts have one key only if they have the same tokens, so a plan is never
+/// taken for another statement's. `None` for text that is too long or no CQL.
 ///
 /// Literals are part of the key: a stream of texts that differ in their literals fills the cache,
 /// so it must be bounded.

@@ -1,7 +1,7 @@
 //! The ring of a cluster: which nodes hold the rows of a token.
 //!
 //! Source: `NetworkTopologyStrategy` and `SimpleStrategy` of Cassandra, which walk the ring from
-//! the token on; where racks are fewer than replicas a rack gets several, in the order of the walk.
+//! the token on. If racks are fewer than replicas a rack gets several, in the order of the walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,7 @@
-//! What a CQL text says: the syntax tree, with names folded as Cassandra folds them.
+//! The syntax tree of a CQL text, with names folded as Cassandra folds them.
 //!
-//! The tree keeps what planning needs (tables, key relations, which columns are touched, markers)
-//! and is otherwise honest about what it does not keep: an expression that planning never looks
-//! into is still parsed, so that its markers are counted.
+//! The tree keeps what planning needs: tables, key relations, touched columns, markers. An
+//! expression that planning never looks into is still parsed, so that its markers are counted.
 
 use crate::message::BatchKind;
 
@@ -121,8 +120,8 @@ pub struct Select {
     pub bypass_cache: bool,
     /// ScyllaDB `USING TIMEOUT`.
     pub using_timeout: bool,
-    /// Every word and quoted name of its text, keywords and functions among them; of tables called
-    /// `local` only, where it matters which columns an expression names.
+    /// Every word and quoted name of its text, including keywords and functions. Only for tables
+    /// called `local`, where it matters which columns an expression names.
     pub words: Vec<String>,
 }
 
@@ -272,8 +271,8 @@ pub struct Modification {
     pub kind: ModificationKind,
     /// Table written.
     pub table: TableName,
-    /// Columns that the statement writes or deletes: the column list of an `INSERT` (keys
-    /// included), the left sides of `SET`, the selection of a `DELETE` (empty: whole rows).
+    /// Columns that the statement writes or deletes. These are the column list of an `INSERT` (keys
+    /// included), the left sides of `SET`, or the selection of a `DELETE` (empty: whole rows).
     pub columns: Vec<String>,
     /// What names the rows: the `WHERE`, or for an `INSERT` one `=` relation a column of its list.
     pub relations: Vec<Relation>,

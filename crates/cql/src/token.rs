@@ -1,8 +1,8 @@
 //! Partition tokens of Murmur3Partitioner, and the bytes of a partition key they are made from.
 //!
-//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it: the bytes
-//! of the tail are sign-extended, which the original does not do, and only the first of the two
-//! words is used.
+//! Source: MurmurHash3 (x64, 128 bit, public domain, Austin Appleby) as Cassandra has it. The bytes
+//! of the tail are sign-extended, which the original does not do. Only the first of the two words
+//! is used.
 
 /// The token of a partition key: where it lies on the ring.
 ///
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn tokens_are_those_other_clients_compute() {
-        // Computed by the Python driver 3.30; the last four, whose tails have bytes with the high
-        // bit set, where the original MurmurHash3 gives something else, also by `token()` of
+        // Computed by the Python driver 3.30. The last four have tails with bytes whose high bit is
+        // set, where the original MurmurHash3 differs. These were also computed by `token()` of
         // Cassandra 5.0.
         let vectors: [(Vec<u8>, i64); 10] = [
             (b"a".to_vec(), -8839064797231613815),

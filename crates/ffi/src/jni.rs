@@ -1,5 +1,5 @@
 //! Entry points for `io.afterglow.cassandra.Native`. Everything is passed as numbers and addresses,
-//! so nothing here calls back into the virtual machine: a call costs some nanoseconds, and a thread
+//! so nothing here calls back into the virtual machine. A call costs some nanoseconds. A thread
 //! that waits for flash holds up no garbage collection.
 //!
 //! A *front end* is an open cache with its one namespace; handles of front ends and listings are

@@ -1,10 +1,10 @@
 //! The Afterglow engine behind a C ABI, and for Java behind JNI entry points that take addresses.
 //!
-//! `include/afterglow.h` is made from this source by cbindgen and checked in; `cargo test -p
-//! afterglow-ffi` fails when it is not current and builds and runs a C program against it. Rules
-//! that hold for every function:
+//! `include/afterglow.h` is made from this source by cbindgen and checked in.
+//! `cargo test -p afterglow-ffi` fails when it is not current, and builds and runs a C program
+//! against it. Rules that hold for every function:
 //!
-//! - No panic crosses the border: it becomes [`aglow_status::AGLOW_E_PANIC`].
+//! - No panic crosses the ABI: it becomes [`aglow_status::AGLOW_E_PANIC`].
 //! - A failure leaves a message for the calling thread ([`aglow_error`]).
 //! - Handles may be used by any number of threads at once, but for [`aglow_keys`]; freeing one is
 //!   the caller's last use of it.

@@ -1,5 +1,5 @@
-//! What the engine logs, for hosts that have a log of their own: they fetch it, nobody calls back
-//! into them.
+//! The engine's log lines, for hosts that have a log of their own. Hosts fetch the lines; nothing
+//! calls back into them.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};

@@ -1,4 +1,4 @@
-//! All that is done with addresses from outside.
+//! Every access to addresses that callers pass in.
 
 use std::ffi::{CStr, c_char};
 

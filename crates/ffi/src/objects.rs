@@ -72,12 +72,12 @@ pub unsafe extern "C" fn aglow_get(
     })
 }
 
-/// Puts an object. When this returns no lookup returns an older value of the key, also when it was
-/// refused (but for a cache that is closed, which changes nothing).
+/// Puts an object. After this returns, no lookup returns an older value of the key, even if the put
+/// was refused. The exception is a closed cache, which changes nothing.
 ///
 /// # Safety
-/// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no
-/// expiry, no group) or valid, `version` is null or may be written.
+/// `namespace_` is an open handle. `key` and `value` have so many bytes. `options` is null (no
+/// expiry, no group) or valid. `version` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aglow_put(
     namespace_: *const aglow_namespace,

@@ -1,10 +1,10 @@
-//! Reads of flash that are waited for no longer than a limit: a device that hangs must not hold the
-//! threads of whoever embeds us.
+//! Reads of flash with a timeout: a device that hangs must not hold the threads of the host
+//! process.
 //!
 //! One or two reads go through a ring that their thread keeps, with one system call, as `pread`
-//! would take. When the time is over, ring and buffers are left to the kernel, the thread goes on
-//! with a miss, and until the device has answered what was given up it is not asked again. Where
-//! io_uring is refused, or older than Linux 5.11, it is `pread`, which no limit can end.
+//! would take. At the timeout, ring and buffers are left to the kernel and the thread goes on with
+//! a miss. The device is not asked again until it has answered the abandoned reads. Where io_uring
+//! is refused, or older than Linux 5.11, it is `pread`, which no limit can end.
 
 use std::cell::RefCell;
 use std::io;
@@ -284,7 +284,7 @@ fn waits_with_limit(ext_arg: bool) -> bool {
 /// Hands what was pushed to the kernel and waits for `count` completions. Results go to the places
 /// that reads name.
 ///
-/// What the kernel has not taken is not in flight, so it is never waited for: a ring that holds
+/// A read that the kernel has not taken is not in flight, so nobody waits for it. A ring that holds
 /// only such reads may be dropped with its buffers.
 fn wait(
     ring: &mut IoUring,

@@ -34,9 +34,9 @@ const HELD: usize = LONGEST + MAX_PAYLOAD + 64;
 /// Decoders that ask hold envelopes that take more than that.
 const ASKED_ABOVE: usize = 600;
 
-/// Admits every other envelope that a decoder holds, and refuses the others. What is held takes
-/// more than may be had unasked, no more than the longest envelope packed and unpacked, and next to
-/// nothing of it is there: its beginning, and what was fed last.
+/// Admits every other envelope that a decoder holds, and refuses the others. A held envelope takes
+/// more than the free allowance, and no more than the longest envelope packed and unpacked. Hardly
+/// any of it is in memory: its beginning, and what was fed last.
 fn decide(decoder: &mut Decoder, held: usize, fed: usize) {
     assert!(held > ASKED_ABOVE && held <= 2 * LONGEST, "{held} bytes are asked for");
     let kept = decoder.buffered();
@@ -99,9 +99,9 @@ fn decoded(
     found
 }
 
-/// The first byte chooses direction, segments, compression and whether large envelopes are held,
-/// the second the size of the pieces: one connection's bytes mean the same however they are cut, as
-/// long as nobody is told an unsupported version (whose length nobody knows).
+/// The first byte chooses direction, segments, compression and whether large envelopes are held.
+/// The second is the size of the pieces. One connection's bytes mean the same however they are cut.
+/// The exception is an unsupported version, whose length nobody knows.
 fn frames(data: &[u8]) {
     let [how, piece, bytes @ ..] = data else { return };
     let decoder = || {
@@ -209,8 +209,8 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Large envelopes among small ones as they travel in v4 and v5, compressed and not, to decoders
-/// that hold them; and announcements of more than there may be.
+/// Large envelopes among small ones in v4 and v5, compressed and not, for decoders that hold them.
+/// Also announcements of more bytes than are allowed.
 fn large_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (version, compressed) in
@@ -244,9 +244,8 @@ fn large_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A client's whole connection as the front end has it: what is sent is read in the front end's
-/// order of things, every envelope gets exactly one answer on its stream, and the client can read
-/// all of them.
+/// A client's whole connection as the front end has it. Bytes are read in the front end's order.
+/// Every envelope gets exactly one answer on its stream, and the client can read all of them.
 fn session(data: &[u8]) {
     let [piece, bytes @ ..] = data else { return };
     let mut decoder = Decoder::for_requests().with_max_envelope(LONGEST);
@@ -383,8 +382,9 @@ fn schema() -> Schema {
     Schema(Arc::new(table))
 }
 
-/// Any text gets a plan, the same one each time and the same as its normal form; a plan to read
-/// from the cache finds a key or an error in any values, never more than the longest key.
+/// Any text gets a plan, the same one each time and the same as its normal form. A plan to read
+/// from the cache finds a key or an error in any values. A key is never longer than the longest
+/// allowed.
 fn statement(data: &[u8]) {
     let schema = schema();
     let parsed = parse_bytes(data);

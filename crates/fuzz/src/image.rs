@@ -1,10 +1,12 @@
 //! A whole small cache, as its files are, with some of its bytes changed.
 //!
 //! Input: `flags`, then changes `region | offset u16 | n | n bytes` until the input ends. A region
-//! is one structure of the files, so that few bytes reach every structure. Flags: bit 0 puts all
-//! checksums right afterwards, bit 1 takes the image of a killed process instead of a cleanly
-//! stopped one, bit 2 lets it be of this boot, bit 3 ends the file of the last change where that
-//! change ends.
+//! is one structure of the files, so that few bytes reach every structure. Flags:
+//!
+//! - bit 0 corrects all checksums afterwards;
+//! - bit 1 takes the image of a killed process instead of a cleanly stopped one;
+//! - bit 2 makes it an image of this boot;
+//! - bit 3 ends the file of the last change where that change ends.
 
 use std::io::Read;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Checksums put right after bytes were changed, so that what lies behind them is reached too.
+//! Corrects checksums after bytes were changed, so that the code behind them is reached too.
 //!
-//! A checksum keeps accidents out; a parser must not fall over what a bug, of this version or
-//! another, has sealed either.
+//! A checksum keeps accidents out. But a bug, of this version or another, may write wrong bytes
+//! with a right checksum; a parser must survive these too.
 
 use afterglow_engine::format::{FORMAT_VERSION, checksum, mix, record};
 

@@ -1,4 +1,4 @@
-//! What is fuzzed.
+//! A fuzz target.
 
 /// Something that takes any bytes.
 #[derive(Debug, Clone, Copy)]

@@ -9,9 +9,9 @@ pub struct Flatness {
 }
 
 impl Flatness {
-    /// Level means: over the last `windows` (at least 3) values the fitted line rises or falls by
-    /// at most `tolerance` (a fraction) of their mean, and the later half of them is on average not
-    /// more than that above or below the earlier half.
+    /// Level has two conditions over the last `windows` (at least 3) values. The fitted line rises
+    /// or falls by at most `tolerance` (a fraction) of their mean. The averages of the later and
+    /// the earlier half differ by at most as much.
     pub fn new(windows: usize, tolerance: f64) -> Self {
         Self { windows: windows.max(3), tolerance, values: Vec::new() }
     }

@@ -1,6 +1,11 @@
-//! Loads for Afterglow and what measures them: YCSB's key choosers, native load clients of CQL and
-//! memcached, latency recording free of coordinated omission, the CPU of processes. Knows nothing
-//! of the product but its protocol.
+//! Loads for Afterglow and their measurement:
+//!
+//! - YCSB's key choosers;
+//! - native load clients of CQL and memcached;
+//! - latency recording free of coordinated omission;
+//! - the CPU time of processes.
+//!
+//! The crate knows nothing of the product but its protocol.
 
 pub mod cpu;
 pub mod cql;

@@ -1,9 +1,9 @@
-//! When an operation should start: as soon as there is room (closed loop) or by the clock (open
+//! When an operation should start: as soon as another has ended (closed loop) or by the clock (open
 //! loop).
 //!
-//! In an open loop latency counts from the *intended* start. A server that stalls for a second then
-//! shows the second to every operation that was due meanwhile, although the client could not even
-//! send them (no coordinated omission).
+//! In an open loop latency counts from the *intended* start. If a server stalls for a second, the
+//! second counts for every operation that was due meanwhile, although the client could not send
+//! them. So there is no coordinated omission.
 
 use crate::rng::Rng;
 

@@ -5,8 +5,8 @@ use std::{io, net::TcpListener};
 use crate::rng::Rng;
 
 /// An address on loopback whose port nobody used a moment ago, below the range that the system
-/// gives to clients: a client that keeps knocking at a port of that range while the server is away
-/// may be given the very port as its own, and connect to itself.
+/// gives to clients. A client that retries a port of that range while the server is away may get
+/// that port as its own, and connect to itself.
 ///
 /// # Errors
 /// None of a hundred ports can be bound.

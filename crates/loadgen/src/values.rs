@@ -23,9 +23,9 @@ pub fn write_key(number: u64, key: &mut [u8; KEY_LEN]) {
 /// Words of a value after which its pattern of zeros repeats.
 const PERIOD: usize = 5;
 
-/// Fills `value` with the content of `field` of record `number` after write `version`: the version
-/// (8 bytes, little endian), then bytes that no compressor can shrink, but for `zeros` percent of
-/// them. `value` must have at least [`MIN_FIELD_LEN`] bytes.
+/// Fills `value` with the content of `field` of record `number` after write `version`. That is the
+/// version (8 bytes, little endian), then bytes that no compressor can shrink, except `zeros`
+/// percent of them. `value` must have at least [`MIN_FIELD_LEN`] bytes.
 pub fn fill(number: u64, field: u32, version: u64, zeros: u32, value: &mut [u8]) {
     value[..MIN_FIELD_LEN].copy_from_slice(&version.to_le_bytes());
     let seed = seed(number, field, version);

@@ -8,8 +8,8 @@ use afterglow_testkit::{
     history::{Event, Fault, History, HistoryOptions, check, residue},
 };
 
-/// Three clients of each kind on 20 keys, in several parts, each until there are `operations` reads
-/// and as many writes; returns the events of each part.
+/// Three clients of each kind on 20 keys, in several parts. Each part ends at `operations` reads
+/// and as many writes. Returns the events of each part.
 fn record(faults: &Faults, parts: usize, operations: u64) -> Vec<Vec<Event>> {
     let backend = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let options = HistoryOptions {

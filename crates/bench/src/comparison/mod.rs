@@ -1,8 +1,8 @@
 //! Compares runs: medians per label, ratios of paired runs, plots.
 //!
-//! Runs of two labels within one scenario are paired in the order in which they were made, so that
-//! what changed on the machine meanwhile touches both sides of a pair alike; the ratio reported is
-//! the median of the pairs' ratios, not the ratio of the medians.
+//! Runs of two labels within one scenario are paired in the order in which they were made. So a
+//! change on the machine affects both sides of a pair alike. The reported ratio is the median of
+//! the pairs' ratios, not the ratio of the medians.
 
 pub(crate) mod chart;
 pub(crate) mod figures;

@@ -1,5 +1,5 @@
-//! The CQL front end in front of a real database: what passing through adds to a read, how soon
-//! hits are answered, and what they cost.
+//! The CQL front end in front of a real database. Measures what passing through adds to a read, how
+//! soon hits are answered, and what they cost.
 //!
 //! ```text
 //!   core 0: database (if its process is named)         | Afterglow while hits are measured: the database has nothing to do then
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Requests are encoded before they are needed (`afterglow_loadgen::cql::driver`); flat out, a row
-//! whose client used more than 0.9 of its core is void. Under light load the client of hits polls:
-//! how long a sleeping thread takes to wake up is the machine's affair, not that of the server.
+//! whose client used more than 0.9 of its core is void. Under light load the client of hits polls.
+//! The time in which a sleeping thread wakes up is a property of the machine, not of the server.
 //!
-//! A database that was loaded or read flat out goes on compacting and compiling for a while, on the
-//! core that hits are measured on; so what is measured under light load waits until it has come to
-//! rest, and during hits it has the lowest priority.
+//! After loads or reads at full speed a database compacts and compiles for a while, on the core
+//! that hits are measured on. So measurements under light load wait until it is idle. During hits
+//! it has the lowest priority.
 
 mod hits;
 mod passing;
@@ -82,9 +82,8 @@ const FLAT_OUT: (usize, usize) = (4, 32);
 /// no longer than that.
 const REST: (f64, Duration) = (0.1, Duration::from_secs(90));
 
-/// Runs all of it. What could not be measured, and runs that do not mean what they should, are told
-/// in the report with the reason; they cost nothing else of it, but the target they were for is
-/// missed.
+/// Runs all of it. The report lists what could not be measured, and invalid runs, with the reason.
+/// The rest of the report is not affected, but their target is missed.
 ///
 /// # Errors
 /// The database cannot be reached or takes no rows.

@@ -1,7 +1,7 @@
 //! Which envelopes are copied out of what came with them.
 
-/// Of so many bytes of input, an envelope that is much shorter is copied: else a small request that
-/// takes long would keep all that came with it.
+/// From so many bytes of input, an envelope that is much shorter is copied. Otherwise a slow small
+/// request would keep all bytes that came with it.
 pub(super) const WORTH_A_COPY: usize = 16 * 1024;
 
 /// Whether an envelope out of so many bytes is to be a copy.

@@ -1,6 +1,6 @@
 //! The notations of the protocol ("\[int\]", "\[string\]", "\[bytes\]", ...), section 3 of the
-//! specifications: a total reader over a byte slice, and the functions that append them to a
-//! buffer.
+//! specifications. A reader over a byte slice that accepts any bytes, and the functions that append
+//! notations to a buffer.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -290,7 +290,7 @@ impl<'a> StringMap<'a> {
 
 /// Appends notations to a buffer.
 ///
-/// Lengths that the wire cannot hold are a mistake of the caller and panic: the callers of this
+/// Lengths that the wire cannot hold are a mistake of the caller and panic. The callers in this
 /// crate pass names and values that came from the wire, or bound them themselves.
 pub trait Put {
     /// Appends raw bytes.

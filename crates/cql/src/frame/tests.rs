@@ -90,9 +90,8 @@ fn envelope_bytes_are_those_of_the_specification() {
 
 #[test]
 fn segment_bytes_are_those_of_the_specification() {
-    // An independent computation of both checksums: polynomial division, bit by bit, most
-    // significant bit first for CRC24, and the reflected CRC32 of zlib over the seed and the
-    // payload.
+    // An independent computation of both checksums. CRC24 is polynomial division, bit by bit, most
+    // significant bit first. CRC32 is zlib's reflected one over the seed and the payload.
     fn crc24_by_division(bytes: &[u8]) -> u32 {
         let mut register = 0x87_5060u64;
         for bit in bytes.iter().flat_map(|b| (0..8).rev().map(move |i| (b >> i) & 1)) {

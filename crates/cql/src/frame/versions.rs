@@ -10,11 +10,12 @@ pub(crate) fn names_up_to(highest: Version) -> Vec<&'static str> {
 }
 
 /// The answer to a version that is not spoken here, or is above the `highest` that the database
-/// speaks: in that version if it is an older one, else in the highest. The connection lives on.
+/// speaks. It is in that version if it is an older one, otherwise in the highest. The connection
+/// lives on.
 ///
 /// The version after the highest is in every release of Cassandra one that is still being made. It
-/// is named among the supported ones as a server names it, but not spoken: whoever asks for it with
-/// the flag for that is refused as for any other.
+/// is listed as supported, as a server lists it, but not spoken. A client that asks for it with its
+/// flag is refused as for any other version.
 pub fn unsupported_version(number: u8, highest: Version) -> FrameError {
     let text = format!(
         "Invalid or unsupported protocol version ({number}); supported versions are ({}, {})",

@@ -10,9 +10,9 @@ const WRITING: [&str; 14] = [
     "grant", "revoke", "prune", "use",
 ];
 
-/// Judges text by its tokens and the `rest` that is no token. Servers run one statement a text and
-/// no SELECT, LIST or DESCRIBE writes; but only text without a second statement, and without any
-/// word that writes, is held to be a read.
+/// Judges text by its tokens and the `rest` that is no token. Servers run one statement per text,
+/// and no SELECT, LIST or DESCRIBE writes. But only a text without a second statement, and without
+/// any word that writes, counts as a read.
 pub(super) fn judge(tokens: &[Token], rest: &str) -> Unknown {
     let end = tokens.iter().rposition(|token| !token.is_symbol(";")).map_or(0, |last| last + 1);
     let tokens = &tokens[..end];

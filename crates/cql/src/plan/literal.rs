@@ -1,7 +1,7 @@
 //! Literals of key columns, in the bytes that the server would make of them.
 //!
-//! Only what is certain: forms whose meaning depends on the server's version, time zone or locale
-//! are refused, and the statement is then passed (a read) or widened (a write).
+//! Only forms that are certain are accepted. Forms whose meaning depends on the server's version,
+//! time zone or locale are refused. The statement is then passed (a read) or widened (a write).
 
 use std::net::IpAddr;
 

@@ -2,8 +2,8 @@
 //!
 //! A plan is made once per prepared statement (or per normalised text) and then used without
 //! parsing. It holds only as long as the schema it was made from. Doubt never makes a read out of a
-//! write: what is not provably a read is a write, and what rows a write touches is widened until it
-//! is certain.
+//! write: a statement that is not provably a read is a write. The rows that a write touches are
+//! widened until they are certain.
 
 use crate::statement::{Parsed, Select, Statement};
 
@@ -49,7 +49,7 @@ pub enum Plan {
 /// Plans a statement.
 ///
 /// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names
-/// one; for an EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
+/// one. For an EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
 pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
     let context = Context { schema, session_keyspace, binds_certain: parsed.binds_are_certain() };
     match &parsed.statement {

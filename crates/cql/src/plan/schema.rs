@@ -187,8 +187,8 @@ impl TableSchema {
     }
 
     /// All other columns in the order of `SELECT *`: static ones, then regular ones. A stored row
-    /// has a cell for each: static values too, of which each row has a copy, because whatever
-    /// writes one drops all rows of its partition.
+    /// has a cell for each, static values too. Each row has a copy of the static values, because a
+    /// write of one drops all rows of its partition.
     pub fn values(&self) -> impl Iterator<Item = &Column> + Clone {
         self.statics.iter().chain(&self.regulars)
     }

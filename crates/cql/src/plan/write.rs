@@ -23,8 +23,8 @@ pub struct WritePlan {
     pub conditional: bool,
     /// Touches counters: never to be sent twice.
     pub counter: bool,
-    /// Servers may apply it partition by partition, so that one may be changed although they say
-    /// that another cannot be: `IN`, and batches that are not logged.
+    /// Servers may apply it partition by partition: `IN`, and batches that are not logged. So one
+    /// partition may be changed although they say that another cannot be.
     pub parted: bool,
 }
 
@@ -60,8 +60,8 @@ pub enum WriteKind {
 /// One thing that a write may touch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// One row. If its template gives no row, its partition; if it gives no partition the server
-    /// will refuse the statement, and the table is the safe reading.
+    /// One row. If its template gives no row, its partition. If it gives no partition the server
+    /// will refuse the statement; the table is the safe choice.
     Row(KeyTemplate),
     /// One partition.
     Partition(PartitionTemplate),
@@ -132,9 +132,9 @@ pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
     WritePlan::new(WriteKind::Unknown, vec![target])
 }
 
-/// Tables are touched as such; other objects may have dependents anywhere in their keyspace. What
-/// is created has no rows yet, and what is there already stays as it is: applications that make
-/// sure of their schema at every start must not empty the cache.
+/// Tables are touched as such; other objects may have dependents anywhere in their keyspace. A
+/// created table has no rows yet, and an existing table stays as it is. Applications that ensure
+/// their schema at every start must not empty the cache.
 pub(super) fn schema_change(change: &SchemaStatement, context: &Context) -> WritePlan {
     if change.verb == SchemaVerb::Create {
         return WritePlan::new(WriteKind::Schema, Vec::new());

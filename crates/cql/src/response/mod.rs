@@ -1,8 +1,8 @@
 //! Responses: views over the bodies that servers send, and builders for our own.
 //!
 //! A session that relays looks at [`split`] and [`Response::parse`]; the hot path of hits only
-//! builds, see [`encode_rows_start`]. Views borrow everything from the body, do not allocate, and
-//! keep type options as raw bytes, so that what was received can be sent again verbatim.
+//! builds, see [`encode_rows_start`]. Views borrow everything from the body and do not allocate.
+//! They keep type options as raw bytes, so that what was received can be sent again verbatim.
 
 mod error;
 mod event;

@@ -1,7 +1,8 @@
 //! Answers to SELECTs over `system.local`, `system.peers` and `system.peers_v2`.
 //!
-//! Drivers find the cluster in these tables. The proxy answers them itself, with its own address
-//! where the database's was, so that drivers stay on it; everything else is the backend's own row.
+//! Drivers find the cluster in these tables. The proxy answers them itself, with its own address in
+//! place of the database's. So drivers connect to the proxy only. Everything else is the backend's
+//! own row.
 
 use thiserror::Error;
 
@@ -23,8 +24,8 @@ pub enum SystemError {
     /// What a server would refuse, with its words: to be answered as ERROR 0x2200 (Invalid).
     #[error("{0}")]
     Invalid(String),
-    /// A form of query that a server would answer but the proxy does not: to be answered as Invalid
-    /// too, since passing it on would show the database's addresses.
+    /// A form of query that a server would answer but the proxy does not. It is answered as Invalid
+    /// too, because passing it on would show the database's addresses.
     #[error("afterglow does not answer {0} on system tables that describe the cluster")]
     Unsupported(&'static str),
 }

@@ -13,8 +13,8 @@ pub struct SystemQuery {
 
 impl SystemQuery {
     /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables and
-    /// has to be answered here: not if it asks `local` for what only the database can compute, and
-    /// names none of the columns that tell where it is.
+    /// has to be answered here. A query of `local` is passed on if only the database can compute
+    /// its answer and it names no column with an address.
     pub(crate) fn new(select: &Select) -> Option<SystemQuery> {
         let table = SystemTable::named(&select.table.name)?;
         let names_us =

@@ -185,9 +185,9 @@ pub struct SystemTables {
 }
 
 impl SystemTables {
-    /// Makes the tables from the backend's: `local` is its answer to `SELECT * FROM system.local`;
-    /// of `peers` and `peers_v2` only the columns matter, and `peers_v2` is `None` on a backend
-    /// that has no such table.
+    /// Makes the tables from the backend's. `local` is its answer to `SELECT * FROM system.local`.
+    /// Of `peers` and `peers_v2` only the columns matter. `peers_v2` is `None` on a backend that
+    /// has no such table.
     pub fn new(
         mut local: Table,
         peers: Table,

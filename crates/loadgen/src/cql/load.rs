@@ -1,4 +1,5 @@
-//! Loads the table: every record once, pipelined, repeated where the server asks for timeout.
+//! Loads the table: every record once, pipelined. A record is repeated if the server asks for
+//! patience (overload, timeouts).
 
 use std::{
     collections::VecDeque,

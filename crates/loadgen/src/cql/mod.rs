@@ -1,8 +1,8 @@
 //! A native CQL load client.
 //!
-//! [`Connection`] is a plain blocking client for set-up and histories. [`driver`] is the one that
-//! makes load: one thread, a few non-blocking connections with many requests in flight, frames
-//! encoded once and patched ([`template`]), answers looked at by header only unless they are to be
+//! [`Connection`] is a plain blocking client for set-up and histories. [`driver`] makes the load:
+//! one thread, a few non-blocking connections with many requests in flight. Frames are encoded once
+//! and patched ([`template`]). Only the headers of answers are read, unless they are to be
 //! verified.
 
 mod answer;

@@ -1,5 +1,5 @@
-//! Requests encoded once. For each operation only the stream id, the key and the values are written
-//! into a copy.
+//! Requests that are encoded once. For each operation only the stream id, the key and the values
+//! are written into a copy.
 
 use afterglow_cql::{
     frame::{Encoder, Header, Opcode, Version, notation::Value},

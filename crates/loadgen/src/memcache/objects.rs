@@ -14,8 +14,9 @@ const OWN: usize = 8;
 
 /// Objects with values of one length.
 ///
-/// A value is a piece of a pool of random bytes that no compressor can shrink, beginning where its
-/// number says, under a front of its own: so making and verifying one are a copy and a comparison.
+/// A value is a prefix of its own and a piece of a pool of random bytes that no compressor can
+/// shrink. Its number says where the piece begins. So making and verifying a value are a copy and a
+/// comparison.
 #[derive(Clone, Debug)]
 pub struct Objects {
     len: usize,

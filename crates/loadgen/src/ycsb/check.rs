@@ -2,8 +2,8 @@
 //! `golden/ycsb.txt`).
 //!
 //! YCSB draws from an unseeded source, so equality cannot be asked for. Both sides draw the same
-//! number of items and a two-sample chi-square test over the buckets is turned into a standard
-//! normal deviate (Wilson and Hilferty, 1931).
+//! number of items. A two-sample chi-square test over the buckets is turned into a standard normal
+//! deviate (Wilson and Hilferty, 1931).
 
 use super::{
     Distribution, Generator, Hotspot, KeyChooser, ScrambledZipfian, Sequential, SkewedLatest,

@@ -5,8 +5,8 @@ use crate::rng::Rng;
 
 /// The newest record is the hottest.
 ///
-/// As in YCSB the zipfian has as many items as the *number of the newest record*, one less than
-/// there are records: record 0 is never asked for.
+/// As in YCSB the zipfian has as many items as the *number of the newest record*. That is one less
+/// than there are records: record 0 is never asked for.
 #[derive(Clone, Debug)]
 pub struct SkewedLatest {
     newest: u64,

@@ -98,10 +98,10 @@ impl Generator for Zipfian {
 
 /// Zipfian popularity scattered over the key space.
 ///
-/// As YCSB does it: whatever the number of records, the rank is drawn from [`SCRAMBLED_ITEMS`] + 1
-/// items and its hash taken modulo the number of records, so that the set of hot keys does not
-/// depend on growth. The skew is therefore *milder* than that of a zipfian over the records: the
-/// hottest key gets 3.8 % of the requests, and unlucky keys share a slot with hot ones.
+/// As in YCSB: whatever the number of records, the rank is drawn from [`SCRAMBLED_ITEMS`] + 1
+/// items. Its hash is taken modulo the number of records. So the set of hot keys does not depend on
+/// growth. The skew is therefore *milder* than that of a zipfian over the records. The hottest key
+/// gets 3.8 % of the requests, and unlucky keys share a slot with hot ones.
 #[derive(Clone, Debug)]
 pub struct ScrambledZipfian {
     ranks: Zipfian,

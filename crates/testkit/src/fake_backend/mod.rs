@@ -1,7 +1,7 @@
-//! A small in-memory CQL server to test against without a database: nodes of one store, tables of
-//! plain columns, last write wins by timestamp, lightweight transactions, the system tables that
-//! drivers and Afterglow read. It can delay, fail, drop connections and lie on purpose, and a test
-//! can answer requests itself, see [`FakeBackend::scripted`].
+//! A small in-memory CQL server to test against without a database. It has nodes of one store,
+//! tables of plain columns, and lightweight transactions. The last write wins, by timestamp. It has
+//! the system tables that drivers and Afterglow read. It can delay, fail, drop connections and lie
+//! on purpose, and a test can answer requests itself, see [`FakeBackend::scripted`].
 //!
 //! It is not a Cassandra: no paging, consistency levels only for [`FakeBackend::replicate`], no
 //! clustering ranges, no collections beyond those of the system tables. What it does not understand

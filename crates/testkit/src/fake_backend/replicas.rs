@@ -1,8 +1,8 @@
-//! Three copies of every row of users' tables, of which some may be away and miss writes: what
-//! consistency levels are about.
+//! Three copies of every row of users' tables, for tests of consistency levels. Some copies may be
+//! away and miss writes.
 //!
-//! The store itself has everything that was acknowledged by anybody. A copy is the store, but for
-//! the rows that it is behind with.
+//! The store itself has every acknowledged write. A copy is the store, except for the rows where it
+//! is behind.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Judges a history of one-key reads and writes: no read may be older than what was known to be
 //! written when it began.
 //!
-//! Sound, that is, it never accuses an honest register, even with unknown outcomes; see [`check`]
-//! for what it proves.
+//! The checker is sound: it never accuses a correct register, even with unknown outcomes. See
+//! [`check`] for what it proves.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -105,10 +105,10 @@ pub struct Verdict {
 /// Judges all reads.
 ///
 /// A write is *known* from the moment its acknowledgement arrived or, earlier, a read that returned
-/// it ended. A read that began after write B was known must not return write A if A is before B:
-/// with `order` by that order, without it if A was known before B began (overlapping writes may
-/// have taken effect either way). A write of unknown outcome may be seen or not, until a later one
-/// is known.
+/// it ended. A read that began after write B was known must not return write A if A is before B.
+/// With `order` that order decides. Without it, A must have been known before B began: overlapping
+/// writes may have taken effect either way. A write of unknown outcome may be seen or not, until a
+/// later one is known.
 pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
     let mut verdict = Verdict::default();
     for (key, (writes, mut reads)) in by_key(events)? {
@@ -122,10 +122,10 @@ pub fn check(events: &[Event]) -> Result<Verdict, HistoryError> {
     Ok(verdict)
 }
 
-/// The writes that reads which start after `at` may still return: a history can be judged in parts,
-/// each beginning with what this returns of the part before it. A write of unknown outcome that a
-/// read has returned comes back as known. Events that end after `at` are yet to come, like the end
-/// of a value's time to live.
+/// The writes that reads which start after `at` may still return. A history can be judged in parts;
+/// each begins with what this returns of the part before it. A write of unknown outcome that a read
+/// has returned comes back as known. Events that end after `at` are yet to come, like the end of a
+/// value's time to live.
 pub fn residue(events: &[Event], at: u64) -> Result<Vec<Event>, HistoryError> {
     let mut rest = Vec::new();
     for (key, (writes, reads)) in by_key(events)? {

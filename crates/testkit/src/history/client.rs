@@ -1,9 +1,9 @@
-//! Concurrent readers and writers over few hot keys, each with a blocking connection of its own,
-//! recording what they saw.
+//! Concurrent readers and writers over few hot keys. Each has a blocking connection of its own and
+//! records what it saw.
 //!
-//! They outlive the server: a broken connection makes a write's outcome unknown, then they connect
-//! again and go on. Writes carry timestamps from one clock of this process, so that their order is
-//! known whatever the database's clock does, and values that can be verified byte for byte.
+//! They outlive the server: a broken connection makes a write's outcome unknown; then they connect
+//! again and go on. Writes carry timestamps from one clock of this process, so their order is known
+//! whatever the database's clock does. Their values can be verified byte for byte.
 
 use std::{
     sync::{

@@ -1,8 +1,8 @@
 //! What the server itself counted of a life: objects dropped and puts refused, by reason, and how
 //! long the oldest unsaved object waited.
 //!
-//! A loss that a counter names is allowed (G7). It comes from `/metrics`, and from the last line of
-//! the log after a clean stop, which has what was dropped while `/metrics` was no longer there.
+//! A loss that a counter names is allowed (G7). It comes from `/metrics`. After a clean stop it
+//! also comes from the last line of the log, which has what was dropped after `/metrics` had ended.
 
 use std::collections::BTreeMap;
 

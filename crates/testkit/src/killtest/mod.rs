@@ -8,9 +8,13 @@
 //!    +-- events --> checker +--- rounds, drawn from a seed
 //! ```
 //!
-//! A round goes on with what the round before left in its place: it lives, something happens to it,
-//! some rows are read as a [sample](warmth), it is ended, the reads are judged, the flash is
-//! searched for the sample, it is started again, and the sample is read once more.
+//! A round goes on with the server that the round before left:
+//!
+//! 1. The server runs, and a fault may happen to it.
+//! 2. Some rows are read as a [sample](warmth).
+//! 3. The server is ended.
+//! 4. The reads are judged, and the flash is searched for the sample.
+//! 5. The server is started again, and the sample is read once more.
 
 mod account;
 mod clock;

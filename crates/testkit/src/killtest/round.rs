@@ -1,4 +1,4 @@
-//! The deeds of a round.
+//! The steps of a round.
 
 use std::{
     fs::{self, File},

@@ -17,9 +17,8 @@ pub(super) type Found = HashMap<(u64, u64), Vec<u64>>;
 
 const STEP: usize = 8 << 20;
 
-/// The (key, number) pairs of `wanted` whose whole value stands somewhere in the file or device, of
-/// which values of `largest` bytes at most are expected, with the offsets of all places. Nobody may
-/// be writing to it.
+/// The (key, number) pairs of `wanted` whose whole value is somewhere in the file or device, with
+/// the offsets of all places. Values have `largest` bytes at most. Nobody may be writing to it.
 pub(super) fn find(path: &Path, wanted: &HashSet<(u64, u64)>, largest: u64) -> io::Result<Found> {
     let mut file = File::open(path)?;
     // What was written past the page cache must not be read from it.

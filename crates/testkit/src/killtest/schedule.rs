@@ -128,8 +128,8 @@ impl Place {
     }
 
     /// After how many rounds it is made anew. A file with room for everything has none any more
-    /// when so much has been written that segments are reclaimed: what a crash may cost is then
-    /// a matter of popularity.
+    /// once so much has been written that segments are reclaimed. Then popularity decides what a
+    /// crash may cost.
     fn stays(self) -> usize {
         if self == Place::Roomy { 10 } else { usize::MAX }
     }

@@ -81,9 +81,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether the value at `offset`, cached since the Unix time `since`, is nothing that the cache
-    /// can be asked for: its segment is given up, or was since the mark, or was opened anew since
-    /// `since`, so that it may be what was left there from before.
+    /// Whether the cache need not serve the value at `offset`, cached since the Unix time `since`.
+    /// That is so if its segment is given up, or was since the mark. It is also so if the segment
+    /// was opened again since `since`: the value may be left from before.
     pub(super) fn is_given_up(&self, offset: u64, since: Duration) -> bool {
         let segment = self.given_up.range(..=offset).next_back();
         segment.is_some_and(|(start, given_up)| {

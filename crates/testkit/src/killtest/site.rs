@@ -26,8 +26,8 @@ use afterglow_loadgen::port::free_port;
 use afterglow_loadgen::{cql::ConnectOptions, rng::Rng};
 
 const MIB: u64 = 1 << 20;
-/// What journal, metadata and the file system itself (22 MiB of 292 for ext4) take beside the flash
-/// file on a disk of its own, and some.
+/// What journal, metadata and the file system itself take beside the flash file on a disk of its
+/// own, with a reserve. ext4 takes 22 MiB of 292.
 const BESIDE_FLASH: u64 = 128 * MIB;
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// A supervisor would start it again at once: for so long it may refuse.
@@ -56,9 +56,9 @@ pub(super) struct Site {
     pub(super) flash: PathBuf,
     pub(super) flash_size: u64,
     pub(super) medium: Medium,
-    /// Starts that had to be repeated: the kernel takes the sockets and locks of a killed process
-    /// that used io_uring away only some milliseconds after the process is gone, so its successor
-    /// may find its port or its files in use.
+    /// Starts that had to be repeated. The kernel releases sockets and locks of a killed process
+    /// that used io_uring only some milliseconds after the process is gone. So the next process may
+    /// find its port or its files in use.
     pub(super) refused_starts: u32,
 }
 

@@ -1,10 +1,10 @@
 //! What a crash may cost (G3), judged from outside.
 //!
 //! Just before the end of a life some hundreds of rows are read: what the cache serves then is the
-//! *sample*. When the process is dead, the flash is searched for the values of the sample: what
-//! stands there, byte by byte, in a segment that the cache has not given up for others, *had
-//! reached flash*, and must be served after the start. What does not may be missing if it is new.
-//! Whether the cache served a read is seen by the database, which was not asked.
+//! *sample*. When the process is dead, the flash is searched for the values of the sample, byte by
+//! byte. A value in a segment that the cache has not given up *had reached flash*: it must be
+//! served after the start. Another value may be missing if it is new. Whether the cache served a
+//! read is seen by the database, which was not asked.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -86,8 +86,8 @@ pub struct Kept {
     /// Rows that had not reached flash, were not served, and were older than the window: any, after
     /// a clean stop.
     pub too_old: u64,
-    /// Those of them that the server has accounted for: a clean stop may lose what its counters
-    /// name as dropped, a crash as many as DRAM alone had, and nothing else.
+    /// Those of them that the server has accounted for. A clean stop may lose what its counters
+    /// name as dropped. A crash may lose as many as only DRAM had, and nothing else.
     pub accounted: u64,
     /// Those after a clean stop that no counter names.
     pub unnamed: u64,

@@ -88,8 +88,8 @@ impl Ask {
         self.rows(&[("v", TEXT)], &[&[text.as_bytes()]]);
     }
 
-    /// Answers a PREPARE of a statement of `ks.t` with its id, its markers (the first of which is
-    /// the partition key, if there is one) and its columns, all of them text.
+    /// Answers a PREPARE of a statement of `ks.t` with its id, its markers and its columns. The
+    /// first marker, if any, is the partition key. All columns are text.
     pub fn prepared<'n>(&self, id: &[u8], markers: &[&'n str], columns: &[&'n str]) {
         let specs = |names: &[&'n str]| -> Vec<ColumnSpec<'n>> {
             let spec =
