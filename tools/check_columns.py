@@ -1,8 +1,9 @@
 """Lines of at most 100 columns: Rust, Java, Python, shell, Makefile and Markdown.
 
-What cannot be broken may be longer: rows of tables and links in Markdown, code and drawings between
-fences, words of sixty characters (names of tests), lines that hold a string or an attribute, and
-what is generated. rustfmt leaves the bodies of macros alone, so that these need a look.
+Lines that cannot be broken may be longer. These are rows of tables and links in Markdown, code and
+drawings between fences, and words of sixty characters (names of tests). So are lines with a string
+or an attribute, and generated files. rustfmt leaves the bodies of macros alone, so they are checked
+too.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Chunk reads compared byte for byte with their SSTables, while SSTables come and go under them.
 
 The node reads every hit from its SSTable too. Tables of all kinds are read and overwritten at once,
-flushed and compacted without a pause, on a flash that is too small for them; between rounds the
-node is killed. Rows are judged as well: each must be of its key, and not older than the last write
-that was acknowledged before it was asked for.
+and flushed and compacted without a pause. The flash is too small for them. Between rounds the node
+is killed. Rows are checked as well. Each must be of its key, and not older than the last write that
+was acknowledged before the read.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.chunkverify --reads 200000
 """

@@ -2,8 +2,8 @@
 from a right one.
 
 One writer per key writes 1, 2, 3, ... and never the same number twice. A read that began after
-number n was acknowledged, or after somebody had read n, must give n or a later one, and none that
-was never sent. A write without an answer may or may not have happened.
+number n was acknowledged, or after a reader had seen n, must give n or a later one. It must give no
+number that was never sent. A write without an answer may or may not have happened.
 """
 
 import threading

@@ -1,10 +1,10 @@
 """Rows that come from another node: it streams them to a node that has both caches and missed the
 writes.
 
-Two nodes with all rows each; one is stock, the other has our caches, filled. That one hangs while
-everything is written again, comes back with rows that are old for it rightly, and is repaired, or
-rebuilt from the other. From then on none of them may be served. A repair streams the parts of
-SSTables that differ; a rebuild copies whole ones, file by file.
+There are two nodes with all rows each; one is stock, the other has our caches, filled. The second
+one hangs while everything is written again. It comes back with old rows, which is correct at that
+time, and is repaired, or rebuilt from the other. From then on no old row may be served. A repair
+streams the parts of SSTables that differ; a rebuild copies whole ones, file by file.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.repaircheck [--rebuild]
 """

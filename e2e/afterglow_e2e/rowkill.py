@@ -2,8 +2,8 @@
 after each start.
 
 While it runs no read may be older than a write that was acknowledged before the read was sent.
-After a start each row is read twice (the second time from the cache) and once more when the cache
-has been emptied: that is the truth.
+After a start each row is read twice, the second time from the cache. It is read once more when the
+cache has been emptied; that answer is the correct one.
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.rowkill --rounds 50
 """

@@ -2,8 +2,8 @@
 under way together.
 
 When both are answered, a read through the cache must give what was written. As a program it runs
-many rounds against a node with our cache, with --stock also against one with Cassandra's default
-row cache, and prints what each left stale:
+many rounds against a node with our cache. With --stock it also runs against a node with Cassandra's
+default row cache. It prints what each left stale:
 
     PYTHONPATH=e2e .venv/bin/python -m afterglow_e2e.rowrace --rounds 10000 --stock
 """

@@ -1,8 +1,8 @@
 """The lease changes hands while an acknowledged write is missing on a quorum of three nodes.
 
 Writes at ONE go to a single node while the others hang. Then that one hangs, the others answer, and
-another instance takes the lease and caches what a quorum finds. That may be old, but not for good:
-once every node has the write and the short life of such rows is over, each read must show it. From
+another instance takes the lease and caches what a quorum finds. That may be old, but not for ever.
+Once every node has the write and the short life of such rows is over, each read must show it. From
 then on a write at ONE counts as acknowledged here.
 """
 

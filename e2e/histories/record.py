@@ -1,9 +1,9 @@
 """What clients did and saw, as events of registers, for `afterglow-testkit check-history` to judge.
 
-A register is one cell: column v or w of a row, the static column s of a partition, or v of a row
-that only conditional statements write. Every write but those has a timestamp of the client's, so
-that the writes of a register have an order whatever the order in which they were sent: by
-timestamp; of equal ones a deletion after a value, a larger value after a smaller one.
+A register is one cell. It is column v or w of a row, the static column s of a partition, or v of a
+row that only conditional statements write. Every write but conditional ones has a timestamp of the
+client's. So the writes of a register have an order, whatever the order in which they were sent. It
+is by timestamp; of equal ones a deletion comes after a value, a larger value after a smaller one.
 """
 
 import json

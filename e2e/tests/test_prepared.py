@@ -1,6 +1,7 @@
-"""Prepared statements outlive what they were prepared on: no client hears UNPREPARED of one that is
-still good, but for one whose columns have changed, and which a client of v5 goes on to execute as
-if they had not.
+"""Prepared statements outlive the connection and node that they were prepared on.
+
+No client gets UNPREPARED for a statement that is still good. The exception is a statement whose
+columns have changed, if a client of v5 still executes it with the old ones.
 """
 
 import pytest

@@ -68,8 +68,8 @@ final class ChunkTransformer implements ClassFileTransformer {
       }
       return change(name, bytes);
     } catch (Throwable e) {
-      // Left alone. Where the cache is open already, it is off from now on: a class that has no
-      // calls would neither be cached nor tell of deletions.
+      // Left alone. If the cache is open already, it is off from now on. A class without the calls
+      // would neither be cached nor report deletions.
       ChunkHooks.lost(name, e);
       return null;
     }

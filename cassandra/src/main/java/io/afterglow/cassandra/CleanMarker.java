@@ -19,9 +19,9 @@ import java.util.zip.CRC32;
  * What the rows on flash belong to, written after a clean stop and taken away at the next start
  * before anything is served. Without it, or when it does not hold, the cache starts empty.
  *
- * <p>Text: {@code afterglow-rows 2}, the stamp of the Cassandra that wrote the rows, the highest
- * group, then {@code table ID GROUP SCHEMA} with its SSTables behind it, at last the CRC of all
- * that.
+ * <p>It is text: {@code afterglow-rows 2}, the stamp of the Cassandra that wrote the rows, and the
+ * highest group. Then comes {@code table ID GROUP SCHEMA} for each table, followed by its SSTables.
+ * The CRC of all that is last.
  */
 final class CleanMarker {
   private static final String MAGIC = "afterglow-rows 2";

@@ -262,9 +262,9 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   // Keys
 
   /**
-   * All keys, for whoever removes by what they say. When a whole table goes, which is what
-   * TRUNCATE, DROP and every start of a node do, one key stands for all of its table, and removing
-   * it removes them all.
+   * All keys, for callers that remove by a property of the key. TRUNCATE, DROP and every start of a
+   * node remove a whole table. Then one key stands for all of its table, and removing it removes
+   * them all.
    */
   @Override
   public Iterator<RowCacheKey> keyIterator() {

@@ -10,8 +10,7 @@ import org.apache.cassandra.utils.memory.MemoryUtil;
 
 /**
  * An open cache of the engine: bytes to bytes, from any thread. A failed call is a {@link
- * FlashException}: what it was to do may have been done or not, so its caller must give the cache
- * up.
+ * FlashException}. The change may or may not have been made, so the caller must give the cache up.
  */
 final class FlashStore implements ChunkCache.Store {
   /** Buffers larger than this are not kept by their threads. */

@@ -13,8 +13,8 @@ import java.util.Properties;
 import java.util.stream.Collectors;
 
 /**
- * What the plug-in changes in the tree of a stock Cassandra: a jar, a properties file, three lines
- * of cassandra.yaml for the row cache, two of cassandra-env.sh for the chunk cache.
+ * What the plug-in changes in the tree of a stock Cassandra. It adds a jar, a properties file,
+ * three lines of cassandra.yaml for the row cache, and two of cassandra-env.sh for the chunk cache.
  */
 final class Installation {
   private static final String JAR = "afterglow-cassandra.jar";

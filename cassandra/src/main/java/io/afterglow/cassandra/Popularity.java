@@ -1,9 +1,9 @@
 package io.afterglow.cassandra;
 
 /**
- * How often something was asked for lately, about: a count-min sketch (Cormode, Muthukrishnan 2005)
- * with conservative update, halved every so many counts as TinyLFU does (Einziger, Friedman, Manes
- * 2017). Counts of threads that meet may be lost: it is an estimate.
+ * Estimates how often something was asked for lately. It is a count-min sketch (Cormode,
+ * Muthukrishnan 2005) with conservative update. Counters are halved every so many counts, as
+ * TinyLFU does (Einziger, Friedman, Manes 2017). Concurrent counts may be lost.
  */
 final class Popularity {
   private static final int ROWS = 4;

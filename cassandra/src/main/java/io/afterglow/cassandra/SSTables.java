@@ -14,8 +14,8 @@ import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The finished SSTables of a table as the disk shows them, which is the same for every version of
- * Cassandra: its folder ends with the table's id, and what is finished has statistics.
+ * The finished SSTables of a table, found on disk. Every version of Cassandra has the same layout:
+ * a table's folder ends with its id, and a finished SSTable has statistics.
  */
 final class SSTables {
   private static final String DATA = "-Data.db";

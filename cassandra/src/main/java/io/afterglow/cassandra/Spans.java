@@ -1,10 +1,10 @@
 package io.afterglow.cassandra;
 
 /**
- * How often a thread that has read a chunk of a file goes on to the next one: rows lie across the
- * end of a chunk, often all of a table where they are large. What Cassandra will read is not known
- * to a reader of chunks, so what was read before has to tell. Counts of threads that meet may be
- * lost: it is an estimate.
+ * How often a thread that has read a chunk of a file goes on to the next one. Some rows cross the
+ * end of a chunk. In a table of large rows often all of them do. What Cassandra will read is not
+ * known to a reader of chunks, so what was read before has to tell. Counts of threads that meet may
+ * be lost: it is an estimate.
  */
 final class Spans {
   /** Places in a row of chunks that are told apart; the last stands for all behind it too. */

@@ -11,8 +11,9 @@ import org.apache.cassandra.schema.TableId;
 
 /**
  * The tables that have rows in the cache. Each has a number in the engine, its group, by which all
- * of its rows can be removed at once. From its first use on it is watched: for SSTables that did
- * not come out of memory, which may be newer than rows that are cached, and for a new definition.
+ * of its rows can be removed at once. From its first use on it is watched for two events. One is an
+ * SSTable that was not flushed from memory, which may be newer than cached rows. The other is a new
+ * definition.
  */
 final class Tables {
   /** A table. */
@@ -129,10 +130,10 @@ final class Tables {
   /**
    * Watches a table, anew where it was altered; null if there is no such table.
    *
-   * <p>A fill that began before an ALTER may put its row after it. That row is of no harm: whoever
-   * asks next finds the old watch, and removes the table's rows and all fills under way before the
-   * new watch is to be seen. So nobody is served under a definition before what was put under an
-   * older one is gone.
+   * <p>The race: a fill that began before an ALTER may put its row after it. That row does no harm.
+   * The next caller finds the old watch. It removes the table's rows and all fills in flight before
+   * it publishes the new watch. So no row is served under a definition before the rows of the older
+   * one are gone.
    */
   private Watch watch(Table table) {
     synchronized (table) {
