@@ -544,10 +544,10 @@ fn a_clean_stop_ends_also_where_more_lives_in_dram_than_fits_flash() {
     for seed in 0..60 {
         let (dram, len) = ((60 + (seed * 13) % 120) << 10, [300, 900, 1500, 2700, 3900]);
         let (segments, len) = (8 + seed % 9, len[(seed % 5) as usize]);
-        let size = Size { shards: 1, lines: 120, dram: dram as u32 };
-        let segments = vec![segments as u32];
+        let size = Size { shards: 1, lines: 120, dram };
+        let segments = vec![segments];
         let mut world =
-            World::new(&Setup { segment_kib: 16, segments, size, ..Setup::plain(seed) });
+            World::new(&Setup { segment_kib: 16, segments, size, ..Setup::plain(seed.into()) });
         let mut life = world.open();
         let keys = dram / len;
         for n in 0..keys + 5 + seed % 17 {

@@ -332,7 +332,7 @@ impl Life {
         let (core, table) = (&self.core, &self.core.table);
         let mut found = HashSet::new();
         let mut bytes = vec![0; table.segment_size() as usize];
-        for segment in 0..table.len() as u32 {
+        for segment in 0..table.len() {
             let (place, generation) = (table.place(segment), table.generation(segment));
             if machine.is_durable(place.device, place.offset, table.segment_size().into()) {
                 continue;
