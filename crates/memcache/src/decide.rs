@@ -2,7 +2,7 @@
 //! where objects live.
 
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
-use crate::expiry::{NEVER, absolute};
+use crate::expiry::{NEVER, expiry_of};
 use crate::number;
 
 /// An object as it is.
@@ -232,10 +232,10 @@ fn kept(item: Item<'_>) -> NewItem<'_> {
 
 fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let Some(item) = old else { return vivify(get, now) };
-    let expiry = get.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
+    let expiry = get.touch.map_or(item.expiry, |ttl| expiry_of(ttl, now));
     let looked_at = if get.recache_first { item.expiry } else { expiry };
     let runs_out =
-        get.recache.is_some_and(|ttl| looked_at != NEVER && looked_at < absolute(ttl, now));
+        get.recache.is_some_and(|ttl| looked_at != NEVER && looked_at < expiry_of(ttl, now));
     let won = get.can_win && !item.token_sent && (runs_out || item.stale);
     let change = match won || expiry != item.expiry {
         true => Change::Put(NewItem { expiry, token_sent: item.token_sent || won, ..kept(item) }),
@@ -247,7 +247,7 @@ fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
 fn vivify<'a>(get: &Get, now: u64) -> Decision<'a> {
     let Some(ttl) = get.vivify else { return Decision::nothing(Outcome::Missing) };
     let ttl = get.touch.filter(|_| !get.vivify_last).unwrap_or(ttl);
-    let (item, expiry) = (Item::default(), absolute(ttl, now));
+    let (item, expiry) = (Item::default(), expiry_of(ttl, now));
     let new = NewItem { expiry, token_sent: true, cas: NewCas::Fresh, ..kept(item) };
     Decision { change: Change::Put(new), outcome: Outcome::Found { item, expiry, won: true } }
 }
@@ -256,7 +256,7 @@ fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<
     let mut new = NewItem {
         value: NewValue::Parts([&store.value, &[]]),
         flags: store.flags,
-        expiry: absolute(store.ttl, now),
+        expiry: expiry_of(store.ttl, now),
         cas: store.new_cas.into(),
         stale: false,
         token_sent: false,
@@ -313,7 +313,7 @@ fn remove<'a>(delete: &Delete, old: Option<Item<'a>>, now: u64) -> Decision<'a> 
     }
     let mut new = NewItem { cas: delete.new_cas.into(), ..kept(item) };
     if let Some(ttl) = delete.touch {
-        new.expiry = absolute(ttl, now);
+        new.expiry = expiry_of(ttl, now);
     }
     if delete.mark_stale {
         (new.stale, new.token_sent) = (true, false);
@@ -339,7 +339,7 @@ fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decisi
         true => value.saturating_sub(arithmetic.delta),
         false => value.wrapping_add(arithmetic.delta),
     };
-    let expiry = arithmetic.touch.map_or(item.expiry, |ttl| absolute(ttl, now));
+    let expiry = arithmetic.touch.map_or(item.expiry, |ttl| expiry_of(ttl, now));
     let number = NewValue::Number { value, width: item.value.len() };
     // memcached writes in place what fits; a longer number is an object of its own.
     let fits = number.len() <= item.value.len();
@@ -359,7 +359,7 @@ fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decisi
 /// Counting what is not there yet.
 fn begin<'a>(arithmetic: &Arithmetic, now: u64) -> Decision<'a> {
     let Some((value, ttl)) = arithmetic.initial else { return Decision::nothing(Outcome::Missing) };
-    let expiry = absolute(ttl, now);
+    let expiry = expiry_of(ttl, now);
     let number = NewValue::Number { value, width: 0 };
     let new =
         NewItem { value: number, cas: arithmetic.new_cas.into(), expiry, ..kept(Item::default()) };

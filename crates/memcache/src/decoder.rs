@@ -26,9 +26,9 @@ pub enum Decoded<'a> {
     Close,
 }
 
-/// What TLS begins with. A browser that was given the address as one of HTTPS sends bytes of a web
-/// page's choice in the handshake (session tickets, names), among which could be lines with
-/// commands: nothing behind that byte is looked at.
+/// What TLS begins with. A browser that was given the address as HTTPS sends bytes of a web page's
+/// choice in the handshake (session tickets, names). These could contain lines with commands. So
+/// nothing behind that byte is read.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

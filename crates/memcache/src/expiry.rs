@@ -10,7 +10,7 @@ const LONGEST_RELATIVE: i64 = 60 * 60 * 24 * 30;
 /// The second, counted from 1970, in which an object expires that a client wants to live for `ttl`
 /// at second `now`.
 #[must_use]
-pub fn absolute(ttl: i64, now: u64) -> u32 {
+pub fn expiry_of(ttl: i64, now: u64) -> u32 {
     let moment = match ttl {
         0 => return NEVER,
         ..0 => return PAST,
@@ -38,7 +38,7 @@ mod tests {
             (1_800_000_001, 1_800_000_001),
             (i64::from(u32::MAX) + 1, u32::MAX),
         ] {
-            assert_eq!(absolute(ttl, now), expiry, "{ttl}");
+            assert_eq!(expiry_of(ttl, now), expiry, "{ttl}");
         }
     }
 }

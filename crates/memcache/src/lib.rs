@@ -1,8 +1,12 @@
 //! memcached's protocols, sans-io: classic text, meta and binary, as memcached 1.6 speaks them.
 //!
-//! Three steps, each pure: a [`Decoder`] finds [`Request`]s in bytes, [`decide`] says what an
-//! [`Action`] does to the object it names and what comes of it, and a [`Reply`] writes that
-//! [`Outcome`] the way its client expects. Sockets, storage and clocks are the caller's.
+//! There are three steps, each pure:
+//!
+//! 1. A [`Decoder`] finds [`Request`]s in bytes.
+//! 2. [`decide`] says what an [`Action`] does to the object it names, and its [`Outcome`].
+//! 3. A [`Reply`] writes that outcome the way its client expects.
+//!
+//! Sockets, storage and clocks are the caller's.
 
 mod action;
 pub mod auth;
@@ -34,7 +38,7 @@ pub use action::{Action, Arithmetic, Delete, Get, Mode, Store};
 pub use decide::{Change, Decision, Item, NewCas, NewItem, NewValue, Outcome, decide};
 pub use decoder::{Decoded, Decoder};
 pub use dump::{Dump, Form};
-pub use expiry::{NEVER, PAST, absolute};
+pub use expiry::{NEVER, PAST, expiry_of};
 pub use limits::{CLASS, ITEM_OVERHEAD, MAX_GET_LINE, MAX_KEY, MAX_LINE};
 pub use log::{CloseReason, Fetched, LogEntry, store_status};
 pub use packet::Binary;

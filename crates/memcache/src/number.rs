@@ -1,5 +1,5 @@
-//! Numbers as memcached reads them: C's `strtoul` and its kin, which take a sign, skip leading
-//! space, stop at a space, and are then cut to the width of the variable.
+//! Numbers as memcached reads them, by C's `strtoul` and its kin. These take a sign, skip leading
+//! space and stop at a space. The result is cut to the width of the variable.
 
 /// Sign, magnitude and whether that fits 64 bits.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {

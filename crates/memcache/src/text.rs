@@ -103,8 +103,8 @@ pub fn close() -> Request<'static> {
 
 /// Whether a line that is no command is one of HTTP. A web page can have a browser send a request
 /// here, and what follows in it would be commands. memcached ends the connection at a request line,
-/// unless its method begins like a command; the `Host` that each request has in its head catches
-/// the others.
+/// unless its method begins like a command. The `Host` line in the head of each request catches the
+/// others.
 pub fn is_http(words: &Tokens<'_>) -> bool {
     words.last().starts_with(b"HTTP/") || words.get(0).eq_ignore_ascii_case(b"host:")
 }

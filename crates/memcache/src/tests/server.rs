@@ -6,8 +6,8 @@ use std::collections::HashMap;
 // in as well.
 use super::memcache::auth::Users;
 use super::memcache::{
-    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, absolute,
-    decide,
+    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, decide,
+    expiry_of,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Server {
                 match delay {
                     None => return reply.bad_expiry(out),
                     Some(..=0) => self.objects.clear(),
-                    Some(delay) => self.flush = Some(absolute(delay, self.now).into()),
+                    Some(delay) => self.flush = Some(expiry_of(delay, self.now).into()),
                 }
                 reply.done(out);
             }

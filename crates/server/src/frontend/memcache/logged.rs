@@ -2,7 +2,7 @@
 
 use afterglow_engine::{Hit, Listed, MissReason};
 use afterglow_memcache::{
-    Action, Fetched, LogEntry, Mode, Outcome, Store as Storing, Topics, absolute, store_status,
+    Action, Fetched, LogEntry, Mode, Outcome, Store as Storing, Topics, expiry_of, store_status,
 };
 
 use super::object;
@@ -39,7 +39,7 @@ impl MemcacheShared {
         let now = self.store.now();
         let expiry = match (store.mode, old) {
             (Mode::Append | Mode::Prepend, Some(old)) => old.expiry,
-            _ => absolute(store.ttl, now),
+            _ => expiry_of(store.ttl, now),
         };
         let size = match outcome {
             Outcome::Stored { size, .. } => *size,
@@ -67,7 +67,7 @@ impl MemcacheShared {
                     (found, outcome, arithmetic.initial)
                 {
                     let now = self.store.now();
-                    let ttl = left(absolute(ttl, now), now).unwrap_or(0);
+                    let ttl = left(expiry_of(ttl, now), now).unwrap_or(0);
                     let size = value.to_string().len();
                     let (mode, status) = (Mode::Add, "stored");
                     self.watchers.log(&LogEntry::Store { key, mode, status, ttl, size, cfd });

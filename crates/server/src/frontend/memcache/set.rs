@@ -2,7 +2,7 @@
 
 use afterglow_engine::{Ack, PutOutcome};
 use afterglow_memcache::{
-    Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, absolute,
+    Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, expiry_of,
 };
 
 use super::budget::FREE;
@@ -26,7 +26,7 @@ impl MemcacheSession {
         let new = NewItem {
             value: NewValue::Parts([&store.value, &[]]),
             flags: store.flags,
-            expiry: absolute(store.ttl, shared.now()),
+            expiry: expiry_of(store.ttl, shared.now()),
             cas: NewCas::from(store.new_cas),
             stale: false,
             token_sent: false,

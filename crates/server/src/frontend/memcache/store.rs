@@ -8,8 +8,8 @@ use afterglow_engine::{
     Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
 };
 use afterglow_memcache::{
-    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply,
-    absolute, decide,
+    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, decide,
+    expiry_of,
 };
 use bytes::Bytes;
 
@@ -98,7 +98,7 @@ impl Store {
     /// Drops everything now, or says in which second a client wants that.
     pub fn flush(&self, delay: i64) -> Result<Flushed<Ack<u64>>, u64> {
         let now = self.now();
-        match absolute(delay, now) {
+        match expiry_of(delay, now) {
             due if delay > 0 && u64::from(due) > now => Err(due.into()),
             _ => Ok(self.flush.now(|| self.objects.submit_clear())),
         }
