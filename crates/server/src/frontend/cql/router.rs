@@ -19,7 +19,8 @@ pub type Later = Pin<Box<dyn Future<Output = ()>>>;
 /// Decides how QUERY, EXECUTE and BATCH are answered. Every request has been parsed, names only
 /// prepared statements that are known, and is no query of the tables that describe the cluster.
 ///
-/// Not asked while the database requires authentication.
+/// Not asked while the database requires a login that Afterglow itself does not have: then every
+/// request is passed on.
 pub trait Router: Send + Sync + 'static {
     /// Answers at once, or passes the request on, and gives `None`; or gives what is left to do.
     /// Runs on the reactor of the client; must not block.

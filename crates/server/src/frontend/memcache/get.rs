@@ -18,7 +18,7 @@ use crate::metrics::Path;
 use crate::slow_log::SlowRequest;
 
 impl MemcacheSession {
-    /// Answers the keys of one command in their order; goes on where it was blocked.
+    /// Answers the keys of one command in their order. Continues where it was blocked.
     pub(super) fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
         let mut ahead = keys.iter().skip(self.resume);
         let several = get.is_plain() && keys.iter().nth(1).is_some();
@@ -90,7 +90,7 @@ impl MemcacheSession {
             }
             Lookup::Flash(read) => {
                 if !self.answers.has_room(read.len() as usize) {
-                    // Looked up again when there is room, and counted then.
+                    // The key is looked up again when there is space, and counted then.
                     read.take_back();
                     return Performed::Blocked;
                 }
@@ -109,7 +109,7 @@ impl MemcacheSession {
     }
 }
 
-/// What a read came to.
+/// The outcome of a read.
 #[derive(Clone, Copy)]
 enum ReadOutcome<'a> {
     Hit(&'a Hit),
@@ -195,8 +195,8 @@ impl ReadTask {
                 Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
             let modify = begin(&reactor_state, &operation);
-            // Rare, and large: in a box, so that the memory of every read stays of a size that is
-            // cheap to come by.
+            // Rare and large, so it is boxed: the future of every read stays small and cheap to
+            // allocate.
             return Box::pin(change(reactor_state, operation, modify, slot, received)).await;
         }
         let what =

@@ -14,10 +14,9 @@ use super::store::{FoundBefore, mode};
 use crate::hotkeys::Seen;
 use crate::metrics::Path;
 
-/// While the cache is still loading what it knew, a read-modify-write is tried again after this
-/// long.
+/// While the index is still loading, a read-modify-write is tried again after this long.
 pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
-/// So often; reads do not wait, they miss.
+/// How often it is tried again. Reads do not wait, they miss.
 pub(super) const LOADING_TRIES: u32 = 2500;
 
 impl MemcacheSession {
@@ -40,7 +39,7 @@ impl MemcacheSession {
             return Performed::Done;
         }
         if is_blind(&shared) && !matches!(modify, Modify::Later(_)) {
-            // What the index points at counts as found: a key with the same mark is rare.
+            // An index hit counts as found: another key with the same tag is rare.
             let outcome = match modify {
                 Modify::Flash(read) => {
                     read.take_back();
@@ -104,8 +103,8 @@ pub(super) async fn change<F>(
         outcome = drive(&reactor_state, begin(&reactor_state, &operation)).await;
     }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
-        // Whoever asked for a change does not expect the old value: it goes, as that of any refused
-        // write.
+        // A client that asked for a change does not expect the old value. It is removed, as for any
+        // refused write.
         remove_unseen(&reactor_state, &operation.key).await;
     }
     let (mut path, cfd) = (Path::Write, slot.cfd());
@@ -114,8 +113,7 @@ pub(super) async fn change<F>(
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be looked at to be changed");
             let failed = match operation.action {
-                // A read misses, as any read of what cannot be read does; and there is nothing left
-                // to be removed.
+                // A read misses, as for any object that cannot be read. There is nothing to remove.
                 Action::Get(_) => {
                     path = Path::Miss;
                     Outcome::Missing
@@ -135,8 +133,8 @@ pub(super) async fn change<F>(
     });
 }
 
-/// Removes what could not be looked at, and waits until that is where it survives what the
-/// namespace's durability says.
+/// Removes an object that could not be read, and waits until the removal is as durable as the
+/// namespace asks for.
 async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
     let store = &reactor_state.front_end.store;
     while let Some(backpressure) = store.objects.backpressure() {
@@ -147,7 +145,7 @@ async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
     }
 }
 
-/// Whether it removes the object whatever it is, and tells nobody what it was.
+/// Whether it removes the object whatever it is, and does not answer with its value.
 fn is_blind(operation: &Operation<'_>) -> bool {
     let plain = |delete: &Delete| delete.cas.is_none() && !delete.mark_stale && !delete.value_only;
     matches!(operation.reply, Reply::Text { quiet: true })
@@ -188,7 +186,7 @@ fn count_read(
     }
 }
 
-/// Answers a read-modify-write whose change is made; the way it was answered.
+/// Answers a read-modify-write whose change is made. Returns how it was answered.
 fn finish(
     reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,

@@ -10,7 +10,7 @@
 use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
 use afterglow_memcache::{Item, NewCas, NewItem};
 
-/// Set in every object of this form: what was kept in another is not read.
+/// Set in every object of this format. An object of another format is not read.
 const OURS: u32 = 1;
 const CAS: u32 = 2;
 const STALE: u32 = 4;
@@ -18,7 +18,7 @@ const TOKEN_SENT: u32 = 8;
 const BINARY_KEY: u32 = 16;
 const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
 
-/// Appends what is kept of an object to `out`, and says what is kept beside it.
+/// Appends the stored form of an object to `out`. Returns what is stored outside the value.
 pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
     let bits = [
         (matches!(new.cas, NewCas::Is(_)), CAS),
@@ -35,13 +35,13 @@ pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
     PutOptions { expiry: new.expiry, group: new.flags, token: u64::from(marks) << PARTITION_SHIFT }
 }
 
-/// Reads an object as it was kept; `None` when that is not ours.
+/// Decodes a stored object. `None` if it is not in our format.
 pub fn decode(hit: &Hit) -> Option<Item<'_>> {
     let Hit { version, expiry, group, partition, .. } = *hit;
     decode_kept(&Listed { key: &[], value: &hit.value, version, expiry, group, partition })
 }
 
-/// The same of one that a listing comes by.
+/// The same for an object of a listing.
 pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
     let (marks, mut value) = (kept.partition, kept.value);
     if marks & OURS == 0 || marks & !KNOWN != 0 {
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// What the engine gives back of an object kept so.
+    /// What the engine returns for an object stored so.
     fn kept(new: &NewItem<'_>) -> Hit {
         let mut value = Vec::new();
         let options = encode(new, &mut value);

@@ -144,7 +144,7 @@ impl MemcacheSession {
 
     /// What no longer fits goes to flash first, so this is not for a thread that others wait for.
     fn limit_memory(&self, megabytes: u32, quiet: bool) -> Performed {
-        // Another one may be under way, which this one comes after.
+        // Another one may be in flight; this one comes after it.
         if !self.answers.is_complete() {
             return Performed::Blocked;
         }
@@ -174,7 +174,7 @@ impl MemcacheSession {
         Performed::Done
     }
 
-    /// Drops everything if that is due; whoever comes next sees none of it.
+    /// Drops everything if that is due. Later requests see none of it.
     pub fn flush_if_due(&self) {
         if let Some(flushed) = self.store().flush_if_due() {
             compio::runtime::spawn(flush_to_disk(

@@ -64,7 +64,7 @@ impl MemcacheSession {
         Performed::Done
     }
 
-    /// A store that is refused; what it was to take the place of goes.
+    /// A store that is refused. The object that it would have replaced is removed.
     pub(super) fn too_large(
         &mut self,
         key: &[u8],
@@ -92,8 +92,8 @@ impl MemcacheSession {
         Performed::Done
     }
 
-    /// Removes an object without looking; the answer is given once that is where it survives what
-    /// the namespace's durability says.
+    /// Removes an object without reading it. The answer is sent once the removal is as durable as
+    /// the namespace asks for.
     pub(super) fn remove(&mut self, key: &[u8], answer: impl FnOnce(&mut Vec<u8>) + 'static) {
         match self.store().remove(key) {
             Ack::Done(_) => {
@@ -120,7 +120,7 @@ impl MemcacheSession {
     }
 }
 
-/// Answers a store that did not look at what was there.
+/// Answers a store that did not read the older object.
 fn answer_set(
     reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,

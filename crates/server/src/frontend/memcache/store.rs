@@ -20,7 +20,7 @@ use super::recency::Recency;
 /// The namespace that objects live in.
 pub const NAMESPACE: &str = "memcache";
 
-/// The namespace of the memcached front end, and what is known of its objects beside.
+/// The namespace of the memcached front end, and what is known of its objects in addition.
 pub struct Store {
     pub(super) objects: Namespace,
     recency: Recency,
@@ -78,7 +78,7 @@ impl Store {
         self.total_items.load(Ordering::Relaxed)
     }
 
-    /// Unix seconds, never less than ever before.
+    /// Unix seconds. Never goes back.
     pub fn now(&self) -> u64 {
         self.objects.now()
     }
@@ -109,7 +109,7 @@ impl Store {
         &self.flush
     }
 
-    /// The object in a hit.
+    /// The object in a hit, with how long it was idle at second `now`.
     pub fn item<'a>(&self, key: &[u8], hit: &'a Hit, now: u64) -> Option<Item<'a>> {
         let item = object::decode(hit)?;
         let (fetched, idle) = self.recency.of(Recency::place(key), now);
@@ -146,13 +146,13 @@ impl Store {
         true
     }
 
-    /// Whether a read of that object changes it: a stale one is to be made anew by whoever sees it
-    /// first.
+    /// Whether a read of that object changes it: the first client that sees a stale object must
+    /// renew it.
     pub fn read_changes(hit: &Hit) -> bool {
         object::decode(hit).is_some_and(|item| item.stale && !item.token_sent)
     }
 
-    /// Puts an object whatever is there, without looking.
+    /// Puts an object without reading the older one.
     pub fn put(
         &self,
         key: &[u8],
@@ -182,7 +182,7 @@ impl Store {
                 self.recency.used(Recency::place(key), self.now(), false);
                 outcome
             }
-            // Stored, and over in the same moment.
+            // Stored, and expired at once.
             PutOutcome::Refused(RefuseReason::Expired) => outcome,
             PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong) => {
                 Outcome::TooLarge
@@ -191,7 +191,7 @@ impl Store {
         }
     }
 
-    /// Removes an object without looking.
+    /// Removes an object without reading it.
     pub fn remove(&self, key: &[u8]) -> Ack<u64> {
         self.objects.submit_remove(key)
     }
@@ -217,7 +217,7 @@ impl Store {
         }
     }
 
-    /// What a read-modify-write does to what it finds; runs under a lock of the cache.
+    /// What a read-modify-write does to the object it finds. Runs under a lock of the cache.
     pub fn change(
         &self,
         key: &[u8],
@@ -238,7 +238,7 @@ impl Store {
         (change, FoundBefore { found: found.cloned(), now })
     }
 
-    /// Answers a read-modify-write whose change is made; the outcome's kind is told to `count`.
+    /// Answers a read-modify-write whose change is made. `count` is given the kind of the outcome.
     pub fn answer_change(
         &self,
         key: &[u8],
@@ -250,8 +250,8 @@ impl Store {
     ) {
         let FoundBefore { found, now } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
-        // Deciding again about the same gives the same: it is cheaper than to carry the decision
-        // out of the lock.
+        // The same object gives the same decision. Deciding again is cheaper than carrying the
+        // decision out of the lock.
         let decision = self.decide(key, action, item, *now);
         let mut outcome = decision.outcome;
         if let (Changed::Put(put), memcache::Change::Put(new)) = (modified.changed, decision.change)

@@ -59,7 +59,7 @@ impl FillStatement {
     }
 }
 
-/// Why a fill brought nothing. The client's own request is then passed on unchanged.
+/// Why a fill failed. The client's own request is then passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillFailure {
     /// The database could not be asked, or refused.
@@ -74,7 +74,7 @@ pub enum FillFailure {
 type OfGeneration = (u64, Arc<FillStatement>);
 
 /// The fill statements of all tables. They belong to one generation of the schema and are prepared
-/// anew for the next.
+/// again for the next.
 #[derive(Default)]
 pub struct FillStatements {
     prepared: Mutex<HashMap<(Uuid, Version), OfGeneration>>,
@@ -92,8 +92,8 @@ impl FillStatements {
             let prepared = self.prepared.lock();
             prepared.get(&(plan.table.id, version)).filter(|(of, _)| *of == generation).cloned()?
         };
-        // A plan may be older than the generation that its request saw: its columns must not pass
-        // for the newer ones.
+        // A plan may be older than the generation that its request saw. Its columns must not be
+        // taken for the newer ones.
         (statement.fingerprint == plan.fingerprint).then_some(statement)
     }
 
@@ -160,7 +160,7 @@ pub struct Ask<'a> {
     pub plan: &'a ReadPlan,
     /// The row's key.
     pub key: &'a RowKey,
-    /// At what consistency.
+    /// The consistency level.
     pub consistency: Consistency,
 }
 

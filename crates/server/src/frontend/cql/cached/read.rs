@@ -34,7 +34,7 @@ use crate::frontend::cql::client::dispatch;
 use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
 use crate::reactor::read_flash;
 
-/// How often a fill looks whether the nodes that it asked are silent.
+/// How often a fill checks whether the nodes that it asked are silent.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Nodes that a fill asks at most.
 const MOST_ASKED: usize = 3;
@@ -108,12 +108,12 @@ pub(super) fn route(
     Some(Box::pin(pending.missed()))
 }
 
-/// Why the cache has no part in a read.
+/// Why a read is passed on without the cache.
 enum Unfit {
     Pass(PassReason),
-    /// The server has not been seen to take the statement for prepared since the schema changed.
+    /// No server has accepted the statement as prepared since the schema changed.
     Unconfirmed(Arc<Prepared>),
-    /// The client says that it knows other columns of it than these, whose id is given.
+    /// The client names other columns of it than these, whose id is given.
     Outdated(Arc<Prepared>, Bytes),
 }
 
@@ -123,7 +123,7 @@ impl From<PassReason> for Unfit {
     }
 }
 
-/// All that matters of a read request besides its plan.
+/// What a read request has besides its plan.
 struct Terms {
     key: RowKey,
     cache_permission: CachePermission,
@@ -136,8 +136,8 @@ struct Terms {
 enum Wanted {
     Skipped,
     Whole(Bytes),
-    /// Of a statement that came as text: made from the types that the fill statement's preparation
-    /// told.
+    /// For a statement that came as text: made from the types that PREPARE of the fill statement
+    /// gave.
     ByFillStatement {
         generation: u64,
     },
@@ -191,8 +191,8 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
         }
         (Message::Execute(execute), Operation::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
-            // A client that was told of other columns by an answer, not by PREPARE, says nothing
-            // about those that are known here.
+            // The client may have other columns from an answer, not from PREPARE. Then its id says
+            // nothing about the columns known here.
             match (execute.result_metadata_id, &known.metadata_id) {
                 (Some(theirs), Some(ours)) if theirs != ours => {
                     return Err(Unfit::Outdated(prepared.clone(), ours.clone()));
@@ -308,8 +308,8 @@ impl Pending {
         self.reply(row, path_of(tier)).await;
     }
 
-    /// Answers with the row; by the database where the metadata that the client wants cannot be
-    /// had.
+    /// Answers with the row. The database answers if the metadata that the client wants is not
+    /// known.
     async fn reply(self, row: Row, path: Path) {
         let Some(metadata) = self.metadata().await else {
             return self.request.pass(path);
@@ -348,7 +348,8 @@ impl Pending {
                     Some(hears) => hears.await.ok().flatten(),
                     None => None,
                 };
-                // Who leads may have planned for an older shape of the table than this request.
+                // The read that leads may have been planned for an older shape of the table than
+                // this request.
                 let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
                 match row {
                     // The row was read with another client's rights.
@@ -383,7 +384,7 @@ impl Pending {
                 };
                 let finished = self.shared.cache.install(fill, ticket);
                 for waiter in finished.waiters {
-                    // Fails when the waiting read has gone away, which is fine.
+                    // Fails if the waiting read has ended, which does no harm.
                     let _ = waiter.send(finished.shared.clone());
                 }
                 fills.inc(finished.installed.into());
@@ -392,8 +393,8 @@ impl Pending {
                     None => self.request.pass(Path::Miss),
                 }
             }
-            // Whatever the database had against the fill, its answer to the client's own request is
-            // what counts.
+            // Whatever the database's reason to refuse the fill, its answer to the client's own
+            // request counts.
             Err(failure) => {
                 fills.inc(match failure {
                     FillFailure::Failed => FillOutcome::Failed,
@@ -431,8 +432,8 @@ impl Pending {
                 Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
                 Ok(Some(filled)) => return filled,
                 Ok(None) => return Err(FillFailure::Failed),
-                // A node that answers others is at work, and would be no faster for being asked
-                // elsewhere.
+                // A node that answers other requests is busy, not silent. Another node would not be
+                // faster.
                 Err(_)
                     if asked.len() < MOST_ASKED
                         && asked.iter().all(|backend| backend.is_silent()) => {}
@@ -451,8 +452,8 @@ impl Pending {
     }
 }
 
-/// Whether the database has said, not long ago, that this client's user may read the table. Where
-/// the database does not ask who clients are, everybody may.
+/// Whether the database has lately let this client's user read the table. If the database asks for
+/// no login, everybody may.
 fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
@@ -464,7 +465,7 @@ fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     }
 }
 
-/// As [`may_answer`], without taking it upon this request to ask the database again.
+/// As [`may_answer`], but this request does not have to renew the permission.
 fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
@@ -487,7 +488,7 @@ fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
     }
 }
 
-/// Has the database answer a read, and so decide whether its user may read the table.
+/// Lets the database answer a read, and so decide whether its user may read the table.
 async fn ask(mut request: Request, plan: Arc<Plan>) {
     let Plan::CachedRead(read) = &*plan else { return request.pass(Path::Pass) };
     let asked = Instant::now();
@@ -549,8 +550,9 @@ fn told_by(answer: &Envelope) -> Option<&[u8]> {
     }
 }
 
-/// Passes an EXECUTE on and looks whether the server takes the statement for prepared, and for the
-/// columns that are known of it. If they are others, it was prepared again past us: then so do we.
+/// Passes an EXECUTE on. Checks whether the server accepts the statement as prepared, with the
+/// columns known here. If its columns differ, it was prepared again past us, so we prepare it again
+/// too.
 async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
     let version = request.header.version;
     let generation = request.client().reactor_state.schema().generation;

@@ -101,8 +101,8 @@ impl Router for CachedRouter {
                     &mut *self.shared.schema_version.write(),
                     schema_version.clone(),
                 );
-                // What changed while nobody told us may have been changed back: only equal versions
-                // prove anything.
+                // A change that we did not see may have been reverted. Only equal schema versions
+                // prove that nothing changed.
                 if before.is_some() && before != schema_version {
                     tracing::warn!(
                         "the schema changed while the control connection was lost: the cache is emptied"
@@ -117,14 +117,13 @@ impl Router for CachedRouter {
             ControlState::Current { schema_version } => {
                 *self.shared.schema_version.write() = schema_version;
             }
-            // Writes go past us, and who reads may not be whom the database would let read.
+            // Writes go past us, and clients may read what the database would refuse them.
             ControlState::Guarded => {
                 self.shared.cache.suspend(true);
                 self.shared.guarded.store(true, Ordering::Release);
                 self.shared.cache.forget(&WriteScope::everything());
             }
-            // The last schema still tells what statements mean; what was cached is still what it
-            // was.
+            // The last schema is still valid for planning, and the cached rows are still valid.
             ControlState::Lost => {}
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
             shared.cache.begin_write(&touched, weak, dead_after, is_current)
         }
     };
-    // At once where that is possible: reads behind it on its connection then find its gates closed.
+    // Begun at once if possible, so that reads behind it on its connection find its gates closed.
     let begun = match shared.cache.backpressure() {
         None => Ok(begin()),
         Some(backpressure) => Err((backpressure, begin)),
@@ -89,7 +89,7 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
     }))
 }
 
-/// Counts what a write invalidates, and the write by the widest of that.
+/// Counts what a write invalidates, and counts the write by its widest drop.
 fn count(request: &Request, touched: &WriteScope) {
     let counters = request.metrics();
     touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
@@ -152,7 +152,7 @@ fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
     touched
 }
 
-/// Drops counted by how much they take.
+/// Kinds of drops, by how much they invalidate.
 fn scope_label(doomed: &Invalidation) -> WriteScopeLabel {
     match doomed {
         Invalidation::Row(_) => WriteScopeLabel::Row,

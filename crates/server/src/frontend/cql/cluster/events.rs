@@ -23,7 +23,7 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    /// Whether nothing can be known of its schema, because it wants to know who we are.
+    /// Whether its schema cannot be read, because it asks Afterglow itself for a login.
     pub fn is_guarded(self) -> bool {
         matches!(self, Cluster::Known { guarded: true, .. })
     }
