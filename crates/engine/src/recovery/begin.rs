@@ -26,7 +26,7 @@ pub(super) struct Carried {
 }
 
 /// Removals to copy from the old journal into the new one, and the position to write them at.
-/// Namespaces that stay warm need them. Namespaces whose removals find no room there are not warm.
+/// Namespaces that stay warm need them. A namespace whose removals find no space there is not warm.
 pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Carried {
     let Some(scan) = past.scan.as_ref().filter(|_| !past.journal_ok) else {
         return Carried::default();

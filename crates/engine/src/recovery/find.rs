@@ -167,12 +167,12 @@ fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
 
 /// Whether a journal that was begun in doubt has everything since then, and was begun with just
 /// this checkpoint, or with none. Such a journal begins with the removals of Immutable namespaces
-/// from the journal before. Where another checkpoint can be read only, or the journal has gone
-/// round since, a removed object could come back.
+/// from the journal before. If only another checkpoint can be read, or the journal has wrapped
+/// around since, a removed object could come back.
 fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacity: u64) -> bool {
     let earlier = beside.is_none_or(|header| header.journal_epoch != state.journal_epoch);
     let same = beside.map_or(NO_CHECKPOINT, |header| header.sequence) == state.checkpoint;
-    // The oldest entries may be missing where a crash has torn some.
+    // The oldest entries may be missing: a crash may have torn some.
     let gone_round = scan.head.saturating_sub(scan.lowest) + capacity / TORN > capacity;
     earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
 }
