@@ -1,4 +1,4 @@
-//! What to do with an object, whichever protocol asks for it.
+//! Actions on an object, the same for every protocol.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Who may come in: names and passwords from a file, one `name:password` a line.
+//! The users who may log in: names and passwords from a file, one `name:password` a line.
 
 /// Names and passwords.
 #[derive(Clone, Default)]

@@ -1,5 +1,5 @@
-//! What an action does to the object it names. Knows the object as it is and the time, nothing of
-//! where objects live.
+//! Decides what an action does to the object it names. It knows the present object and the time,
+//! but not where objects are stored.
 
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
 use crate::expiry::{NEVER, expiry_of};

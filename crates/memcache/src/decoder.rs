@@ -1,4 +1,4 @@
-//! From bytes as they come to requests.
+//! Decodes requests from bytes, in whatever pieces they arrive.
 
 use std::borrow::Cow;
 

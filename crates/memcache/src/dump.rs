@@ -1,4 +1,4 @@
-//! Dumps: every key that is there, with what is known of its object or without.
+//! Dumps: the lines that list every key, with or without facts about its object.
 
 use crate::base64;
 use crate::decide::Item;

@@ -1,14 +1,14 @@
-//! Expiry as clients write it: none, so many seconds from now, or a moment.
+//! Expiry as clients write it: none, a number of seconds from now, or a point in time.
 
 /// The expiry of what never expires.
 pub const NEVER: u32 = 0;
 /// An expiry that has passed.
 pub const PAST: u32 = 1;
-/// More seconds than this are a moment, not a length of time.
+/// More seconds than this are a point in time, not a duration.
 const LONGEST_RELATIVE: i64 = 60 * 60 * 24 * 30;
 
-/// The second, counted from 1970, in which an object expires that a client wants to live for `ttl`
-/// at second `now`.
+/// The second since 1970 in which an object expires, for a client that asks for `ttl` at second
+/// `now`.
 #[must_use]
 pub fn expiry_of(ttl: i64, now: u64) -> u32 {
     let moment = match ttl {

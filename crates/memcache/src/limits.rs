@@ -1,4 +1,4 @@
-//! What is bounded, and what objects count.
+//! Limits of the protocols, and the bytes that an object counts.
 
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 250;

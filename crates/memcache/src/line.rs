@@ -1,4 +1,4 @@
-//! What lines call for.
+//! The meaning of a command line.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What happens, as lines for clients that asked for them with `watch`.
+//! Events as lines, for clients that asked for them with `watch`.
 
 use std::net::SocketAddr;
 use std::time::Duration;

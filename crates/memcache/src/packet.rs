@@ -1,4 +1,4 @@
-//! Packets of the binary protocol: what they are made of, and answers in them.
+//! Packets of the binary protocol: their layout, and answers in them.
 
 use crate::action::Mode;
 use crate::decide::Outcome;

@@ -1,4 +1,4 @@
-//! What clients ask for, whichever protocol they speak.
+//! Requests of clients, the same for every protocol.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! A command line cut at its spaces.
+//! The tokens of a command line, split at spaces.
 
 /// Most words memcached takes from a line at a time.
 const MAX: usize = 23;

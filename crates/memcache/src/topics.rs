@@ -1,4 +1,4 @@
-//! What a client may ask to be told of, with `watch`.
+//! The topics that a client may `watch`.
 
 /// What `watch` names, any number of them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

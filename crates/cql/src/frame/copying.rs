@@ -1,4 +1,4 @@
-//! Which envelopes are copied out of what came with them.
+//! Which envelopes are copied out of the bytes that came with them.
 
 /// From so many bytes of input, an envelope that is much shorter is copied. Otherwise a slow small
 /// request would keep all bytes that came with it.

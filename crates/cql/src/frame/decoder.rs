@@ -1,4 +1,4 @@
-//! Bytes of a connection to envelopes.
+//! Decodes envelopes from the bytes of a connection.
 
 use bytes::{Buf, Bytes, BytesMut};
 

@@ -1,4 +1,4 @@
-//! Envelopes to bytes of a connection.
+//! Encodes envelopes to the bytes of a connection.
 
 use super::compression::{Compression, pack_block};
 use super::header::{Flags, HEADER_LEN, Header, Opcode};

@@ -1,4 +1,4 @@
-//! Why bytes are no envelope.
+//! Why bytes are not an envelope.
 
 use super::header::{Direction, Flags, Opcode};
 use super::notation::Put;

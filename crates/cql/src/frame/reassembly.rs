@@ -1,4 +1,4 @@
-//! Payloads of segments to envelopes.
+//! Reassembles envelopes from the payloads of segments.
 
 use bytes::{Buf, Bytes, BytesMut};
 

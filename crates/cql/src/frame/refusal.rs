@@ -1,4 +1,4 @@
-//! What makes an envelope acceptable, and what is said about one that is not.
+//! Which envelopes are accepted, and the error for one that is not.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Versions that are not spoken, and what is said of them.
+//! Protocol versions that are not supported, and the answers to them.
 
 use super::error::FrameError;
 use super::header::{Flags, Version};

@@ -1,4 +1,4 @@
-//! From a text to a statement.
+//! Parses a text to a statement.
 
 use super::{Parser, unknown};
 use crate::lexer;

@@ -1,4 +1,4 @@
-//! What can be proven of text that is not understood.
+//! Text that is not understood: what can be proven of it.
 
 use super::Parser;
 use crate::lexer::{Kind, Token};

@@ -1,4 +1,4 @@
-//! What a plan does, in words for people.
+//! Explains a plan in words, for people.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Which rows or partitions a modification names.
+//! Finds the rows or partitions that a modification names.
 
 use super::key::{KeyTemplate, Part, PartitionTemplate, ValueSource};
 use super::literal;

@@ -1,4 +1,4 @@
-//! From a statement and the schema to what the front end does with it.
+//! Planning: from a statement and the schema to what the front end does with it.
 //!
 //! A plan is made once per prepared statement (or per normalised text) and then used without
 //! parsing. It holds only as long as the schema it was made from. Doubt never makes a read out of a

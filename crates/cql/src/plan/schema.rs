@@ -1,4 +1,4 @@
-//! What planning needs to know of the database's schema.
+//! The database's schema, as far as planning needs it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! CQL types as far as keys need them.
+//! CQL types, as far as keys need them.
 
 /// Native types, by the names of `system_schema.columns`.
 const NATIVE: [&str; 22] = [

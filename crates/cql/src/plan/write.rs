@@ -1,4 +1,4 @@
-//! Planning of everything that is not a read: what it may touch.
+//! Plans every statement that is not a read: what it may touch.
 
 use uuid::Uuid;
 

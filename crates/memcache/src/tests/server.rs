@@ -1,4 +1,4 @@
-//! A server in memory: what a front end does, without sockets and without flash.
+//! A server in memory: a front end without sockets and without flash.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Random sessions: whatever comes, in whatever pieces, there is no panic and the answers are the
-//! same.
+//! Random sessions. Whatever bytes arrive, in whatever pieces, there is no panic and the answers
+//! are the same.
 
 use super::server::Server;
 

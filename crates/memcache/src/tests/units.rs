@@ -1,5 +1,5 @@
-//! What the recordings do not show: time, and what later versions of memcached than the recorded
-//! one can do.
+//! Behaviour that the recordings do not show: time, and commands of later versions of memcached
+//! than the recorded one.
 
 use super::server::Server;
 
