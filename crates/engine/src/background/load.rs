@@ -138,8 +138,8 @@ impl Background {
                 match entries.filter(|(found, _)| *found == generation) {
                     Some((_, entries)) => load.enter_records(&self.core, segment, entries),
                     None => {
-                        // A crash of the machine may have left the footer of the segment's next
-                        // use, and records of this one.
+                        // A crash of the machine may have left the footer of the segment's next use
+                        // with records of this use.
                         let found = SegmentReader::new(&self.core, load.warm.len())
                             .exact(segment, generation);
                         load.enter_records(&self.core, segment, &found.entries);
@@ -155,10 +155,10 @@ impl Background {
         let Some(slot) = self.core.shards.get(load.swept_shards) else { return true };
         let mut shard = slot.lock();
         if shard.collecting {
-            // All lines are there: from now on who changes a key clears its only slot, and the map
+            // All lines are loaded. From now on a change of a key clears its only slot, and the map
             // does not grow.
             shard.collecting = false;
-            // Older kills cannot contradict lines, they only concern records of segments that were
+            // Older kills cannot contradict lines. They only concern records of segments that were
             // open at the checkpoint.
             let floor = load.checkpoint.map_or(u64::MAX, |(header, _)| header.version_floor);
             let contradicting =
@@ -168,9 +168,9 @@ impl Background {
         let from = load.sweep.len().saturating_sub(SWEEP);
         for hash in load.sweep.split_off(from) {
             if let Some(at) = shard.index.peek(hash).map(Slot::location) {
-                // Slots into other segments were entered by somebody who knew that they are
-                // current. A segment being reclaimed counts too: its records can still be read, and
-                // kept.
+                // Slots into other segments were entered by operations that knew them to be
+                // current. A segment being reclaimed counts too: its records can still be read and
+                // reinserted.
                 if load.is_from_lines(&self.core, at.segment) {
                     coverage_mark!(Swept);
                     shard.clear_if(hash, at);

@@ -37,8 +37,8 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
     let others = scan.others.iter().map(|entry| (entry.event, entry.version));
     let entries: Vec<_> =
         kills.chain(others).filter(|(event, _)| event.namespace().is_some_and(is_warm)).collect();
-    // Entries of the old journal must stay until the new one is named: beyond its head is what was
-    // never written.
+    // Entries of the old journal must stay until the state file names the new one. So these go
+    // behind the old head, where nothing was written yet.
     let room = Journal::capacity(&*env.journal).saturating_sub(scan.head);
     if entries.len() as u64 <= room {
         return Carried { entries, head: scan.head };
@@ -92,8 +92,8 @@ pub(super) fn begin_life(
         state.journal_epoch = state.generation;
         state.checkpoint =
             past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
-        // Before the state file names the new journal: a crash in between finds the old one as it
-        // was.
+        // This comes before the state file names the new journal. A crash in between finds the old
+        // journal as it was.
         write_carried(carried, media.clone(), &state)?;
     }
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;

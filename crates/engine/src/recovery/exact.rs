@@ -150,7 +150,7 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
     let namespaces = core.namespaces.list.read().clone();
     for e in &exact.entries {
         let ns = usize::from(e.ns.get());
-        // A dead one must not keep out a living one from an index line.
+        // The slot of a dead record must not block the slot of a living one from an index line.
         if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta()).is_some()
         {
             continue;
@@ -162,8 +162,8 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
             core.journal.append(Event::Kill { hash, ns: ns.id }, version);
         }
         if shard.distrust_below(hash, version) {
-            // A lookup may have brought an older one into memory before this segment was read.
-            // Evicted, it would be written out, and take the place of this one.
+            // The race: a lookup may have promoted an older object before this segment was read.
+            // When evicted, it would be written out and replace this one.
             if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version).cloned()
             {
                 coverage_mark!(OlderInMemory);

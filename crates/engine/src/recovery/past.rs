@@ -67,14 +67,14 @@ pub(super) fn doubt_time(mut past: Past, wall: u64) -> Past {
     past
 }
 
-/// Which namespaces (by id) may be believed; the others start cold.
+/// Which namespaces (by id) are warm; the others start cold.
 pub(super) fn warm_namespaces(past: &Past) -> Vec<bool> {
     let warm = |o: &NamespaceOptions| match past.end {
         _ if past.timeless => false,
         End::New => false,
         End::Clean => true,
         _ if o.survives == Survives::CleanStop => false,
-        // A key may have been removed.
+        // A lost entry may have been a removal.
         _ if o.mutability == Mutability::Immutable => past.removals_ok,
         End::Process => past.journal_ok,
         End::Machine => past.journal_ok && o.durability == Durability::Synced,

@@ -20,7 +20,7 @@ pub(super) fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<L
         core.table.finish_restore();
         return None;
     }
-    // Without a checkpoint that goes with a whole journal, footers alone must do (Immutable
+    // Without a checkpoint that belongs to a whole journal, only footers are left (Immutable
     // namespaces).
     let rebuild = past.checkpoint.is_none() && !past.journal_ok;
     let floor = past.checkpoint.as_ref().map_or(0, |(h, ..)| h.version_floor);
