@@ -3,7 +3,8 @@
 //! There are three steps, each pure:
 //!
 //! 1. A [`Decoder`] finds [`Request`]s in bytes.
-//! 2. [`decide`] says what an [`Action`] does to the object it names, and its [`Outcome`].
+//! 2. [`decide`](fn@decide) says what an [`Action`] does to the object it names, and its
+//!    [`Outcome`].
 //! 3. A [`Reply`] writes that outcome the way its client expects.
 //!
 //! Sockets, storage and clocks are the caller's.

@@ -13,8 +13,8 @@ pub struct FrameError {
     pub error: ProtocolError,
     /// Stream of the answer: that of the request where it is known, else 0.
     pub stream: i16,
-    /// Version of the answer, a number that may be none of [`Version`]: an old client is answered
-    /// in its own.
+    /// Version of the answer, a number that may be none of [`Version`](super::Version): an old
+    /// client is answered in its own.
     pub version: u8,
     /// Flags of the answer's header.
     pub flags: Flags,

@@ -41,7 +41,7 @@ const WATCH_THREAD: &str = "afterglow-room";
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 
 /// The thread that ends waits which have lasted long enough, whatever the background thread is held
-/// up by. It ends with [`Rooms::end`].
+/// up by. It ends with [`Rooms::end`](super::rooms::Rooms::end).
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 
@@ -65,7 +65,7 @@ impl Watch {
         Ok(Self(thread))
     }
 
-    /// Waits for its end, once [`Rooms::end`] was called.
+    /// Waits for its end, once [`Rooms::end`](super::rooms::Rooms::end) was called.
     pub(crate) fn join(self) {
         if self.0.join().is_err() {
             tracing::error!(

@@ -49,7 +49,7 @@ impl Namespace {
         self.core.get(&self.ns, key)
     }
 
-    /// Announces that these keys are looked up next; the first [`PREFETCHED`](crate::EXPECTED)
+    /// Announces that these keys are looked up next; the first [`PREFETCHED`](crate::PREFETCHED)
     /// count. Memory is asked at once for what all of them need in DRAM. It changes nothing;
     /// looking up several keys takes less time for it.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {

@@ -1,7 +1,7 @@
 //! The one table of settings: flags, environment variables, the file and `check-config` are all
 //! made from it.
 //!
-//! To add a setting: a field in [`Config`] with its default, and an entry here.
+//! To add a setting: a field in [`Config`](super::Config) with its default, and an entry here.
 
 use std::path::PathBuf;
 

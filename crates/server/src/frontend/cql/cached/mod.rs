@@ -5,7 +5,7 @@
 //!
 //! - [`router`]: which way a request goes.
 //! - [`read`] and [`fill`]: a read of one row, and the read of the database that fills the cache.
-//! - [`write`] and [`serial`]: a write, and the inquiry after a lightweight transaction.
+//! - [`write`](mod@write) and [`serial`]: a write, and the inquiry after a lightweight transaction.
 //! - [`keeper`]: the lease, on a connection of its own.
 //! - [`setup`]: start and stop.
 
