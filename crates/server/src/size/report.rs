@@ -135,7 +135,7 @@ impl std::fmt::Display for Estimate {
         let kept = self.objects_on_flash.min(self.objects);
         let share = percent(kept as f64 / self.objects as f64);
         writeln!(f, "on flash    {} objects, {share} of all", thousands(kept))?;
-        if self.index_is_short {
+        if self.index_is_short && kept < self.objects {
             let why =
                 "the index has fewer slots than flash has space: more --memory, or more flash";
             writeln!(f, "            {why}")?;
@@ -196,6 +196,20 @@ mod tests {
         assert!(estimate.write_budget.unwrap() as f64 * 86_400.0 >= day);
         let none = Estimate::zipf(&plan, 0.99, Lifetime::Unbounded, Rates::default());
         assert!(none.written_a_day.is_none() && none.to_string().contains("--sets or --reads"));
+    }
+
+    #[test]
+    fn more_memory_is_advised_only_where_objects_have_no_slot() {
+        let objects = Objects { count: 100_000_000, size: 100 };
+        let advice = |wishes: Wishes| {
+            let plan = Plan::find(objects, wishes).unwrap();
+            let estimate = Estimate::zipf(&plan, 0.99, Lifetime::Unbounded, Rates::default());
+            assert!(estimate.index_is_short, "no test");
+            estimate.to_string().contains("more --memory")
+        };
+        assert!(!advice(Wishes::default()), "all objects fit the plan");
+        let flash = Some(Size::bytes(32 << 30));
+        assert!(advice(Wishes { flash, ..Wishes::default() }), "a third of them fits");
     }
 
     #[test]
