@@ -209,12 +209,12 @@ aglow_status aglow_get(const aglow_namespace *namespace_,
                        size_t capacity,
                        aglow_hit *hit);
 
-// Puts an object. When this returns no lookup returns an older value of the key, also when it was
-// refused (but for a cache that is closed, which changes nothing).
+// Puts an object. After this returns, no lookup returns an older value of the key, even if the put
+// was refused. The exception is a closed cache, which changes nothing.
 //
 // # Safety
-// `namespace_` is an open handle, `key` and `value` have so many bytes, `options` is null (no
-// expiry, no group) or valid, `version` is null or may be written.
+// `namespace_` is an open handle. `key` and `value` have so many bytes. `options` is null (no
+// expiry, no group) or valid. `version` is null or may be written.
 aglow_status aglow_put(const aglow_namespace *namespace_,
                        const uint8_t *key,
                        size_t key_len,
