@@ -5,8 +5,8 @@
 //! * A gate is closed, the rows are dropped and the dirty bits set before a write is granted.
 //! * A shard that came without its old owner's holds is not filled for the time of a hold, because
 //!   the writes of the old owner are not known.
-//! * A row that is pulled from the old owner is a fill: it is installed only in the custody in
-//!   which it was asked for, and where no write has touched it since it was cached.
+//! * A row that is pulled from the old owner is installed where no later epoch has a dirty bit of
+//!   it.
 //! * All of this outlives the process: at the next start it is the same, with every write that was
 //!   on its way of unknown outcome. A state that was lost is another matter: see [`Durable`].
 
@@ -23,12 +23,12 @@ use crate::permit::{PermitKey, Permits};
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
 /// epochs it holds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Durable {
     custody: Custody,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Custody {
     gates: Gates,
     permits: Permits,
@@ -50,7 +50,7 @@ pub struct Custody {
 }
 
 /// What an owner finds when it looks for a row.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Look {
     NotOwner,
     Pass,
@@ -284,18 +284,19 @@ impl Custody {
         map.shards[number].previous.filter(|old| *old != me && map.entry(*old).is_some())
     }
 
-    /// Whether a row that the old owner cached under `cached` may be installed, and under which
-    /// epoch. It is served too, so that a lease is needed.
+    /// Whether a row that the old owner cached under an earlier epoch may be installed, and under
+    /// which: where it would count had it been cached here. A write since has set its dirty bit.
     pub fn may_install_pulled(
         &self,
         map: &Map,
         me: MemberId,
-        (ticket, token, cached): (Ticket, i64, u64),
-        (now, lease): (Time, Time),
+        token: i64,
+        cached: u64,
     ) -> Option<u64> {
-        let epoch = self.may_install(map, me, ticket, token, now)?;
-        let clean = self.counts(map.shard_of(token) as u16, token, cached, epoch);
-        (now < lease && clean).then_some(epoch)
+        let number = map.shard_of(token);
+        let epoch = map.shards[number].epoch;
+        let clean = cached < epoch && self.dirty.is_clean(number as u16, token, cached, epoch);
+        (clean && self.answers_for(map, me, token)).then_some(epoch)
     }
 
     /// Lets go of what is over.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::config::Time;
 use crate::message::Scope;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Gates {
     closings: u64,
     gates: BTreeMap<Scope, Gate>,

@@ -14,7 +14,7 @@ use crate::placement;
 /// The most shards of one move.
 const MOST: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Handover {
     /// Whom we asked, and when.
     asked: Option<(MemberId, Time)>,

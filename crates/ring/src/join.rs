@@ -7,7 +7,7 @@ use crate::config::{Config, Time};
 use crate::identity::Identity;
 use crate::map::Map;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Join {
     /// Since when we try, and have not stood still or lost a member meanwhile.
     since: Option<Time>,

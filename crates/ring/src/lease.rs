@@ -12,7 +12,7 @@ use crate::config::{Config, Time};
 use crate::identity::{Identity, MemberId};
 use crate::map::Map;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Lease {
     /// When the last read that showed us as active was sent.
     confirmed: Option<Time>,

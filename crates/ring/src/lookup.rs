@@ -26,7 +26,7 @@ pub enum Asker {
 }
 
 /// A fill.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Fill {
     pub key: RowKey,
     /// `None` where the row is only read, not cached.
@@ -37,7 +37,7 @@ pub struct Fill {
     pulled: Option<(MemberId, Time)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Lookups {
     next: u64,
     /// Reads of the database under way.
@@ -50,7 +50,7 @@ pub struct Lookups {
     outstanding: BTreeMap<MemberId, usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
     owner: MemberId,
     key: RowKey,

@@ -18,14 +18,14 @@ pub struct PermitKey {
     pub number: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Permits {
     open: BTreeMap<PermitKey, Permit>,
     /// Those that have ended, and until when that must be remembered.
     ended: BTreeMap<PermitKey, Time>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Permit {
     scopes: Vec<Scope>,
     /// When a write that was never ended cannot be applied any more.

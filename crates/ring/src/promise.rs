@@ -10,7 +10,7 @@ use crate::config::{Config, Time};
 use crate::identity::Identity;
 use crate::map::Map;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Promises {
     /// When each was last promised something.
     given: BTreeMap<Identity, Time>,

@@ -20,7 +20,7 @@ const STOOD_STILL: Time = 300_000;
 /// A member that did not grant so many permits in time, one after the other, is as good as silent.
 const HUNG: u32 = 8;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Takeover {
     /// When each last answered, or was first asked.
     answered: BTreeMap<Identity, Time>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::Time;
 use crate::map::Map;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Transactions {
     next: u64,
     under_way: Option<UnderWay>,
@@ -17,7 +17,7 @@ pub struct Transactions {
     unsettled: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct UnderWay {
     id: u64,
     map: Arc<Map>,

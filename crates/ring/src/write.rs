@@ -19,13 +19,13 @@ use crate::io::{Action, FailReason, Io, WriteResult};
 use crate::map::Map;
 use crate::message::{Message, Outcome, Scope};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Writes {
     next: u64,
     open: BTreeMap<u64, Write>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Write {
     client: u64,
     scopes: Vec<Scope>,
@@ -47,7 +47,7 @@ enum Phase {
     Dropping { weak: bool },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Ask {
     scopes: Vec<Scope>,
     attempt: u32,

@@ -29,7 +29,7 @@ use crate::transaction::Transactions;
 use crate::write::Writes;
 
 /// One instance.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Member {
     id: MemberId,
     /// This process.
@@ -65,7 +65,7 @@ pub struct Member {
 }
 
 /// The reads of the map at SERIAL.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct MapReads {
     next: u64,
     under_way: Option<(u64, Time)>,

@@ -118,11 +118,9 @@ impl Member {
         io: &mut Io<'_>,
     ) {
         let Some(fill) = self.lookups.pulled(from, number) else { return };
-        let (token, times) = (fill.key.token, (io.now, self.lease.end()));
-        let installs = cached.zip(fill.ticket).zip(self.map.clone()).and_then(|found| {
-            let (((epoch, row), ticket), map) = found;
-            let of = (ticket, token, epoch);
-            Some((self.custody.may_install_pulled(&map, self.id, of, times)?, row))
+        let token = fill.key.token;
+        let installs = cached.zip(self.map.clone()).and_then(|((epoch, row), map)| {
+            Some((self.custody.may_install_pulled(&map, self.id, token, epoch)?, row))
         });
         let Some((epoch, row)) = installs else {
             self.lookups.read_instead(fill, io);

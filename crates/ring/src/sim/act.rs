@@ -24,6 +24,7 @@ impl World {
 
     pub fn act(&mut self, at: usize, action: Action, sprung: Sprung) {
         if sprung.lost {
+            self.lose(at, &action);
             return;
         }
         if self.trace
@@ -84,6 +85,21 @@ impl World {
                 self.oracle.failed(client);
             }
         }
+    }
+
+    /// An action that does not reach its destination. Drivers of the database give up some time.
+    fn lose(&mut self, at: usize, action: &Action) {
+        let life = Some(self.nodes[at].life);
+        let input = match action {
+            Action::ReadRow { id, .. } => Input::RowRead(*id, Err(())),
+            Action::SendWrite { number, client } => {
+                self.stamp += 1;
+                self.oracle.sent(*client, self.stamp, self.now + self.plan.latest);
+                Input::Written(*number, WriteResult::Unknown)
+            }
+            _ => return,
+        };
+        self.queue.push(self.now + 800 * MS, Event::Input(at, life, input));
     }
 
     fn send(&mut self, from: usize, to: MemberId, envelope: Envelope, sprung: Sprung) {

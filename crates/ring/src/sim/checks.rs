@@ -124,7 +124,7 @@ impl World {
 
     /// With faults ended, a change of the map reaches all living members in time.
     fn check_version(&mut self) {
-        if self.now < self.plan.heal + 2_000 * MS {
+        if self.now < self.plan.heal + 2_000 * MS || !self.plan.judged {
             return;
         }
         match self.version {
@@ -174,6 +174,9 @@ impl World {
     /// After a calm every shard is served.
     pub fn check_end(&self) -> Result<(), String> {
         self.check_hits()?;
+        if self.oracle.is_unanswered(self.now.saturating_sub(REACHES)) {
+            return Err("a read is never answered".to_owned());
+        }
         let map = &self.database.map;
         if self.running().all(|(at, _)| self.nodes[at].gone) {
             return Ok(());

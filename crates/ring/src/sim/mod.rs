@@ -20,6 +20,7 @@ mod event;
 mod faults;
 mod node;
 mod oracle;
+mod orders;
 mod plan;
 mod plot;
 mod random;

@@ -12,7 +12,7 @@ use crate::message::RowKey;
 /// A row and the epoch that it was cached in.
 pub type CachedRow = (u64, Option<Vec<u8>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct SimRows(pub BTreeMap<i64, CachedRow>);
 
 impl Rows for SimRows {

@@ -16,6 +16,7 @@ pub enum Request {
         cache: u64,
         /// Whether it counts for warmth.
         quiet: bool,
+        since: Time,
     },
     Write {
         rows: Vec<usize>,
@@ -97,7 +98,7 @@ impl Oracle {
     pub fn read(&mut self, row: usize, quiet: bool, now: Time) -> u64 {
         self.next += 1;
         let (database, cache) = (self.floor(row, now), self.rows[row].any);
-        self.requests.insert(self.next, Request::Read { row, database, cache, quiet });
+        self.requests.insert(self.next, Request::Read { row, database, cache, quiet, since: now });
         self.next
     }
 
@@ -128,7 +129,7 @@ impl Oracle {
 
     /// A read is answered; says what is wrong with it.
     pub fn answered(&mut self, client: u64, stamp: u64, cached: bool) -> Result<(), String> {
-        let Some(Request::Read { row, database, cache, quiet }) = self.requests.remove(&client)
+        let Some(Request::Read { row, database, cache, quiet, .. }) = self.requests.remove(&client)
         else {
             return Err(format!("request {client} was answered twice"));
         };
@@ -195,6 +196,12 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Whether a read that came before a time is still not answered.
+    pub fn is_unanswered(&self, before: Time) -> bool {
+        let reads = self.requests.values();
+        reads.into_iter().any(|r| matches!(r, Request::Read { since, .. } if *since < before))
     }
 
     /// A request has failed, or its instance has died.

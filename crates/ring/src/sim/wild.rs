@@ -5,6 +5,9 @@ use super::plot::{Fault, MS};
 use super::random::SimRandom;
 use crate::config::Time;
 
+/// A ring of more takes longer than a run until all have joined: liveness is not judged.
+const JUDGED: usize = 30;
+
 /// A run of this seed.
 pub fn wild(seed: u64) -> Plan {
     let mut random = SimRandom::new(seed);
@@ -63,7 +66,7 @@ pub fn wild(seed: u64) -> Plan {
         wire,
         latest,
         hot: false,
-        judged: true,
+        judged: members <= JUDGED,
     }
 }
 
