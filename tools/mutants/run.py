@@ -44,6 +44,7 @@ HISTORIES = {
         "packed::tests",
         "permit::tests",
         "join::tests",
+        "custody::tests",
     ],
 }
 SEEDS = 20_000

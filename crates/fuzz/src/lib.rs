@@ -17,6 +17,7 @@ pub mod format;
 mod image;
 pub mod memcache;
 pub mod mutate;
+mod ring;
 mod seal;
 mod target;
 pub mod whole;
@@ -25,7 +26,8 @@ pub use target::Target;
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
-    format::TARGETS.iter().chain(whole::TARGETS).chain(memcache::TARGETS).chain(cql::TARGETS)
+    let stored = format::TARGETS.iter().chain(whole::TARGETS);
+    stored.chain(memcache::TARGETS).chain(cql::TARGETS).chain(ring::TARGETS)
 }
 
 /// The target of this name.

@@ -383,3 +383,60 @@ impl Custody {
         map.shards[shard].owner == Some(me) && !self.leaving.contains_key(&(shard as u16))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    const OLD: MemberId = MemberId(1);
+    const NEW: MemberId = MemberId(2);
+    const TOKEN: i64 = 7;
+
+    fn map() -> Map {
+        let mut map = Map { version: 1, ..Map::empty(1) };
+        for id in [OLD, NEW] {
+            map.put(id, Incarnation(id.0.into()), Profile::default());
+        }
+        map.give(0, Some(OLD));
+        map
+    }
+
+    /// What the new owner has in custody, a snapshot received at version 1 and these maps adopted.
+    fn after(maps: &[Map], config: &Config) -> Custody {
+        let (first, scopes) = (map(), [Scope::Token(TOKEN)]);
+        let (mut old, mut new) = (Custody::default(), Custody::default());
+        old.begun = true;
+        old.adopted(&first, OLD, 0, config);
+        new.adopted(&first, NEW, 0, config);
+        let states = old.hand_over(&first, OLD, &[0], 0);
+        new.receive(1, &states, 0, config);
+        // The old owner goes on, once the version has passed.
+        let key = PermitKey {
+            process: crate::identity::Identity { id: OLD, incarnation: Incarnation(9) },
+            number: 1,
+        };
+        old.adopted(&first.next(), OLD, 0, config);
+        assert!(old.begin(&first.next(), OLD, 2, (key, &scopes), 9, &mut crate::sim::rows()));
+        maps.iter().for_each(|map| new.adopted(map, NEW, 0, config));
+        new
+    }
+
+    #[test]
+    fn a_snapshot_counts_for_its_own_move_and_not_for_a_later_takeover() {
+        let config = Config { shards: 1, ..Config::default() };
+        let mut moved = map().next();
+        moved.give(0, Some(NEW));
+        let new = after(std::slice::from_ref(&moved), &config);
+        assert!(new.may_fill(0, TOKEN, 0) && new.row_counts(&moved, NEW, TOKEN, 0));
+
+        let stayed = map().next();
+        let mut taken = stayed.next();
+        taken.give(0, Some(NEW));
+        for maps in [vec![stayed, taken.clone()], vec![taken.clone()]] {
+            let new = after(&maps, &config);
+            assert!(!new.may_fill(0, TOKEN, 0) && !new.row_counts(&taken, NEW, TOKEN, 0));
+        }
+    }
+}

@@ -17,6 +17,7 @@
 //! | Does a cached row count, may a fill be installed? | `custody.rs`, `gates.rs`, `dirty.rs` |
 //! | How does a read find its owner? | `lookup.rs` |
 //! | How does a shard move? | `handover.rs` |
+//! | In which version, and how much at once? | `link.rs` |
 //! | What travels between instances? | `message.rs`, on the wire `wire.rs` |
 
 #[macro_use]
@@ -30,6 +31,7 @@ mod identity;
 mod io;
 mod join;
 mod lease;
+mod link;
 mod lookup;
 mod malformed;
 mod map;
@@ -50,6 +52,7 @@ pub use config::{Config, Time};
 pub use custody::Durable;
 pub use identity::{Identity, Incarnation, MemberId};
 pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteResult};
+pub use link::{Credit, Frame, Hello, Link, LinkError};
 pub use malformed::Malformed;
 pub use map::{Map, MemberEntry, Profile, SHARDS, Shard, Standing};
 pub use member::Member;

@@ -38,6 +38,16 @@ const SEEDS: u64 = 300;
 /// From so many seeds on every path must have been reached.
 const ALL_PATHS: u64 = 20_000;
 
+/// An empty cache for tests.
+pub fn rows() -> impl crate::io::Rows {
+    node::SimRows::default()
+}
+
+/// A random source for tests.
+pub fn random() -> random::SimRandom {
+    random::SimRandom::new(1)
+}
+
 fn env(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
