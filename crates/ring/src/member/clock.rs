@@ -59,6 +59,9 @@ impl Member {
         if self.active_me().is_some() && self.version() == read {
             self.lease.confirm(sent);
             self.reckon();
+        } else if self.version() > read {
+            // The map went on while the answer was on its way, which confirms nothing then.
+            self.reads.due = io.now;
         }
         self.judge(io);
         self.settle(io);
