@@ -441,7 +441,9 @@ impl Run {
         let Some(rate) = self.world.write_budget() else { return };
         let elapsed = self.world.clock.millis() - self.began;
         let most = rate * (3600 + elapsed / 1000 + 1);
-        let (written, records) = (life.core.written(), life.core.totals.record_bytes.get());
+        // Not what the budget itself asks: it might leave something out.
+        let written = life.core.totals.written() + life.core.journal.appended_bytes();
+        let records = life.core.totals.record_bytes.get();
         let (written_before, records_before) =
             std::mem::replace(&mut self.written, (written, records));
         if records > records_before && !self.closing {
