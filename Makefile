@@ -17,9 +17,9 @@ test: unit models e2e
 unit:
 	cargo test --locked --workspace
 
-# The plug-in and the jars of Cassandra are made ready first: no test's time pays for them.
+# What is fetched or built is made ready first: no test's time pays for it.
 e2e: tools build
-	.venv/bin/python -m afterglow_e2e.plugin
+	.venv/bin/python -m afterglow_e2e.prepare
 	.venv/bin/pytest
 
 # Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for

@@ -9,10 +9,28 @@ import subprocess
 from pathlib import Path
 
 from .afterglow import Afterglow, binary
-from .process import ROOT, Child, Failure, free_port, poll, scratch
+from .process import ROOT, Child, Failure, free_port, poll, run, scratch
 
 PEERS = ROOT / "target" / "peers"
+CLIENTS = ROOT / "e2e" / "memcache-clients"
+JARS = ROOT / "target" / "memcache-jars"
+GO = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
 PACKAGES = "memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7".split()
+
+
+def client_jars():
+    """The folder of the Java clients' jars; the first time Maven fetches them."""
+    if not list(JARS.glob("folsom-*.jar")):
+        pom = CLIENTS / "java" / "pom.xml"
+        options = ["-q", "-B", "-f", pom, f"-DoutputDirectory={JARS}"]
+        run("mvn", *options, "dependency:copy-dependencies", timeout=900)
+    return JARS
+
+
+def go_modules():
+    """Fetches what the Go clients are made of, where there is a Go."""
+    if GO:
+        run(GO, "mod", "download", cwd=CLIENTS / "go", timeout=900)
 
 
 class MemcacheAfterglow(Afterglow):

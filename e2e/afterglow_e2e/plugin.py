@@ -1,6 +1,4 @@
-"""The jar for stock Cassandra, and nodes that run with it. As a program it makes all of that
-ready.
-"""
+"""The jar for stock Cassandra, and nodes that run with it."""
 
 import os
 import re
@@ -9,7 +7,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from .cassandra import VERSION, Cassandra, fetch, java
+from .cassandra import Cassandra, java
 from .process import ROOT, Failure, scratch
 
 FOLDER = ROOT / "cassandra"
@@ -210,9 +208,3 @@ class ChunkCacheNode(PluginNode):
             settings={**PATIENT, **(settings or {})},
             **options,
         )
-
-
-if __name__ == "__main__":
-    print(build())
-    for version in [VERSION, *OLDER]:
-        fetch(version)

@@ -203,14 +203,14 @@ def stop_pid(pid, seconds=20):
             continue
 
 
-def run(*command, **more):
+def run(*command, timeout=150, **more):
     """Runs a program to its end, and gives what it said."""
     done = subprocess.run(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=150,
+        timeout=timeout,
         **more,
     )
     assert done.returncode == 0, done.stdout

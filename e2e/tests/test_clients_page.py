@@ -8,12 +8,17 @@ import sys
 
 import pytest
 
-from afterglow_e2e.memcache import PEERS, MemcacheAfterglow, peer_environment
+from afterglow_e2e.memcache import (
+    CLIENTS,
+    GO,
+    PEERS,
+    MemcacheAfterglow,
+    client_jars,
+    peer_environment,
+)
 from afterglow_e2e.process import ROOT, Child, poll, run
 
 PAGE = ROOT / "docs" / "guide" / "clients.md"
-JARS = ROOT / "target" / "memcache-jars"
-CLIENTS = ROOT / "e2e" / "memcache-clients"
 PROGRAM = re.compile(r"<!-- run: (\S+) -->\n```\w+\n(.*?)^```$", re.S | re.M)
 PROGRAMS = dict(PROGRAM.findall(PAGE.read_text()))
 
@@ -25,27 +30,15 @@ def servers():
 
 
 def java(folder, name):
-    if not list(JARS.glob("folsom-*.jar")):
-        pom = CLIENTS / "java" / "pom.xml"
-        run(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            pom,
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={JARS}",
-        )
-    return ["java", "-cp", f"{JARS}/*", folder / name]
+    return ["java", "-cp", f"{client_jars()}/*", folder / name]
 
 
 def go(folder, _):
-    program = shutil.which("go") or "/usr/local/go/bin/go"
-    if not shutil.which(program):
+    if not GO:
         pytest.skip("needs Go")
     for name in ("go.mod", "go.sum"):
         shutil.copy(CLIENTS / "go" / name, folder)
-    run(program, "build", "-o", folder / "page", ".", cwd=folder)
+    run(GO, "build", "-o", folder / "page", ".", cwd=folder)
     return [folder / "page"]
 
 

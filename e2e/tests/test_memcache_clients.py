@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,10 +13,15 @@ import pytest
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheServerError
 
-from afterglow_e2e.memcache import MemcacheAfterglow, peer, peer_environment
+from afterglow_e2e.memcache import (
+    CLIENTS,
+    GO,
+    MemcacheAfterglow,
+    client_jars,
+    peer,
+    peer_environment,
+)
 from afterglow_e2e.process import ROOT, run
-
-CLIENTS = ROOT / "e2e" / "memcache-clients"
 
 
 def test_pymemcache(front_end):
@@ -135,29 +139,16 @@ def test_pylibmc(front_end, binary):
 
 
 def test_gomemcache(front_end, tmp_path):
-    go = shutil.which("go") or "/usr/local/go/bin/go"
-    if not shutil.which(go):
+    if not GO:
         pytest.skip("needs Go")
     program = tmp_path / "session"
-    run(go, "build", "-o", program, ".", cwd=CLIENTS / "go")
+    run(GO, "build", "-o", program, ".", cwd=CLIENTS / "go")
     assert "all is well" in run(program, f"{front_end.address}:{front_end.port}")
 
 
 def test_spymemcached(front_end):
-    jars = ROOT / "target" / "memcache-jars"
-    if not list(jars.glob("folsom-*.jar")):
-        pom = CLIENTS / "java" / "pom.xml"
-        run(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            pom,
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={jars}",
-        )
     # The folder of target/ that Maven leaves beside the POM holds nothing.
-    classpath = f"{jars}/*"
+    classpath = f"{client_jars()}/*"
     source = CLIENTS / "java" / "Session.java"
     assert "all is well" in run(
         "java", "-cp", classpath, source, f"{front_end.address}:{front_end.port}"
