@@ -99,11 +99,9 @@ fn no_seed_reads_what_is_stale_or_stops_serving() {
 }
 
 #[test]
-fn seeds_that_once_failed_do_not_fail_again() {
+fn a_seed_that_once_failed_does_not_fail_again() {
     // A read of the map that crossed a joiner's own move left it without a lease for T/3.
-    for seed in [67_096] {
-        try_seed(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-    }
+    assert!(try_seed(67_096).is_ok());
 }
 
 #[test]
