@@ -103,8 +103,10 @@ impl Run {
                     if seen.0 != version {
                         *seen = (version, time);
                     }
+                    // The slot may be another key's of the same tag, whose record lies where the
+                    // copy was before its segment was reclaimed: the object passes for copied.
                     assert!(
-                        !self.is_old(key, version),
+                        !self.is_old(key, version) || self.crowded(life).contains(&key),
                         "{key:?} of version {version} is not on flash after ten seconds: {:?}",
                         life.core.stats()
                     );
