@@ -117,8 +117,8 @@ def build(crates):
 
 
 def simulate(binary, test, number, seeds):
-    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed, or None, and
-    with what.
+    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed and with what,
+    or None and why none did.
     """
     limits = {"AFTERGLOW_SIM_SEEDS": str(seeds), "AFTERGLOW_SIM_SHRINK": "0", "RUST_BACKTRACE": "0"}
     env = os.environ | {"AFTERGLOW_MUTANT": str(number)} | limits
@@ -126,13 +126,15 @@ def simulate(binary, test, number, seeds):
     try:
         output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        return None, None
+        return None, f"no seed failed in {TIMEOUT} s"
     found = re.search(r"^seed (\d+) failed: (.*)\n(.*)$", output.stderr, re.MULTILINE)
     if found:
         where = re.sub(r"^panicked at \S*?([\w/]+\.rs:\d+).*", r"\1", found[2])
         return int(found[1]), f"{where} {found[3]}"[:110]
     if output.returncode:
-        return -1, output.stderr.strip().splitlines()[-1] if output.stderr.strip() else "it died"
+        # Whoever stopped it, it was no seed: that proves nothing.
+        last = output.stderr.strip().splitlines()[-1:] or ["nothing said"]
+        return None, f"the simulation ended with {output.returncode}: {last[0]}"
     return None, None
 
 
@@ -158,6 +160,8 @@ def find(binaries, crate, number, seeds):
         seed, message = simulate(binaries[crate], SIMULATIONS[crate][0], number, seeds)
         if seed is not None:
             return f"seed {seed:>6}: {message}"
+        if message:
+            print(f"  {message}", flush=True)
     what, name = replay(binaries[crate], HISTORIES[crate], number)
     return what and f"{what} {name}"
 
@@ -178,7 +182,7 @@ def main(arguments):
     for crate in set(crates) & set(SIMULATIONS):
         test, seeds = SIMULATIONS[crate]
         seed, message = simulate(binaries[crate], test, 0, seeds)
-        if seed is not None:
+        if seed is not None or message:
             sys.exit(f"{crate} itself fails at seed {seed}: {message}")
     found = tried = 0
     for number, mutant in enumerate(mutants, 1):
