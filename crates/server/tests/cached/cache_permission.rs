@@ -75,6 +75,19 @@ fn a_lease_that_has_run_out_is_not_shown_as_held() {
 }
 
 #[test]
+fn a_lease_is_not_shown_as_held_while_the_database_hangs_beyond_it() {
+    let house = House::with("ks.*=exclusive", |setup| {
+        setup.times.lease = Duration::from_secs(2);
+        setup.times.margin = Duration::from_millis(500);
+    });
+    let frozen = house.database.freeze();
+    house.node.wait_for_lease("waiting");
+    assert_eq!(house.node.count(&["afterglow_lease_state", "state=\"held\""]), 0);
+    drop(frozen);
+    house.node.wait_for_lease("held");
+}
+
+#[test]
 fn the_first_instance_of_a_cluster_makes_the_lease_table() {
     let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
     let directory = TempDir::new().unwrap();
