@@ -55,7 +55,7 @@ def keyspace(cassandra, direct):
     # Over a connection of its own: after a test that restarts the node `direct` may not have found
     # back to it yet.
     with connect(cassandra) as session:
-        session.execute(f"DROP KEYSPACE IF EXISTS {name}")
+        session.execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=120)
 
 
 @pytest.fixture
