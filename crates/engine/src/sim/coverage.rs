@@ -117,6 +117,7 @@ paths! {
     WarmReshaped = "checked: warm although segments were reclaimed, in an index of another shape",
     RestedFoul = "checked: as well as ever after faults that have ended",
     CopiedInTime = "checked: on its way to flash, and there in ten seconds",
+    CopiedWhileChanging = "checked: changed on its way to flash, and copied in ten seconds",
     CountedOn = "checked: beside counters that never rest",
     BlockedJournal = "checked: nobody awaits room in the journal for more than 50 ms, with the thread blocked",
     BlockedQueue = "checked: nobody awaits room in the write queue for more than a second, with the thread blocked",

@@ -99,6 +99,17 @@ pub(super) struct Happened {
     pub certain: bool,
 }
 
+/// An object on its way to flash.
+pub(super) struct OnItsWaySince {
+    /// The version that was seen first since the last copy, and the newest one.
+    pub first: u64,
+    pub newest: u64,
+    /// When the first one was seen, in the milliseconds that count.
+    pub time: u64,
+    /// Whether the first version was copied, into a chunk that may not be written yet.
+    pub copied: bool,
+}
+
 /// What is known of objects on their way to flash in this life.
 #[derive(Default)]
 pub(super) struct Lateness {
@@ -107,8 +118,8 @@ pub(super) struct Lateness {
     /// Milliseconds that count.
     pub time: u64,
     pub steps: u64,
-    /// Versions that were seen in DRAM, and when at first.
-    pub seen: HashMap<Key, (u64, u64)>,
+    /// Objects that were seen in DRAM and not on flash.
+    pub seen: HashMap<Key, OnItsWaySince>,
     /// Failures and losses by then.
     pub setbacks: u64,
 }
