@@ -7,6 +7,9 @@ run.py             every mistake of mutants.toml, one line for each with the see
 run.py TEXT        those whose name has TEXT in it
 run.py --crate C   those of one crate; its simulation alone is built
 run.py --check     only whether each can still be made
+
+A mistake with `models = true` is one of order between threads. The models find it: tests that go
+through every interleaving of two threads.
 """
 
 import json
@@ -21,6 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target/mutants/tree"
 BUILD = ROOT / "target/mutants/build"
+MODELS_BUILD = ROOT / "target/mutants/models"
+MODELS = "loom_tests"
 # The crates that have a simulation, with its test and how many seeds must pass without a mistake.
 SIMULATIONS = {
     "engine": ("sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep", 2_500),
@@ -66,6 +71,11 @@ def crate_of(mutant):
     return mutant.get("crate", "engine")
 
 
+def is_of_models(mutant):
+    """Whether the models are to find a mistake."""
+    return mutant.get("models", False)
+
+
 def mutate(mutants):
     """The texts of all files with all mistakes in them, each behind its own switch."""
     texts = {}
@@ -99,11 +109,15 @@ def copy_tree(texts):
             target.write_bytes(content)
 
 
-def build(crates):
-    """Builds the copy's tests; the binary of each crate, or None and what the compiler said."""
+def build(crates, models=False):
+    """Builds the copy's tests, or its models; the binary of each crate, or None and what the
+    compiler said.
+    """
     command = "cargo test --locked --profile soak --lib --no-run --message-format=json".split()
     command += [f"-pafterglow-{crate}" for crate in crates]
-    env = os.environ | {"CARGO_TARGET_DIR": str(BUILD)}
+    env = os.environ | {"CARGO_TARGET_DIR": str(MODELS_BUILD if models else BUILD)}
+    if models:
+        env["RUSTFLAGS"] = "--cfg loom"
     result = subprocess.run(command, cwd=TREE, env=env, capture_output=True, text=True)
     if result.returncode:
         lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
@@ -154,8 +168,21 @@ def replay(binary, histories, number):
     return ("the history", failed[1]) if failed else (None, None)
 
 
-def find(binaries, crate, number, seeds):
+def check_models(binary, number):
+    """The model that finds a mistake, or None."""
+    env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
+    output = subprocess.run(
+        [binary, MODELS], env=env, capture_output=True, text=True, timeout=TIMEOUT
+    )
+    failed = re.search(r"^test (\S+) \.\.\. FAILED$", output.stdout, re.MULTILINE)
+    return failed and f"the model {failed[1]}"
+
+
+def find(binaries, models, mutant, number, seeds):
     """What finds a mistake, in words; None when nothing does."""
+    crate = crate_of(mutant)
+    if is_of_models(mutant):
+        return check_models(models[crate], number)
     if crate in SIMULATIONS:
         seed, message = simulate(binaries[crate], SIMULATIONS[crate][0], number, seeds)
         if seed is not None:
@@ -164,6 +191,17 @@ def find(binaries, crate, number, seeds):
             print(f"  {message}", flush=True)
     what, name = replay(binaries[crate], HISTORIES[crate], number)
     return what and f"{what} {name}"
+
+
+def build_models(crates):
+    """Builds the models of crates, which must find nothing where nothing is wrong."""
+    models, errors = build(crates, models=True) if crates else ({}, None)
+    if errors:
+        sys.exit(errors)
+    for crate, binary in models.items():
+        if failed := check_models(binary, 0):
+            sys.exit(f"{crate} itself fails in {failed}")
+    return models
 
 
 def main(arguments):
@@ -184,12 +222,16 @@ def main(arguments):
         seed, message = simulate(binaries[crate], test, 0, seeds)
         if seed is not None or message:
             sys.exit(f"{crate} itself fails at seed {seed}: {message}")
+    wanted = [
+        (number, mutant)
+        for number, mutant in enumerate(mutants, 1)
+        if crate_of(mutant) in crates and (not arguments or arguments[0] in mutant["name"])
+    ]
+    models = build_models({crate_of(mutant) for _, mutant in wanted if is_of_models(mutant)})
     found = tried = 0
-    for number, mutant in enumerate(mutants, 1):
-        if crate_of(mutant) not in crates or (arguments and arguments[0] not in mutant["name"]):
-            continue
+    for number, mutant in wanted:
         began, seeds = time.monotonic(), mutant.get("seeds", SEEDS)
-        outcome = find(binaries, crate_of(mutant), number, seeds)
+        outcome = find(binaries, models, mutant, number, seeds)
         line = outcome or f"NOT FOUND in {seeds} seeds, nor by any history"
         print(f"{mutant['name']:<76} {line} ({time.monotonic() - began:.0f} s)", flush=True)
         tried, found = tried + 1, found + bool(outcome)
