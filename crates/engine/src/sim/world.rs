@@ -15,7 +15,6 @@ use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
 use crate::format::{UNIT, footer};
-use crate::index::Slot;
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env};
@@ -352,11 +351,17 @@ impl Life {
         found
     }
 
-    /// Whether the index says that a key's record is still in memory, to be written.
+    /// Whether a key's record is still in memory, to be written. The slot alone does not tell: a
+    /// segment whose footer cannot be read leaves slots behind, and another record may be where
+    /// they point.
     pub fn is_in_memory(&self, ns: u8, key: &[u8]) -> bool {
-        let hash = self.core.hash(ns.into(), key);
-        let at = self.core.shard(hash).index.peek(hash).map(Slot::location);
-        at.is_some_and(|at| self.core.streams.read(at.segment, at.offset(), 1).is_some())
+        let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
+        let Some(slot) = core.shard(hash).index.peek(hash) else { return false };
+        let at = slot.location();
+        let most = slot.size_class().max_bytes();
+        let Some(bytes) = core.streams.read(at.segment, at.offset(), most) else { return false };
+        let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
+        record::decode(&bytes, seed).is_some_and(|r| r.key == key && r.meta.ns == u16::from(ns))
     }
 
     /// Whether this version of the key is in the DRAM tier or on flash, and stays there over a
