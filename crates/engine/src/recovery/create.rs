@@ -58,7 +58,16 @@ pub(super) fn create(
         journal_epoch: 0,
         namespaces: Vec::new(),
     };
-    let (end, scan, checkpoint) = (End::New, None, None);
-    let (journal_ok, removals_ok, timeless) = (false, false, false);
-    Ok(Past { state, blocks, end, replaced, scan, checkpoint, journal_ok, removals_ok, timeless })
+    Ok(Past {
+        state,
+        blocks,
+        end: End::New,
+        replaced,
+        scan: None,
+        checkpoint: None,
+        unread: Vec::new(),
+        journal_ok: false,
+        removals_ok: false,
+        timeless: false,
+    })
 }

@@ -4,18 +4,19 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use super::checkpoints::{FoundCheckpoints, find_checkpoints};
 use super::create::create;
 use super::device_io::read_superblock;
 use super::env::Env;
 use super::past::{End, Past};
 use crate::config::Config;
+use crate::device::Disk;
 use crate::device::area::MetaStore;
-use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
-use crate::format::checkpoint::{Header, Tables};
+use crate::format::FORMAT_VERSION;
+use crate::format::checkpoint::Header;
 use crate::format::state::{NO_CHECKPOINT, STATE, StateError, StateFile};
 use crate::format::superblock::{Found, RESERVED, Superblock};
-use crate::format::{BLOCK, FORMAT_VERSION, round_up};
 use crate::journal::{Journal, Scan};
 
 /// Epoch of the journal that a cache is created with: the generation of its first life.
@@ -124,7 +125,8 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
 
 /// Decides how the last life ended and whether journal and checkpoint fit together.
 fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
-    let checkpoint = newest_checkpoint(env, &state, &blocks[0]);
+    let FoundCheckpoints { newest: checkpoint, unread } =
+        find_checkpoints(&*env.set, &state.uuid, &blocks[0]);
     let needed = checkpoint.as_ref().filter(|c| c.0.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.0.journal_position);
     let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
@@ -159,6 +161,7 @@ fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
         replaced: None,
         scan,
         checkpoint,
+        unread,
         journal_ok,
         removals_ok,
         timeless: false,
@@ -175,29 +178,4 @@ fn goes_on_from(scan: &Scan, state: &StateFile, beside: Option<&Header>, capacit
     // The oldest entries may be missing: a crash may have torn some.
     let gone_round = scan.head.saturating_sub(scan.lowest) + capacity / TORN > capacity;
     earlier && same && !gone_round && !scan.poisoned && scan.sound_from == 0
-}
-
-fn newest_checkpoint(
-    env: &Env,
-    state: &StateFile,
-    block: &Superblock,
-) -> Option<(Header, u32, Tables)> {
-    let mut headers: Vec<(Header, u32)> = Vec::new();
-    for which in [0, 1] {
-        let Ok(bytes) = env.set.read_at(DeviceId(0), block.area_at(which), BLOCK) else { continue };
-        if let Some(header) = Header::decode(&bytes, &state.uuid, block.area) {
-            headers.push((header, which));
-        }
-    }
-    headers.sort_by_key(|(h, _)| std::cmp::Reverse(h.sequence));
-    headers.into_iter().find_map(|(header, which)| {
-        let len = round_up(header.tables_len, BLOCK.into()) as u32;
-        let bytes =
-            env.set.read_at(DeviceId(0), block.area_at(which) + header.tables_at(), len).ok()?;
-        let bytes = &bytes[..header.tables_len as usize];
-        if Tables::sum(bytes, &state.uuid, header.sequence) != header.tables_checksum {
-            return None;
-        }
-        Some((header, which, Tables::decode(bytes, header.segments)?))
-    })
 }

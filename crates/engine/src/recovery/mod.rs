@@ -27,6 +27,7 @@
 
 mod begin;
 mod build;
+mod checkpoints;
 mod create;
 mod device_io;
 mod env;

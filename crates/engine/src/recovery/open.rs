@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::begin::{begin_life, carried_removals, flush_checkpoint};
 use super::build::build;
+use super::checkpoints::forget_unread;
 use super::env::Env;
 use super::find::find;
 use super::past::{End, Past, doubt_time, warm_namespaces};
@@ -33,6 +34,7 @@ pub struct Opened {
 /// [`OpenError`].
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
     let past = doubt_time(find(config, &env, disk)?, env.clock.unix());
+    let past = forget_unread(past, disk);
     match past.end {
         End::New => coverage_mark!(OpenedNew),
         End::Clean => coverage_mark!(OpenedClean),

@@ -27,6 +27,8 @@ pub(super) struct Past {
     pub(super) replaced: Option<&'static str>,
     pub(super) scan: Option<Scan>,
     pub(super) checkpoint: Option<(Header, u32, Tables)>,
+    /// Offsets of areas whose checkpoint may be newer and cannot be read.
+    pub(super) unread: Vec<u64>,
     /// The journal tells every kill since the checkpoint.
     pub(super) journal_ok: bool,
     /// Journal and checkpoint together tell all removals from Immutable namespaces.

@@ -95,6 +95,7 @@ paths! {
     CheckpointFailed = "checkpoint: given up",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
+    CheckpointErased = "open: checkpoint that cannot be read erased",
     OpenedNew = "open: new cache",
     OpenedClean = "open: after a clean stop",
     OpenedProcess = "open: after the death of the process",
