@@ -220,6 +220,17 @@ fn explain_tells_what_is_cached_from_a_file_and_from_a_database() {
     assert!(out(&known).contains("cached: one row of shop.items"), "{}", out(&known));
     let unknown = out(&afterglow(&["explain", statement], &[]));
     assert!(unknown.contains("passed through") && unknown.contains("--schema"), "{unknown}");
+    // What the table of writes in docs/guide/cql.md says of statements that cannot be parsed.
+    let misspelt = out(&afterglow(&["explain", "SELCT 1"], &[]));
+    let words = misspelt.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "passed through as a write, because it is not understood",
+        "drops nothing if the database refuses it",
+        "a keyspace if the answer is a change of that keyspace's schema",
+        "and otherwise: everything",
+    ] {
+        assert!(words.contains(said), "{misspelt}");
+    }
     let (_dir, path) = file("CREATE NONSENSE");
     let wrong = afterglow(&["explain", "--schema", &path, statement], &[]);
     assert!(

@@ -239,6 +239,42 @@ fn clients_that_send_half_a_value_hold_up_nobody_and_cost_a_bounded_memory() {
     assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
 }
 
+/// Builds a library of `tests/preload` that is to be preloaded into a server.
+fn preload(dir: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(name);
+    let library = dir.join(name).with_extension("so");
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
+    assert!(cc.status().expect("a C compiler").success());
+    library
+}
+
+#[test]
+fn sets_wait_for_a_slow_disk_and_cost_no_object() {
+    // More than the memory holds, faster than the disk takes it.
+    const LEN: usize = 16 << 10;
+    const OBJECTS: usize = MEMORY as usize / LEN;
+    let dir = tempfile::tempdir().unwrap();
+    let slow = preload(dir.path(), "slow.c");
+    let server = Server::start_with(
+        &dir.path().join("data"),
+        &["--io", "pread"],
+        &[("LD_PRELOAD", slow.as_path())],
+    );
+    let mut client = server.connect();
+    // `add` is carried out elsewhere than `set`; it finds the disk behind already.
+    let parts = [("set", OBJECTS), ("add", OBJECTS / 3)];
+    let keys = || parts.into_iter().flat_map(|(how, count)| (0..count).map(move |n| (how, n)));
+    for (how, n) in keys() {
+        let command = set(&format!("{how}{n}"), &value(n, LEN));
+        client.send(&[how.as_bytes(), &command["set".len()..]].concat());
+        assert_eq!(client.line(), "STORED");
+    }
+    for (how, n) in keys() {
+        assert_eq!(client.get(&format!("{how}{n}")), Some(value(n, LEN)), "{how}{n}");
+    }
+}
+
 /// A disk that takes as long for a flush as a test wants.
 struct Disk {
     library: PathBuf,
@@ -247,15 +283,7 @@ struct Disk {
 
 impl Disk {
     fn new(dir: &Path) -> Disk {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/stalled.c");
-        let disk = Disk { library: dir.join("stalled.so"), stalled: dir.join("stalled") };
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"])
-            .arg(&disk.library)
-            .arg(source)
-            .arg("-ldl");
-        assert!(cc.status().expect("a C compiler").success());
-        disk
+        Disk { library: preload(dir, "stalled.c"), stalled: dir.join("stalled") }
     }
 
     /// While `act` runs no flush comes back.

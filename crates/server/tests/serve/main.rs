@@ -287,6 +287,34 @@ fn it_says_cold_where_files_are_gone_and_what_a_truncated_one_lost() {
 }
 
 #[test]
+fn an_index_too_small_for_the_flash_is_told_by_serve_and_by_check_config() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    std::fs::write(&file, "").unwrap();
+    // 3 GiB with 32 MiB of memory: a slot for 3.5 KB. 5 GiB: for 5.9 KB.
+    for (size, told) in [("3GiB", false), ("5GiB", true)] {
+        let data = dir.path().join(size);
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+        serve.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "off", "--reactors", "1"]);
+        serve.args(["--memory", "32MiB", "--flash-size", size]).arg("--data-dir").arg(&data);
+        let mut check = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+        check.arg("check-config").arg(&file).args(serve.get_args().skip(1));
+        let said = String::from_utf8(check.output().unwrap().stdout).unwrap();
+        let warning = "the index has one slot for 5851 bytes of flash";
+        assert_eq!(said.contains(warning), told, "{said}");
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut ports = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ports).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{log}");
+        assert_eq!(log.contains(warning) && log.contains("Raise --memory"), told, "{log}");
+        std::fs::remove_dir_all(data).unwrap();
+    }
+}
+
+#[test]
 fn a_foreign_state_file_is_refused_and_left_alone_and_errors_are_json_too() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");

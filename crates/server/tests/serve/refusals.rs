@@ -65,6 +65,7 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
         (&["--flash", &nowhere], "does not exist"),
         (&["--flash", &all], "block device"),
         (&["--flash", "/dev/afterglow-no-such-device:64MiB"], "no block device"),
+        (&["--flash", "/dev/afterglow-no-such-device:all"], "no block device"),
         (&["--flash", "/dev/null:64MiB"], "neither a file nor a block device"),
         (&["--data-dir", "/proc/afterglow"], "--data-dir"),
         (&["--data-dir", &letters], "--data-dir"),
@@ -95,6 +96,7 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
     }
     assert!(!Path::new(&at("data")).exists(), "what was refused left something behind");
     assert!(!Path::new(&missing).exists());
+    assert!(!Path::new("/dev/afterglow-no-such-device").exists());
 }
 
 #[test]
