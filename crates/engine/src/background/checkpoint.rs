@@ -16,8 +16,8 @@
 //! every effect below the floor. The journal from that head on has every effect at or above it.
 //!
 //! A segment that is open at that moment may contain records killed since it was opened, so the
-//! journal is kept from its opening. Copies that a reclaim has made meanwhile must be written
-//! before the flush: the captured lines name them already.
+//! journal is kept from its opening. Every record that the captured lines name must be written
+//! before the flush: an older copy of the same object may be on flash, and no line names it now.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -53,17 +53,27 @@ impl Background {
         self.issue_checkpoint(out);
         let Some(run) = &self.checkpoint.run else { return };
         if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
-            // Lines that were captured name the new copies of what is being reclaimed. Until these
-            // are on flash a crash needs the old ones, which only the lines of the checkpoint
-            // before lead to.
-            let names_copies = run.phase == CheckpointPhase::Blocks && !run.failed;
-            if names_copies && !self.are_copies_written() {
+            if run.phase == CheckpointPhase::Blocks && !run.failed && !self.are_lines_true() {
                 coverage_mark!(CheckpointWaited);
                 return;
             }
             self.end_phase(now);
             self.issue_checkpoint(out);
         }
+    }
+
+    /// Whether all that the captured lines name is on flash.
+    ///
+    /// A line may name a record in an open chunk whose object has an older copy on flash. A reclaim
+    /// moves records so. An eviction does it too, when the object's slot has changed since it came
+    /// into memory. Until the new copy is written a crash needs the old one. Only the lines of the
+    /// checkpoint before lead there.
+    fn are_lines_true(&mut self) -> bool {
+        let (Some(run), streams) = (&mut self.checkpoint.run, &self.core.streams) else {
+            return true;
+        };
+        let before = *run.named_before.get_or_insert_with(|| streams.close_all());
+        streams.is_written(before)
     }
 
     /// The journal is needed from where the oldest open segment was opened: a stream that gets
@@ -154,6 +164,7 @@ impl Background {
             todo,
             in_flight,
             failed,
+            named_before: None,
         });
     }
 

@@ -72,7 +72,7 @@ impl Background {
     }
 
     /// Whether a crash now would find all the copies.
-    pub(super) fn are_copies_written(&mut self) -> bool {
+    fn are_copies_written(&mut self) -> bool {
         let Some(reclaim) = &mut self.reclaim else { return true };
         if reclaim.copies == CopiesWritten::Appended {
             reclaim.copies = CopiesWritten::Closed(self.core.streams.close_all());

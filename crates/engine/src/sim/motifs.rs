@@ -15,8 +15,9 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(18) {
+        match r.below(19) {
             0 | 1 => self.journal_goes_round(r),
+            18 => self.evicted_before_a_checkpoint(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
             5 | 6 => self.copies_held_up(r),
@@ -192,6 +193,39 @@ impl Maker<'_> {
             }
             self.then(What::Idle { turns: 10 + r.below(40) as u32 }, r);
             self.read_all(&keys, r);
+        }
+    }
+
+    /// Objects are read from flash while a reclaim waits for what it reads. They leave memory again
+    /// at once. A checkpoint is taken, and the process ends.
+    fn evicted_before_a_checkpoint(&mut self, r: &mut SimRandom) {
+        if r.chance(0.7) {
+            let size = Size { dram: choose(r, &[3, 10, 30]) << 10, ..Size::random(r) };
+            self.then(What::Resize { size }, r);
+            self.crash(r, false);
+        }
+        for _ in 0..1 + r.below(3) {
+            let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
+            for &key in &keys {
+                self.put_large(key, r);
+            }
+            // Until what they are in is about the oldest.
+            let segments: u32 = self.setup.segments.iter().sum();
+            let others = u64::from(segments.min(24)) * (3 + r.below(3));
+            self.press_hard(r, others);
+            let (after, turns) = (r.below(3) as u8, 20 + r.below(100) as u32);
+            self.then(What::HoldUp { io: HeldIo::Read, after, turns }, r);
+            let count = 1 + r.below(3);
+            self.press_hard(r, count);
+            self.read_all(&keys, r);
+            for _ in 0..1 + r.below(3) {
+                let key = self.key(r);
+                self.put_up_to(key, 4000, r);
+            }
+            self.then(What::Checkpoint, r);
+            let turns = CHECKPOINT_TURNS / 2 + r.below(60) as u32;
+            (0..turns).for_each(|_| self.then(What::Turn { ms: 0 }, r));
+            self.crash(r, false);
         }
     }
 

@@ -264,7 +264,7 @@ fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
     (world.config.index_memory, world.config.shards) = (Some(512 << 10), 1);
     let mut life = world.open_as_configured().expect("opens");
     let key = |n: u32| format!("key-{n}");
-    let full = life.core.stats().index_slots as u32 / 10 * 9;
+    let full = life.core.stats().index_slots as u32 / 100 * 88;
     for n in 0..full {
         put(&life, key(n).as_bytes(), &[1; 60], 0);
         if n % 64 == 0 {

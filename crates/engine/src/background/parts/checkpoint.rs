@@ -33,6 +33,9 @@ pub(in crate::background) struct CheckpointRun {
     pub(in crate::background) todo: VecDeque<Todo>,
     pub(in crate::background) in_flight: usize,
     pub(in crate::background) failed: bool,
+    /// The captured lines name only records of chunks closed before this number; `None` until all
+    /// lines are captured.
+    pub(in crate::background) named_before: Option<u64>,
 }
 
 pub(in crate::background) enum Todo {
