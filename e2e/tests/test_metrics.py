@@ -8,9 +8,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as prometheus_families
 
-from afterglow_e2e.afterglow import Metrics
+from afterglow_e2e.afterglow import Afterglow, Metrics, binary
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import Failure
+from afterglow_e2e.process import Child, Failure, free_port, poll
+from afterglow_e2e.rawcql import RawClient
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -124,6 +125,61 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
     )
     # There is no database, so nothing of one is said to be down.
     assert not [name for name in done if name.startswith("afterglow_backend")]
+
+
+@pytest.fixture
+def cql(tmp_path):
+    """An Afterglow before a database in memory."""
+    port = free_port()
+    command = [binary("afterglow-testkit"), "fake-backend", "--listen", f"127.0.0.1:{port}"]
+    database = Child("the fake database", command, tmp_path / "log")
+    try:
+        with Afterglow(f"127.0.0.1:{port}") as instance:
+            yield instance
+    finally:
+        database.kill()
+
+
+def test_metrics_of_a_cql_server_are_what_was_done(cql):
+    with RawClient(cql.address, cql.port) as client:
+        client.query(
+            "CREATE KEYSPACE ks WITH replication = "
+            "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        client.query("CREATE TABLE ks.t (k text PRIMARY KEY, v text)")
+        client.query("INSERT INTO ks.t (k, v) VALUES ('a', 'x')")
+
+        def hit():
+            before = cql.metrics().hits()
+            client.query("SELECT v FROM ks.t WHERE k = 'a'")
+            return cql.metrics().hits() > before
+
+        poll("the row to be cached", hit, 20)
+        before = families(cql)
+        for n in range(10):
+            client.query(f"INSERT INTO ks.t (k, v) VALUES ('k{n}', 'x')")
+        for _ in range(3):
+            for n in range(10):
+                client.query(f"SELECT v FROM ks.t WHERE k = 'k{n}'")
+        client.query("DELETE FROM ks.t WHERE k = 'k0'")
+        after = families(cql)
+    assert set(after) == set(before), "families neither come nor go"
+
+    def grown(sample, **labels):
+        return value(after, sample, **labels) - value(before, sample, **labels)
+
+    assert grown("afterglow_requests_total", frontend="cql", request="query") == 41
+    assert grown("afterglow_hits_total", frontend="cql") == 20
+    assert grown("afterglow_misses_total", frontend="cql", reason="absent") == 10
+    assert grown("afterglow_fills_total", frontend="cql", outcome="installed") == 10
+    assert grown("afterglow_writes_total", frontend="cql", scope="row") == 11
+    assert grown("afterglow_invalidations_total", frontend="cql", scope="row") == 11
+    assert grown("afterglow_engine_stored_puts_total", namespace="cql") == 10
+    assert grown("afterglow_backend_requests_total") >= 21, "fills and writes"
+    assert grown("afterglow_errors_total") == 0
+    assert value(after, "afterglow_lease_state", state="held") == 1
+    assert value(after, "afterglow_backend_up") == 1
+    assert value(after, "afterglow_client_connections_open", frontend="cql") == 1
 
 
 def test_prometheus_reads_the_older_format_too(instance):
