@@ -197,3 +197,10 @@ def on_flash(front_end):
         lambda: front_end.metrics().value("afterglow_engine_unsaved_bytes") == 0,
         30,
     )
+
+
+def collisions(front_end):
+    """How many reads missed because another key of the same tag had taken the slot of theirs."""
+    return front_end.metrics().total(
+        "afterglow_engine_misses_total", namespace="memcache", reason="collision"
+    )

@@ -6,12 +6,25 @@ import time
 
 import pytest
 
-from afterglow_e2e.memcache import MemcacheAfterglow, content, fill, on_flash
+from afterglow_e2e.memcache import MemcacheAfterglow, collisions, content, fill, on_flash
 from afterglow_e2e.process import poll
 
 
+def read(raw, keys, size):
+    """Reads objects with one get. Returns the numbers of those that are there; asserts that each
+    is itself, and that they come in the order of the keys.
+    """
+    raw.send(b"get " + b" ".join(b"o%d" % i for i in keys) + b"\r\n")
+    there, awaited = [], iter(keys)
+    while (head := raw.until(b"\r\n")) != b"END\r\n":
+        i = next(i for i in awaited if head == b"VALUE o%d 5 %d\r\n" % (i, size))
+        assert raw.until(b"\r\n") == content(i, size) + b"\r\n"
+        there.append(i)
+    return there
+
+
 def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
-    count, size = 12_000, 4000
+    count, size = 3000, 16_000
     with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as front_end:
         raw = front_end.connect()
         # More than memory holds, as fast as it will go: a set waits while the disk is behind, so
@@ -21,14 +34,10 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
         before = front_end.metrics().total(
             "afterglow_hits_total", frontend="memcache", tier="flash"
         )
-        keys = [(i * 37) % count for i in range(2000)]
-        for first in range(0, len(keys), 50):
-            some = keys[first : first + 50]
-            raw.send(b"get " + b" ".join(b"o%d" % i for i in some) + b"\r\n")
-            for i in some:
-                assert raw.until(b"\r\n") == b"VALUE o%d 5 %d\r\n" % (i, size)
-                assert raw.until(b"\r\n") == content(i, size) + b"\r\n"
-            assert raw.until(b"\r\n") == b"END\r\n"
+        keys = [(i * 37) % count for i in range(count)]
+        there = [i for at in range(0, count, 50) for i in read(raw, keys[at : at + 50], size)]
+        # Two keys may share a slot of the index.
+        assert count - len(there) == collisions(front_end)
         assert (
             front_end.metrics().total("afterglow_hits_total", frontend="memcache", tier="flash")
             - before
@@ -36,7 +45,7 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
         )
         # A read of flash and, behind it, changes of the same key: each sees what the one before it
         # left.
-        for i in range(200):
+        for i in there[:200]:
             raw.send(
                 b"get o%d\r\nappend o%d 0 0 1\r\n!\r\nmg o%d s\r\ndelete o%d\r\nget o%d\r\n"
                 % (i, i, i, i, i)
@@ -46,7 +55,7 @@ def test_objects_on_flash_are_read_changed_and_kept_in_order(tmp_path):
             assert raw.until(b"\r\n") == b"HD s%d\r\n" % (size + 1)
             assert raw.until(b"\r\n") == b"DELETED\r\n"
             assert raw.until(b"\r\n") == b"END\r\n"
-        for i in range(1000, 1200):
+        for i in there[1000:1200]:
             assert raw.line(b"touch o%d 1000" % i) == b"TOUCHED"
             assert raw.line(b"mg o%d t" % i) in (b"HD t1000", b"HD t999")
 
@@ -56,7 +65,7 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
     front_end = MemcacheAfterglow(folder=tmp_path).start()
     try:
         raw = front_end.connect()
-        fill(raw, 3000, 500)
+        fill(raw, 1000, 1500)
         deadline = int(time.time()) + 3600
         raw.line(b"set later 7 %d 5\r\nvalue" % deadline)
         raw.line(b"set gone 0 0 1\r\n1")
@@ -67,11 +76,11 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
         on_flash(front_end)
         raw.line(b"delete gone")
         raw.line(b"incr counter 5")
-        assert raw.line(b"touch o2000 1000") == b"TOUCHED"
-        assert raw.line(b"touch o2001 -1") == b"TOUCHED"
+        assert raw.line(b"touch o500 1000") == b"TOUCHED"
+        assert raw.line(b"touch o501 -1") == b"TOUCHED"
         assert raw.line(b"set never 0 -1 1\r\n1") == b"STORED"
         touched = int(time.time())
-        fill(raw, 100, 500, b"new")
+        fill(raw, 100, 1500, b"new")
         on_flash(front_end)
         getattr(front_end, how)()
         front_end.start()
@@ -81,14 +90,16 @@ def test_a_restart_keeps_values_tokens_and_expiry(tmp_path, how):
             20,
         )
         raw = front_end.connect()
-        found = [raw.get(b"o%d" % i) for i in range(3000)]
-        missing = sum(value is None for value in found)
-        assert missing == 1 and found.pop(2001) is None, missing
-        left = int(raw.line(b"mg o2000 t").split(b" t")[1])
+        found = {i: raw.get(b"o%d" % i) for i in range(1000)}
+        missing = [i for i, value in found.items() if value is None]
+        # Two keys may share a slot of the index.
+        assert 501 in missing and len(missing) == 1 + collisions(front_end), missing
+        left = int(raw.line(b"mg o500 t").split(b" t")[1])
         assert abs(left - (touched + 1000 - time.time())) <= 2
         assert raw.get(b"never") is None
-        assert found[:100] == [content(i, 500, b"new") for i in range(100)], "nothing stale"
-        assert found[100:] == [content(i, 500) for i in range(100, 3000) if i != 2001]
+        for i in sorted(found.keys() - missing):
+            tag = b"new" if i < 100 else b"x"
+            assert found[i] == content(i, 1500, tag), "stale or wrong"
         assert raw.get(b"gone") is None and raw.get(b"counter") == b"15"
         raw.send(b"gets later\r\n")
         assert raw.until(b"END\r\n") == b"VALUE later 7 5 %s\r\nvalue\r\nEND\r\n" % token

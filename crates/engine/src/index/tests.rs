@@ -228,6 +228,27 @@ fn false_hits_are_rare() {
     assert!((100..400).contains(&found), "{found} false hits in a million");
 }
 
+/// The share that `docs/guide/guarantees.md` tells: a key that comes into a full index takes the
+/// slot of another one as often as a lookup finds a false hit.
+#[test]
+fn few_keys_share_a_slot() {
+    const ROUNDS: u64 = 8;
+    let (mut keys, mut lost) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut writer = IndexWriter::with_memory(1 << 20);
+        let target = (writer.slots() * 9 / 10) as u64;
+        for n in 0..target {
+            let key = round * target + n;
+            let done = writer.insert(hash(key), location(n), CLASS);
+            lost += u64::from(done.replaced.is_some());
+        }
+        keys += target;
+    }
+    // On average the index is half full while it fills: half of 0.022 %.
+    let per_million = lost * 1_000_000 / keys;
+    assert!((55..220).contains(&per_million), "{per_million} keys in a million were lost");
+}
+
 #[test]
 fn what_is_looked_up_outlives_what_is_not() {
     let mut writer = IndexWriter::with_lines(64);
