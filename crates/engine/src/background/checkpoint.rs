@@ -69,11 +69,8 @@ impl Background {
     /// into memory. Until the new copy is written a crash needs the old one. Only the lines of the
     /// checkpoint before lead there.
     fn are_lines_true(&mut self) -> bool {
-        let (Some(run), streams) = (&mut self.checkpoint.run, &self.core.streams) else {
-            return true;
-        };
-        let before = *run.named_before.get_or_insert_with(|| streams.close_all());
-        streams.is_written(before)
+        let Some(run) = &mut self.checkpoint.run else { return true };
+        self.core.streams.are_all_written(&mut run.named_before)
     }
 
     /// The journal is needed from where the oldest open segment was opened: a stream that gets

@@ -1,13 +1,13 @@
 //! Frees segments: dead ones first, then the oldest.
 //!
 //! Objects that were read since they were written may be reinserted, within a budget. Objects that
-//! live in DRAM are copied again. A segment is free once all these copies are on flash. Until then
-//! a crash finds the old copies.
+//! live in DRAM are copied again. A segment is free once everything appended until then is on
+//! flash. Until then a crash finds the old copies.
 
 use std::collections::VecDeque;
 use std::io;
 
-use super::parts::reclaim::{CopiesWritten, Reclaim, ReclaimIo};
+use super::parts::reclaim::{Reclaim, ReclaimIo};
 use super::state::bytes;
 use super::writes::each_copy_in;
 use super::{Background, Purpose};
@@ -71,16 +71,14 @@ impl Background {
         }
     }
 
-    /// Whether a crash now would find all the copies.
+    /// Whether a crash now would find a copy of all that the segment held and slots still name.
+    ///
+    /// Not only the reclaim appends such copies. An object that a lookup brought into DRAM
+    /// meanwhile is written again when it is evicted, and its slot leaves the segment before the
+    /// reclaim looks at it. So the reclaim waits for everything appended, whoever did it.
     fn are_copies_written(&mut self) -> bool {
         let Some(reclaim) = &mut self.reclaim else { return true };
-        if reclaim.copies == CopiesWritten::Appended {
-            reclaim.copies = CopiesWritten::Closed(self.core.streams.close_all());
-        }
-        match reclaim.copies {
-            CopiesWritten::Closed(before) => self.core.streams.is_written(before),
-            _ => true,
-        }
+        self.core.streams.are_all_written(&mut reclaim.copied_before)
     }
 
     /// The segment that is cheapest to free: one with nothing alive, else the oldest.
@@ -103,14 +101,14 @@ impl Background {
         let (generation, place) = (table.generation(segment), table.place(segment));
         let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
         let offset = place.offset + u64::from(table.segment_size() - len);
-        let (keep, copies) = (VecDeque::new(), CopiesWritten::None);
+        let keep = VecDeque::new();
         self.reclaim = Some(Reclaim {
             segment,
             generation,
             entries: None,
             keep,
             reading: 1,
-            copies,
+            copied_before: None,
             room: 0,
             left: 0,
         });
@@ -152,7 +150,6 @@ impl Background {
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
                 Hot::Copied => {
-                    reclaim.copies = CopiesWritten::Appended;
                     reclaim.take(len);
                     continue;
                 }
@@ -239,8 +236,6 @@ impl Background {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
                 if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
                     self.credit.give_back(padded(&entry));
-                } else if let Some(reclaim) = &mut self.reclaim {
-                    reclaim.copies = CopiesWritten::Appended;
                 }
             }
         }

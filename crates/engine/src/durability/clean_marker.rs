@@ -22,14 +22,16 @@ impl Core {
         // Who removed something without seeing the mark is in the journal by now, which must last
         // as long as the marker.
         self.journal.sync()?;
-        let (next, time) = (self.versions.peek(), self.time.now());
+        // A change that cannot take the marker back takes its version from beyond it all the same,
+        // and power may take all other traces of that change: the next life begins behind them.
+        let (limit, time) = (self.versions.peek() + version::BLOCK, self.time.now());
         let mut state = self.state.lock();
         if self.state.spoiled.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.state.replace(&mut state, |state| {
             (state.clean, state.checkpoint) = (true, checkpoint);
-            (state.version_limit, state.time) = (next, time);
+            (state.version_limit, state.time) = (limit, time);
         })
     }
 

@@ -5,7 +5,8 @@
 //!    │ not in DRAM
 //! look_up_on_flash ──────▶ miss: the index knows nothing, or what it knows leads nowhere
 //!    │ slot ◀─────────────────────────────────────────────────┐
-//! FlashRead ─ one device read by the caller ─▶ finish         │ the record moved, at most MAX_FOLLOWED times
+//! FlashRead ─ one device read by the caller ─▶ finish         │ the record moved, at most
+//! MAX_FOLLOWED times
 //!    │                                                        │
 //! verify ─▶ checksum, key, kill versions, expiry ─────────────┘
 //!    │ any doubt is a miss
@@ -239,6 +240,12 @@ impl FlashRead {
         }
     }
 
+    /// The engine that it looks in.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// The device to read from.
     #[must_use]
     pub fn device(&self) -> DeviceId {
@@ -427,11 +434,22 @@ enum Verdict {
 // -------------------------------------------------------------------------------------
 
 impl FlashRead {
-    /// Promotes a copy to the DRAM tier if the tier wants one. What it evicts is written out.
+    /// Promotes a copy to the DRAM tier if the tier wants one. What it evicts is written out. If
+    /// flash takes nothing at this moment, the read goes without a copy: it must not cost an object
+    /// that only DRAM has.
     fn promote(&self, shard: &mut Shard, found: &Record<'_>) {
         let at = self.pointer.slot.location();
         let bytes = found.key.len() + found.value.len();
         if !shard.dram.wants_copy(self.hash, bytes) || shard.dram.peek_hash(self.hash).is_some() {
+            return;
+        }
+        // The copy is clean only if the record on flash will stay. A chunk that failed to be
+        // written is still read from memory for a while. A reclaim under way may have missed this
+        // object: one that cannot read its footer copies only what lives in DRAM when it begins.
+        let stays = shard.is_copied_to_stay(self.hash, at);
+        let may_write = !shard.dram.has_room(bytes) && (!stays || shard.dram.dirty_len() > 0);
+        if may_write && !self.core.streams.have_room(self.core.time.millis()) {
+            coverage_mark!(ReadNotPromoted);
             return;
         }
         let entry = DramEntry {
@@ -443,14 +461,7 @@ impl FlashRead {
             group: found.meta.group,
             epoch_slot: found.meta.epoch_slot,
             ns: found.meta.ns,
-            // The copy is clean only if the record on flash will stay. A chunk that failed to be
-            // written is still read from memory for a while. A reclaim under way may have missed
-            // this object: one that cannot read its footer copies only what lives in DRAM when it
-            // begins.
-            state: match shard.is_copied_to_stay(self.hash, at) {
-                true => EntryState::Clean(at),
-                false => EntryState::Dirty,
-            },
+            state: if stays { EntryState::Clean(at) } else { EntryState::Dirty },
         };
         self.core.insert_absent_and_evict(shard, entry);
     }

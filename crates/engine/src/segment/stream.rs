@@ -250,6 +250,15 @@ impl Streams {
         self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding / 2
     }
 
+    /// Whether whatever leaves DRAM now finds room on flash: few chunks wait, no write has failed
+    /// lately, and each stream of objects from DRAM can open a segment.
+    pub fn have_room(&self, now_ms: u64) -> bool {
+        const FROM_DRAM: u32 = STREAMS as u32 - 1;
+        !self.is_nearly_full()
+            && now_ms >= self.paused_until.load(Ordering::Relaxed)
+            && self.table.free_count() >= FROM_DRAM
+    }
+
     /// Whether as many chunks wait for the device as the background work may copy ahead. That is
     /// fewer than make puts wait, which would otherwise never find room; and what leaves DRAM
     /// meanwhile is lost where it finds none.
@@ -499,15 +508,14 @@ impl Streams {
         })
     }
 
-    /// Closes all open chunks. Once [`Streams::is_written`] says so of the number returned,
-    /// everything appended so far is on flash, but for what was in a segment that is retired.
-    pub fn close_all(&self) -> u64 {
-        self.flush(u64::MAX, false);
-        self.numbered.load(Ordering::SeqCst)
-    }
-
-    /// Whether every chunk closed before that number is written.
-    pub fn is_written(&self, before: u64) -> bool {
+    /// Whether everything appended until the first call with this `before` is on flash, but for
+    /// what was in a segment that is retired. That call finds `None` there: it closes all open
+    /// chunks and keeps the number of the next one.
+    pub fn are_all_written(&self, before: &mut Option<u64>) -> bool {
+        let before = *before.get_or_insert_with(|| {
+            self.flush(u64::MAX, false);
+            self.numbered.load(Ordering::SeqCst)
+        });
         self.closed.lock().iter().all(|job| job.number >= before)
     }
 

@@ -1,10 +1,11 @@
 //! A caller that awaits backpressure before each put loses nothing to a full write queue while the
 //! device makes progress.
 
-use super::scenarios::{NS, fill_queue, is_ready, put, world};
+use super::scenarios::{NS, fill_queue, get, is_ready, put, world};
 use super::world::{Life, World};
 use crate::api::{DropReason, PutOptions, PutOutcome};
 use crate::device::sim::SimRandom;
+use crate::ops::get::Lookup;
 
 /// Objects dropped because the write queue was full.
 fn dropped(life: &Life) -> u64 {
@@ -61,6 +62,36 @@ fn a_fill_that_waits_for_room_loses_nothing_while_the_device_goes_on() {
             assert!(largest < 1_000 || waited > 0, "the queue was never full: {what}");
         }
     }
+}
+
+/// As many reads as there are objects on flash, while nothing is written: the queue stays nearly
+/// full and DRAM is full of objects that flash does not have.
+#[test]
+fn a_read_costs_no_object_that_only_memory_has() {
+    let (mut world, mut life, _) = fill(1, 100_000, 1);
+    let mut n = 0u32;
+    while life.namespaces[NS].put_backpressure().is_none() {
+        put(&life, format!("late-{n}").as_bytes(), &[1; 50_000], 0);
+        n += 1;
+    }
+    let is_on_flash =
+        |n: u32| matches!(life.namespaces[NS].get(&n.to_le_bytes()), Lookup::Flash(_));
+    let on_flash: Vec<u32> = (0..400).filter(|&n| is_on_flash(n)).collect();
+    let promoted = |life: &Life, n: &u32| {
+        assert!(get(life, &n.to_le_bytes()).is_some(), "{n} is on flash");
+        !matches!(life.namespaces[NS].get(&n.to_le_bytes()), Lookup::Flash(_))
+    };
+    // Where DRAM has room a copy evicts nothing.
+    let few = on_flash.iter().filter(|n| promoted(&life, n)).count();
+    assert!(on_flash.len() > 100 && few * 4 < on_flash.len(), "{few} of {}", on_flash.len());
+    assert_eq!(dropped(&life), 0);
+    // Once the device has caught up, copies are taken again.
+    for _ in 0..2_000 {
+        world.clock.pass(10);
+        world.turn(&mut life);
+    }
+    let more = on_flash.iter().filter(|n| promoted(&life, n)).count();
+    assert!(more > 2 * few && dropped(&life) == 0, "{more} after {few}");
 }
 
 #[test]

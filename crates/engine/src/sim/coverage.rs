@@ -51,6 +51,7 @@ paths! {
     // Reads.
     ReadFollowed = "read: the record moved, followed",
     ReadRaced = "read: ended beside a newer copy, not promoted",
+    ReadNotPromoted = "read: not promoted, since flash takes nothing at this moment",
     ReadSuperseded = "read: contradicted by the kill map",
     JournalledAgain = "open: a record is journalled whose entry the power loss took",
     OlderInMemory = "open: an older version was in memory when its newer record was read",

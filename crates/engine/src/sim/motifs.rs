@@ -15,9 +15,8 @@ impl Maker<'_> {
     }
 
     pub(super) fn motif(&mut self, r: &mut SimRandom) {
-        match r.below(19) {
+        match r.below(20) {
             0 | 1 => self.journal_goes_round(r),
-            18 => self.evicted_before_a_checkpoint(r),
             2 if self.weather == Weather::Foul => self.entries_lost(r),
             3 | 4 => self.reclaimed_while_loading(r),
             5 | 6 => self.copies_held_up(r),
@@ -26,6 +25,8 @@ impl Maker<'_> {
             9 => self.counted_on(r),
             10..13 => self.blocked(r),
             13 => self.seen_after_a_power_loss(r),
+            18 => self.evicted_beside_a_reclaim(r),
+            19 if self.weather == Weather::Foul => self.removed_after_a_clean_stop(r),
             _ => self.overtaken(r),
         }
     }
@@ -108,6 +109,23 @@ impl Maker<'_> {
         self.read_all(&keys, r);
     }
 
+    /// Another life begins, with so much memory.
+    fn restart_with_dram(&mut self, dram: u32, r: &mut SimRandom) {
+        let size = Size { dram, ..Size::random(r) };
+        self.then(What::Resize { size }, r);
+        self.crash(r, false);
+    }
+
+    /// Puts large objects, and so many others after them. The keys of the first.
+    fn put_large_and_press(&mut self, others: u64, r: &mut SimRandom) -> Vec<Key> {
+        let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_large(key, r);
+        }
+        self.press_hard(r, others);
+        keys
+    }
+
     /// Objects are put and left alone beside counters that never rest.
     fn counted_on(&mut self, r: &mut SimRandom) {
         let ns = r.below(self.setup.namespaces.len() as u64) as u8;
@@ -168,17 +186,10 @@ impl Maker<'_> {
     /// What does not stay in DRAM is removed or replaced while a reclaim reads it to write it
     /// again.
     fn changed_while_reinserted(&mut self, r: &mut SimRandom) {
-        let size = Size { dram: 1 << 10, ..Size::random(r) };
-        self.then(What::Resize { size }, r);
-        self.crash(r, false);
+        self.restart_with_dram(1 << 10, r);
         for _ in 0..1 + r.below(3) {
-            let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
-            for &key in &keys {
-                self.put_large(key, r);
-            }
-            // Until what they are in is about the oldest.
             let others = 4 + r.below(16);
-            self.press_hard(r, others);
+            let keys = self.put_large_and_press(others, r);
             self.read_all(&keys, r);
             for &key in &keys {
                 let (after, turns) = (r.below(6) as u8, 5 + r.below(40) as u32);
@@ -197,34 +208,43 @@ impl Maker<'_> {
     }
 
     /// Objects are read from flash while a reclaim waits for what it reads. They leave memory again
-    /// at once. A checkpoint is taken, and the process ends.
-    fn evicted_before_a_checkpoint(&mut self, r: &mut SimRandom) {
+    /// at once. A checkpoint is taken, or the reclaimed segment is used again, and the process
+    /// ends.
+    fn evicted_beside_a_reclaim(&mut self, r: &mut SimRandom) {
         if r.chance(0.7) {
-            let size = Size { dram: choose(r, &[3, 10, 30]) << 10, ..Size::random(r) };
-            self.then(What::Resize { size }, r);
-            self.crash(r, false);
+            let dram = choose(r, &[1, 3, 10, 30]) << 10;
+            self.restart_with_dram(dram, r);
         }
         for _ in 0..1 + r.below(3) {
-            let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
-            for &key in &keys {
-                self.put_large(key, r);
-            }
             // Until what they are in is about the oldest.
             let segments: u32 = self.setup.segments.iter().sum();
             let others = u64::from(segments.min(24)) * (3 + r.below(3));
-            self.press_hard(r, others);
+            let keys = self.put_large_and_press(others, r);
             let (after, turns) = (r.below(3) as u8, 20 + r.below(100) as u32);
             self.then(What::HoldUp { io: HeldIo::Read, after, turns }, r);
-            let count = 1 + r.below(3);
+            let with_checkpoint = r.chance(0.5);
+            // Without one no segment is to be free but the one that is reclaimed.
+            let count = if with_checkpoint { 1 + r.below(3) } else { 4 + r.below(30) };
             self.press_hard(r, count);
-            self.read_all(&keys, r);
+            // What a lookup has seen a reclaim may write again, and then it waits for its own
+            // writes.
+            let seen = if r.chance(0.5) { keys.len() } else { 1 + r.below(2) as usize };
+            self.read_all(&keys[..seen], r);
             for _ in 0..1 + r.below(3) {
                 let key = self.key(r);
                 self.put_up_to(key, 4000, r);
             }
-            self.then(What::Checkpoint, r);
-            let turns = CHECKPOINT_TURNS / 2 + r.below(60) as u32;
-            (0..turns).for_each(|_| self.then(What::Turn { ms: 0 }, r));
+            if with_checkpoint {
+                self.then(What::Checkpoint, r);
+                let turns = CHECKPOINT_TURNS / 2 + r.below(60) as u32;
+                (0..turns).for_each(|_| self.then(What::Turn { ms: 0 }, r));
+            } else {
+                // What was written again is on its way for long.
+                let (after, turns) = (r.below(3) as u8, 30 + r.below(60) as u32);
+                self.then(What::HoldUp { io: HeldIo::Write, after, turns }, r);
+                let count = 2 + r.below(24);
+                self.press_hard(r, count);
+            }
             self.crash(r, false);
         }
     }
@@ -298,6 +318,28 @@ impl Maker<'_> {
         self.crash(r, false);
         self.then(What::Fault { fault: Fault::Read, permille: 0 }, r);
         self.then(What::Idle { turns: 20 }, r);
+        self.read_all(&keys, r);
+    }
+
+    /// Objects are removed after a clean stop. Its marker cannot be taken back, and the power goes.
+    fn removed_after_a_clean_stop(&mut self, r: &mut SimRandom) {
+        let keys: Vec<Key> = (0..4 + r.below(8)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        let permille = choose(r, &[300, 600]);
+        self.then(What::Fault { fault: Fault::Meta, permille }, r);
+        if r.chance(0.7) {
+            // What was removed is not in the journal either.
+            self.then(What::Fault { fault: Fault::Media, permille }, r);
+        }
+        let removes = 1 + r.below(6) as u8;
+        self.then(What::Close { removes, machine: r.chance(0.8), check: false }, r);
+        self.then(What::Heal, r);
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.crash(r, false);
         self.read_all(&keys, r);
     }
 

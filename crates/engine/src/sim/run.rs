@@ -9,7 +9,8 @@ use super::oracle::SimObject;
 use super::parts::{Acking, Outstanding};
 use super::plan::{Expiry, Fault, Key, Plan, Race, Step, What};
 use super::state::{
-    Ending, Outcome, Run, Tally, WAITING, WaitingLookup, key_bytes, look_up, put_options, say,
+    Ending, Outcome, Run, Tally, WAITING, WaitingLookup, costs_nothing, key_bytes, look_up,
+    put_options, say,
 };
 use super::world::{EPOCH, Life, World};
 use crate::api::{MissReason, PutOutcome, RefuseReason, Tier};
@@ -325,7 +326,8 @@ impl Run {
         self.outcome.operations += 1;
         let start = self.oracle.now();
         self.done[usize::from(key.ns)].gets += 1;
-        let lookup = life.namespaces[usize::from(key.ns)].get(&key_bytes(key));
+        let handle = &life.namespaces[usize::from(key.ns)];
+        let lookup = costs_nothing(&life.core, key, || handle.get(&key_bytes(key)));
         self.settle(key, start, lookup);
         if self.waiting.len() > WAITING {
             self.finish(0);
@@ -345,7 +347,8 @@ impl Run {
         let WaitingLookup { key, start, read } = self.waiting.swap_remove(n);
         let bytes =
             self.world.machine.device_set().read_at(read.device(), read.offset(), read.len());
-        let lookup = read.finish(bytes);
+        let core = read.core().clone();
+        let lookup = costs_nothing(&core, key, || read.finish(bytes));
         self.settle(key, start, lookup);
     }
 

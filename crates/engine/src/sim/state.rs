@@ -10,10 +10,11 @@ use super::oracle::{Oracle, SimObject};
 use super::parts::{Acking, Changing, Happened, Lateness};
 use super::plan::{Key, Options, Setup};
 use super::world::{EPOCH, Life, World};
-use crate::api::PutOptions;
+use crate::api::{DropReason, PutOptions};
+use crate::core::Core;
 use crate::device::sim::Crash;
 use crate::namespace::Namespace;
-use crate::namespace::state::epoch_slot;
+use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::ops::get::{FlashRead, Lookup};
 use crate::stats::Stats;
 
@@ -197,6 +198,28 @@ pub(super) fn look_up(life: &Life, handle: &Namespace, key: &[u8]) -> Lookup {
         lookup = read.finish(bytes);
     }
     lookup
+}
+
+/// Carries out a lookup, and asserts that the copy it takes costs no object that only DRAM has.
+pub(super) fn costs_nothing<T>(core: &Core, key: Key, lookup: impl FnOnce() -> T) -> T {
+    let shard = core.shard(core.hash(key.ns.into(), &key_bytes(key)));
+    // What else is evicted has lost its slot: flash had forgotten it before.
+    let has_dirty = shard.lock().dram.dirty_len() > 0;
+    let before = lost_on_the_way(core);
+    let result = lookup();
+    let lost = lost_on_the_way(core) - before;
+    assert!(!has_dirty || lost == 0, "a lookup of {key:?} cost {lost} objects");
+    result
+}
+
+/// Objects that left DRAM and that flash could not take.
+fn lost_on_the_way(core: &Core) -> u64 {
+    const REASONS: [DropReason; 3] =
+        [DropReason::QueueFull, DropReason::NoFreeSegment, DropReason::WriteFailed];
+    let namespaces = core.namespaces.list.read();
+    let lost =
+        |ns: &NamespaceState| REASONS.map(|reason| ns.counters.dropped[reason as usize].get());
+    namespaces.iter().flat_map(|ns| lost(ns)).sum()
 }
 
 pub(super) fn put_options(object: SimObject) -> PutOptions {

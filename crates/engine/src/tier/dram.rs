@@ -168,7 +168,7 @@ impl DramTier {
     /// Whether to promote an object that was read from flash, with so many bytes of key and value.
     /// Always while there is space; otherwise [`Copies`] decides.
     pub fn wants_copy(&mut self, hash: u64, bytes: usize) -> bool {
-        if self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget {
+        if self.has_room(bytes) {
             return true;
         }
         let stay = self.arena.ends(Queue::Small).len;
@@ -180,6 +180,12 @@ impl DramTier {
             self.copies.missed();
         }
         self.copies.wants()
+    }
+
+    /// Whether an object with so many bytes of key and value evicts nothing.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget
     }
 
     /// Takes an object out.

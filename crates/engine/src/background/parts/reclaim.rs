@@ -13,7 +13,9 @@ pub(in crate::background) struct Reclaim {
     /// Records worth keeping, not yet read.
     pub(in crate::background) keep: VecDeque<FooterEntry>,
     pub(in crate::background) reading: usize,
-    pub(in crate::background) copies: CopiesWritten,
+    /// Copies of its records are in chunks closed before this number; `None` until all records are
+    /// looked at.
+    pub(in crate::background) copied_before: Option<u64>,
     /// Bytes of what lives in DRAM that may still be copied anew, now or from among the dirty. A
     /// reclaim must gain something, also where more lives in DRAM than fits flash: otherwise an
     /// idle cache would write for ever.
@@ -21,17 +23,6 @@ pub(in crate::background) struct Reclaim {
     /// Bytes of the whole segment that may move on, also by being written again. What lives in DRAM
     /// finds half of a segment left.
     pub(in crate::background) left: u32,
-}
-
-/// Copies of a reclaimed segment's records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::background) enum CopiesWritten {
-    /// There are none, or they are on flash.
-    None,
-    /// Some are in open chunks.
-    Appended,
-    /// They are on flash when all chunks closed before this number are.
-    Closed(u64),
 }
 
 /// An I/O of a reclaim.
