@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from afterglow_e2e import rawcql
-from afterglow_e2e.afterglow import Afterglow, binary
-from afterglow_e2e.process import Child, free_port, poll
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.fakedatabase import FakeDatabase, cache_a_row
+from afterglow_e2e.process import poll
 from afterglow_e2e.rawcql import RawClient
 
 KIB = 1024
@@ -16,14 +17,11 @@ KIB = 1024
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory):
     """An Afterglow before a database in memory: connections are the matter here."""
-    port = free_port()
-    command = [binary("afterglow-testkit"), "fake-backend", "--listen", f"127.0.0.1:{port}"]
-    database = Child("the fake database", command, tmp_path_factory.mktemp("fake") / "log")
-    try:
-        with Afterglow(f"127.0.0.1:{port}") as instance:
-            yield instance
-    finally:
-        database.kill()
+    with (
+        FakeDatabase(tmp_path_factory.mktemp("fake")) as database,
+        Afterglow(database.address) as instance,
+    ):
+        yield instance
 
 
 @pytest.fixture(autouse=True)
@@ -37,26 +35,10 @@ def resident(instance):
     return instance.metrics().value("process_resident_memory_bytes")
 
 
-def wide(instance, client):
-    """A table and a row to read."""
-    client.query(
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-    )
-    client.query("CREATE TABLE ks.t (k text PRIMARY KEY, v text)")
-    client.query(f"INSERT INTO ks.t (k, v) VALUES ('a', '{'x' * 100}')")
-
-    def hit():
-        before = instance.metrics().hits()
-        client.query("SELECT v FROM ks.t WHERE k = 'a'")
-        return instance.metrics().hits() > before
-
-    poll("the row to be cached", hit, 20)
-
-
 def test_idle_and_busy_connections_are_cheap(instance, many_files):
     idle, busy, pipelined = min(10_000, many_files - 3000), 1000, 16
     with RawClient(instance.address, instance.port) as first:
-        wide(instance, first)
+        cache_a_row(instance, first, "x" * 100)
         clients = []
         try:
             before = resident(instance)

@@ -2,15 +2,15 @@
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from afterglow_e2e.afterglow import Afterglow, binary
+from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.browser import Browser, programs
+from afterglow_e2e.fakedatabase import FakeDatabase
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import Child, free_port, poll, scratch
+from afterglow_e2e.process import poll
 
 OBJECTS, SIZE = 12000, 4000
 PHONE, DESKTOP = (390, 844), (1280, 900)
@@ -167,35 +167,27 @@ def test_a_chart_says_why_it_is_empty_and_names_whole_powers(browser, loaded):
     assert_quiet(browser, loaded)
 
 
-def test_the_database_and_the_lease_have_a_card_and_their_absence_is_told(browser):
-    address = f"127.0.0.1:{free_port()}"
-    command = [binary("afterglow-testkit"), "fake-backend", "--listen", address]
-    folder = Path(scratch("database-"))
-    database = Child("fake-backend", command, folder / "log")
-    try:
-        with Afterglow(address) as instance:
-            show(browser, instance)
-            lease = "[data-tile='Lease']"
-            poll("the lease", lambda: "held" in (text(browser, lease) or ""), 30)
-            assert "connections to the database" in text(browser, lease)
-            facts = "#database-state [data-fact='{}']"
-            assert not browser.run("return document.querySelector('#database-card').hidden")
-            assert " ready" in text(browser, facts.format("Connections"))
-            assert "acquired" in text(browser, facts.format("Lease events"))
-            assert browser.run(CONTRAST) == []
-            for width, _ in (PHONE, DESKTOP):
-                browser.screen(width, 900, mobile=width == PHONE[0])
-                poll("the page to fit", lambda width=width: browser.run(SCROLLS) <= width, 10)
-            database.kill()
-            poll("its absence", lambda: "database is away" in text(browser, lease), 30)
-            assert browser.run(f'return document.querySelector("{lease} .warn") !== null')
-            ready = facts.format("Connections")
-            poll("no connection", lambda: text(browser, ready).startswith("0 ready"), 30)
-            poll("the status", lambda: "degraded" in text(browser, "#status"), 30)
-            assert_quiet(browser, instance)
-    finally:
+def test_the_database_and_the_lease_have_a_card_and_their_absence_is_told(browser, tmp_path):
+    with FakeDatabase(tmp_path) as database, Afterglow(database.address) as instance:
+        show(browser, instance)
+        lease = "[data-tile='Lease']"
+        poll("the lease", lambda: "held" in (text(browser, lease) or ""), 30)
+        assert "connections to the database" in text(browser, lease)
+        facts = "#database-state [data-fact='{}']"
+        assert not browser.run("return document.querySelector('#database-card').hidden")
+        assert " ready" in text(browser, facts.format("Connections"))
+        assert "acquired" in text(browser, facts.format("Lease events"))
+        assert browser.run(CONTRAST) == []
+        for width, _ in (PHONE, DESKTOP):
+            browser.screen(width, 900, mobile=width == PHONE[0])
+            poll("the page to fit", lambda width=width: browser.run(SCROLLS) <= width, 10)
         database.kill()
-        shutil.rmtree(folder)
+        poll("its absence", lambda: "database is away" in text(browser, lease), 30)
+        assert browser.run(f'return document.querySelector("{lease} .warn") !== null')
+        ready = facts.format("Connections")
+        poll("no connection", lambda: text(browser, ready).startswith("0 ready"), 30)
+        poll("the status", lambda: "degraded" in text(browser, "#status"), 30)
+        assert_quiet(browser, instance)
 
 
 SCROLLS = "return document.documentElement.scrollWidth"

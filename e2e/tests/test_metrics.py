@@ -8,9 +8,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as prometheus_families
 
-from afterglow_e2e.afterglow import Afterglow, Metrics, binary
+from afterglow_e2e.afterglow import Afterglow, Metrics
+from afterglow_e2e.fakedatabase import FakeDatabase, cache_a_row
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import Child, Failure, free_port, poll
+from afterglow_e2e.process import Failure
 from afterglow_e2e.rawcql import RawClient
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -130,31 +131,13 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
 @pytest.fixture
 def cql(tmp_path):
     """An Afterglow before a database in memory."""
-    port = free_port()
-    command = [binary("afterglow-testkit"), "fake-backend", "--listen", f"127.0.0.1:{port}"]
-    database = Child("the fake database", command, tmp_path / "log")
-    try:
-        with Afterglow(f"127.0.0.1:{port}") as instance:
-            yield instance
-    finally:
-        database.kill()
+    with FakeDatabase(tmp_path) as database, Afterglow(database.address) as instance:
+        yield instance
 
 
 def test_metrics_of_a_cql_server_are_what_was_done(cql):
     with RawClient(cql.address, cql.port) as client:
-        client.query(
-            "CREATE KEYSPACE ks WITH replication = "
-            "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
-        client.query("CREATE TABLE ks.t (k text PRIMARY KEY, v text)")
-        client.query("INSERT INTO ks.t (k, v) VALUES ('a', 'x')")
-
-        def hit():
-            before = cql.metrics().hits()
-            client.query("SELECT v FROM ks.t WHERE k = 'a'")
-            return cql.metrics().hits() > before
-
-        poll("the row to be cached", hit, 20)
+        cache_a_row(cql, client, "x")
         before = families(cql)
         for n in range(10):
             client.query(f"INSERT INTO ks.t (k, v) VALUES ('k{n}', 'x')")
