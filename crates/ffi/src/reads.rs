@@ -46,7 +46,12 @@ pub(crate) struct Reads {
     given_up: Mutex<Vec<GivenUp>>,
     /// Hands reads to the kernel and waits; another one in tests.
     enter: Enter,
-    /// How many these are, to be seen without the lock.
+    /// Whether the kernel can end a wait in time: Linux 5.1 to 5.10 have io_uring and not that.
+    /// Another one in tests.
+    ends_waits: fn(&IoUring) -> bool,
+    /// io_uring is refused here; asked once.
+    refused: AtomicBool,
+    /// How many reads were given up, to be seen without the lock.
     unanswered: AtomicUsize,
 }
 
@@ -71,14 +76,13 @@ thread_local! {
     static RING: RefCell<Option<IoUring>> = const { RefCell::new(None) };
 }
 
-/// io_uring is refused here; asked once a process.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
 impl Reads {
     /// At most `most` at once, each for no longer than `limit`.
     pub(crate) fn new(most: u32, limit: Duration) -> Self {
         let (in_flight, unanswered) = (AtomicU32::new(0), AtomicUsize::new(0));
-        Self { limit, most, in_flight, given_up: Mutex::default(), enter, unanswered }
+        let ends_waits = |ring: &IoUring| ring.params().is_feature_ext_arg();
+        let (given_up, refused) = (Mutex::default(), AtomicBool::new(false));
+        Self { limit, most, in_flight, given_up, enter, ends_waits, refused, unanswered }
     }
 
     /// Looks a key up.
@@ -96,7 +100,7 @@ impl Reads {
         match keys.map(|key| ns.get(key)) {
             [Lookup::Flash(one), Lookup::Flash(two)] => {
                 let wanted = [&one, &two].map(wanted);
-                let outcomes = self.admitted(&wanted, || read_all(self, cache, &wanted));
+                let outcomes = self.admitted(&wanted, || self.read_all(cache, &wanted));
                 let Some(outcomes) = outcomes else {
                     return [one, two].map(|read| self.follow(cache, read.busy()));
                 };
@@ -120,7 +124,7 @@ impl Reads {
                 Lookup::Flash(read) => {
                     let wanted = [wanted(&read)];
                     match self
-                        .admitted(&wanted, || read_all(self, cache, &wanted))
+                        .admitted(&wanted, || self.read_all(cache, &wanted))
                         .and_then(|mut all| all.pop())
                     {
                         Some(outcome) => read.finish(outcome),
@@ -209,7 +213,7 @@ impl Reads {
             Waited::Refused(reason) => {
                 // Lack of memory passes; what the kernel does not know it will not learn.
                 if reason.kind() != io::ErrorKind::WouldBlock {
-                    refuse(&reason);
+                    self.refuse(&reason);
                 }
                 return Err(io::ErrorKind::Unsupported.into());
             }
@@ -222,63 +226,59 @@ impl Reads {
         };
         Ok(bufs.into_iter().zip(results).map(outcome).collect())
     }
+
+    /// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time
+    /// was over.
+    fn read_all(&self, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
+        let fds: Option<Vec<RawFd>> =
+            wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
+        if let Some((ring, fds)) = fds.and_then(|fds| Some((self.ring()?, fds))) {
+            match self.read(ring, wanted, &fds) {
+                Ok(outcomes) => return outcomes,
+                Err(e) if e.kind() != io::ErrorKind::Unsupported => return vec![Err(e)],
+                Err(_) => {}
+            }
+        }
+        let devices = cache.devices();
+        let read = |wanted: &Wanted| devices.read_at(wanted.device, wanted.offset, wanted.len);
+        wanted.iter().map(read).collect()
+    }
+
+    /// The ring of this thread, or a new one; `None` where io_uring is refused.
+    fn ring(&self) -> Option<IoUring> {
+        if self.refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(ring) = RING.with_borrow_mut(Option::take) {
+            return Some(ring);
+        }
+        match IoUring::new(AT_ONCE as u32) {
+            Ok(ring) if (self.ends_waits)(&ring) => Some(ring),
+            Ok(_) => {
+                self.refuse(&io::Error::other("this kernel is older than Linux 5.11"));
+                None
+            }
+            Err(reason) => {
+                self.refuse(&reason);
+                None
+            }
+        }
+    }
+
+    /// From now on reads go without a ring; said once.
+    fn refuse(&self, reason: &io::Error) {
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %reason,
+                "io_uring cannot be used here: a device that hangs holds up the threads that read \
+                 it. Linux 5.11 or newer that allows io_uring ends such reads in time"
+            );
+        }
+    }
 }
 
 fn wanted(read: &FlashRead) -> Wanted {
     Wanted { device: read.device(), offset: read.offset(), len: read.len() }
-}
-
-/// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time was
-/// over.
-fn read_all(reads: &Reads, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
-    let fds: Option<Vec<RawFd>> =
-        wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
-    if let Some((ring, fds)) = fds.and_then(|fds| Some((ring()?, fds))) {
-        match reads.read(ring, wanted, &fds) {
-            Ok(outcomes) => return outcomes,
-            Err(e) if e.kind() != io::ErrorKind::Unsupported => return vec![Err(e)],
-            Err(_) => {}
-        }
-    }
-    let devices = cache.devices();
-    wanted.iter().map(|wanted| devices.read_at(wanted.device, wanted.offset, wanted.len)).collect()
-}
-
-/// From now on reads go without a ring; said once.
-fn refuse(reason: &io::Error) {
-    if !REFUSED.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
-            %reason,
-            "io_uring cannot be used here: a device that hangs holds up the threads that read it. \
-             Linux 5.11 or newer that allows io_uring ends such reads in time"
-        );
-    }
-}
-
-/// The ring of this thread, or a new one; `None` where io_uring is refused.
-fn ring() -> Option<IoUring> {
-    if let Some(ring) = RING.with_borrow_mut(Option::take) {
-        return Some(ring);
-    }
-    if REFUSED.load(Ordering::Relaxed) {
-        return None;
-    }
-    match IoUring::new(AT_ONCE as u32) {
-        Ok(ring) if waits_with_limit(ring.params().is_feature_ext_arg()) => Some(ring),
-        Ok(_) => None,
-        Err(reason) => {
-            refuse(&reason);
-            None
-        }
-    }
-}
-
-/// Whether a kernel can end a wait in time: Linux 5.1 to 5.10 have io_uring and not that.
-fn waits_with_limit(ext_arg: bool) -> bool {
-    if !ext_arg {
-        refuse(&io::Error::new(io::ErrorKind::Unsupported, "this kernel is older than Linux 5.11"));
-    }
-    ext_arg
 }
 
 /// Hands what was pushed to the kernel and waits for `count` completions. Results go to the places
@@ -328,6 +328,9 @@ const ETIME: i32 = 62;
 mod tests {
     use std::io::{Write, pipe};
     use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    use afterglow_engine::{Config, DeviceConfig, NamespaceOptions, PutOptions, Tier};
 
     use super::*;
 
@@ -351,14 +354,14 @@ mod tests {
     /// A pipe in which nothing is, is a device that hangs.
     #[test]
     fn a_device_that_hangs_is_asked_once_and_again_when_it_has_answered() {
-        if ring().is_none() {
+        let mut reads = Reads::new(64, LIMIT);
+        if reads.ring().is_none() {
             return eprintln!("io_uring is refused here, not tested");
         }
-        let mut reads = Reads::new(64, LIMIT);
         let (device, mut other_end) = pipe().expect("a pipe");
         let ask = |reads: &Reads| {
             reads.admitted(&[of(0, 512)], || {
-                reads.read(ring().expect("a ring"), &[of(0, 512)], &[device.as_raw_fd()])
+                reads.read(reads.ring().expect("a ring"), &[of(0, 512)], &[device.as_raw_fd()])
             })
         };
         let outcome = ask(&reads).expect("nothing is known of the device yet");
@@ -383,11 +386,11 @@ mod tests {
     /// As kernels before 5.11 do, which do not know of limits.
     #[test]
     fn reads_that_the_kernel_does_not_take_are_told_apart_from_a_device_that_hangs() {
-        let Some(ring) = ring() else {
-            return eprintln!("io_uring is refused here, not tested");
-        };
         let (device, _other_end) = pipe().expect("a pipe");
         let mut reads = Reads::new(64, PATIENT);
+        let Some(ring) = reads.ring() else {
+            return eprintln!("io_uring is refused here, not tested");
+        };
         reads.enter = |_, _, _| Err(io::Error::from_raw_os_error(11));
         let began = Instant::now();
         let refused = reads.read(ring, &[of(0, 512)], &[device.as_raw_fd()]).unwrap_err();
@@ -396,12 +399,73 @@ mod tests {
         assert!(!reads.is_silent(&[of(0, 512)]), "nothing is in flight");
     }
 
+    /// A cache with objects that flash alone has, and their keys.
+    fn cache_on_flash(dir: &Path) -> (Cache, Namespace, Vec<Vec<u8>>) {
+        let open = || {
+            let device = DeviceConfig { path: dir.join("flash"), size: 64 << 20 };
+            let mut config = Config::new(dir, vec![device]);
+            config.memory = 8 << 20;
+            config.journal_size = 1 << 20;
+            let cache = Cache::open(config).expect("opens");
+            let ns = cache.namespace("rows", NamespaceOptions::default()).expect("a namespace");
+            (cache, ns)
+        };
+        let keys: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_le_bytes().to_vec()).collect();
+        let (cache, ns) = open();
+        for key in &keys {
+            assert!(ns.put(key, &key.repeat(100), PutOptions::default()).version().is_some());
+        }
+        cache.close();
+        drop((cache, ns));
+        let (cache, ns) = open();
+        while cache.stats().loading {
+            std::thread::yield_now();
+        }
+        (cache, ns, keys)
+    }
+
+    /// Where io_uring is of no use, reads are answered in another way, at once and from then on.
+    #[test]
+    fn flash_is_read_also_where_a_ring_cannot_end_a_wait_or_does_not_take_a_read() {
+        let invalid: Enter = |_, _, _| Err(io::Error::from_raw_os_error(22));
+        let busy: Enter = |_, _, _| Err(io::Error::from_raw_os_error(11));
+        for (name, ends_waits, enter, refused) in [
+            ("before Linux 5.11", false, enter as Enter, true),
+            ("a wait that the kernel does not know", true, invalid, true),
+            ("a lack of memory", true, busy, false),
+        ] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let (cache, ns, keys) = cache_on_flash(dir.path());
+            let mut reads = Reads::new(64, PATIENT);
+            RING.take();
+            reads.enter = enter;
+            if !ends_waits {
+                reads.ends_waits = |_| false;
+            }
+            let began = Instant::now();
+            for key in &keys[..50] {
+                let hit = reads.get(&cache, &ns, key).expect("it is on flash");
+                assert_eq!((&hit.value[..], hit.tier), (&key.repeat(100)[..], Tier::Flash));
+            }
+            for two in keys[50..].chunks(2) {
+                let hits = reads.get_two(&cache, &ns, [&two[0], &two[1]]);
+                assert!(hits.iter().zip(two).all(|(hit, key)| {
+                    hit.as_ref().is_some_and(|hit| hit.value[..] == key.repeat(100)[..])
+                }));
+            }
+            assert!(began.elapsed() < PATIENT, "{name}");
+            if IoUring::new(1).is_ok() {
+                assert_eq!(reads.refused.load(Ordering::Relaxed), refused, "{name}");
+            }
+        }
+    }
+
     #[test]
     fn of_two_reads_both_are_waited_for() {
-        if ring().is_none() {
+        let mut reads = Reads::new(64, PATIENT);
+        if reads.ring().is_none() {
             return eprintln!("io_uring is refused here, not tested");
         }
-        let mut reads = Reads::new(64, PATIENT);
         let pipes = [pipe().expect("a pipe"), pipe().expect("a pipe")];
         let fds = pipes.each_ref().map(|(device, _)| device.as_raw_fd());
         let both = [of(0, 512), of(1, 1024)];
@@ -410,7 +474,7 @@ mod tests {
         fill(0, 512);
         fill(1, 1024);
         let answers: Vec<_> = reads
-            .read(ring().expect("a ring"), &both, &fds)
+            .read(reads.ring().expect("a ring"), &both, &fds)
             .expect("reads")
             .into_iter()
             .map(Result::unwrap)
@@ -421,7 +485,7 @@ mod tests {
         fill(1, 1024);
         reads.limit = LIMIT;
         assert_eq!(
-            reads.read(ring().expect("a ring"), &both, &fds).unwrap_err().kind(),
+            reads.read(reads.ring().expect("a ring"), &both, &fds).unwrap_err().kind(),
             io::ErrorKind::TimedOut
         );
         assert_eq!(reads.lock().len(), 1, "given up together");
