@@ -15,6 +15,7 @@ from afterglow_e2e.rowrace import CACHED, REPLICATION, prepare, race
 
 pytestmark = pytest.mark.timeout(240)
 TABLES = itertools.count()
+IN_2100 = "USING TIMESTAMP 4102444800000000"
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,35 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
         "rows read before the files came are not served"
     )
     assert [read(session, table, p) for p in (0, 2, 3, 4)] == [before[p] for p in (0, 2, 3, 4)]
+
+
+def test_a_table_that_is_made_again_with_its_id_is_watched_anew(node, session, table):
+    """Its files come by `nodetool refresh`, which nobody but the table that is there now notices."""
+    keyspace, name = table.split(".")
+    where = f"WHERE keyspace_name = '{keyspace}' AND table_name = '{name}'"
+    identity = session.execute(f"SELECT id FROM system_schema.tables {where}").one().id
+    for p in range(5):
+        session.execute(f"INSERT INTO {table} (p, c, v) VALUES ({p}, 0, 'late') {IN_2100}")
+    node.nodetool("flush", keyspace, name)
+    folder = node.files_of(keyspace, name)
+    newest = generation(folder)
+    aside = node.folder / "aside" / name
+    aside.mkdir(parents=True)
+    for file in folder.glob(f"*-{newest}-big-*"):
+        shutil.copy(file, aside)
+    everything = [(table, p) for p in range(5)]
+    hits_of(session, *everything)
+    assert hits_of(session, *everything) == 5
+
+    session.execute(f"DROP TABLE {table}")
+    columns = "p int, c int, v text, PRIMARY KEY (p, c)"
+    session.execute(f"CREATE TABLE {table} ({columns}) WITH ID = {identity} AND {CACHED}")
+    fill(session, table, range(5), rows=1, value="early")
+    assert [read(session, table, p) for p in range(5)] == [[(0, f"early {p} 0")] for p in range(5)]
+    assert hits_of(session, *everything) == 5
+    place(aside.iterdir(), folder, newest + 1000)
+    node.nodetool("refresh", keyspace, name)
+    assert [read(session, table, p) for p in range(5)] == [[(0, "late")]] * 5
 
 
 def test_compaction_changes_nothing_and_cleanup_lists_all_keys(node, session, table):

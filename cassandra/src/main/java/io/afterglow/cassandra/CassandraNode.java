@@ -74,18 +74,22 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
       StorageService service = StorageService.instance;
       // Null while the class is still being made, far below us on this very thread.
       if (service != null && hooked.compareAndSet(false, true)) {
-        // The hook runs after a drain that failed as well: then nothing is known to be in SSTables.
-        service.addPostShutdownHook(
-            () -> {
-              if (service.isDrained()) {
-                onDrained.run();
-              } else {
-                logger.warn("Afterglow: the drain failed, the next start of the row cache is cold");
-              }
-            });
+        service.addPostShutdownHook(() -> afterDrain(service.isDrained()));
       }
     } catch (Throwable e) {
       logger.debug("Afterglow: too early for the shutdown hook", e);
+    }
+  }
+
+  /**
+   * The node ends. This comes after a drain that failed as well: then nothing is known to be in
+   * SSTables.
+   */
+  void afterDrain(boolean drained) {
+    if (drained) {
+      onDrained.run();
+    } else {
+      logger.warn("Afterglow: the drain failed, the next start of the row cache is cold");
     }
   }
 

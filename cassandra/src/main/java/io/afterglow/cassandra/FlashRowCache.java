@@ -272,7 +272,7 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
       return Collections.emptyIterator();
     }
     tables.settle();
-    switch (Caller.find()) {
+    switch (Caller.among(new Throwable().getStackTrace())) {
       case SAVER:
         // Rows survive by themselves; Cassandra would read each again at start.
         return Collections.emptyIterator();
@@ -293,7 +293,7 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   }
 
   /** What Cassandra wants keys for. */
-  private enum Caller {
+  enum Caller {
     /** Removing all of one table. */
     TABLE,
     /** Saving keys. */
@@ -302,8 +302,9 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     RECEIVER,
     OTHER;
 
-    static Caller find() {
-      for (StackTraceElement frame : new Throwable().getStackTrace()) {
+    /** Who of those on a stack, innermost first, wants keys. */
+    static Caller among(StackTraceElement... stack) {
+      for (StackTraceElement frame : stack) {
         if (frame.getClassName().equals("org.apache.cassandra.service.CacheService")
             && frame.getMethodName().equals("invalidateRowCacheForCf")) {
           return TABLE;

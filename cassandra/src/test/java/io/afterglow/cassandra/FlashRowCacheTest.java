@@ -255,6 +255,30 @@ class FlashRowCacheTest {
     assertNull(cache.get(key(OTHER, 1)));
   }
 
+  /** The callers by the names that Cassandra gives them, from 3.11 to 5.0. */
+  @Test
+  void nobodyListsTheFlashForSSTablesThatWereStreamedHereOrToSaveKeys() {
+    assertEquals(
+        FlashRowCache.Caller.RECEIVER,
+        caller("org.apache.cassandra.db.ColumnFamilyStore", "invalidateRowCache"));
+    assertEquals(
+        FlashRowCache.Caller.TABLE,
+        caller("org.apache.cassandra.service.CacheService", "invalidateRowCacheForCf"));
+    assertEquals(
+        FlashRowCache.Caller.SAVER,
+        caller("org.apache.cassandra.cache.AutoSavingCache$Writer", "<init>"));
+    assertEquals(
+        FlashRowCache.Caller.OTHER,
+        caller("org.apache.cassandra.db.ColumnFamilyStore", "cleanupCache"));
+  }
+
+  private static FlashRowCache.Caller caller(String type, String method) {
+    return FlashRowCache.Caller.among(
+        new StackTraceElement("io.afterglow.cassandra.FlashRowCache", "keyIterator", null, 1),
+        new StackTraceElement(type, method, null, 1),
+        new StackTraceElement("java.lang.Thread", "run", null, 1));
+  }
+
   @Test
   void sstablesFromElsewhereTakeTheRowsOfTheirTable() {
     fill(key(TABLE, 1), 1);
