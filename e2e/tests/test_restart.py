@@ -14,6 +14,7 @@ from histories.faults import Relay
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.history import History
+from afterglow_e2e.memcache import MemcacheAfterglow, content, fill, on_flash
 from afterglow_e2e.process import Failure, free_port, poll
 
 ROWS = 500
@@ -227,6 +228,30 @@ def test_a_file_system_that_is_full_or_read_only(cassandra, tmp_path, options, w
     instance.data = data / "data"
     text = refused(instance)
     assert word in text and str(instance.data) in text, text
+
+
+def test_on_an_overlay_the_journal_is_not_mapped_and_all_is_warm_after_kill_9(tmp_path):
+    """As in a container whose data is on no volume."""
+    layers = {name: tmp_path / name for name in ("lowerdir", "upperdir", "workdir")}
+    data = tmp_path / "merged"
+    for folder in (*layers.values(), data):
+        folder.mkdir()
+    options = ",".join(f"{name}={folder}" for name, folder in layers.items())
+    wrapper = mounted("-t", "overlay", "-o", options, "none", data)
+    if wrapper is None:
+        pytest.skip("this machine does not let us mount an overlay")
+    instance = MemcacheAfterglow(folder=tmp_path / "own", wrapper=wrapper)
+    instance.data = data / "data"
+    with instance:
+        fill(instance.connect(), 100, 500)
+        on_flash(instance)
+        instance.kill()
+        instance.start()
+        raw = instance.connect()
+        assert [raw.get(b"o%d" % i) for i in range(100)] == [content(i, 500) for i in range(100)]
+        said = "the journal is written with pwrite and not mapped"
+        assert instance.log_text().count(said) == 2, instance.log_text()
+    assert (layers["upperdir"] / "data" / "journal").exists()
 
 
 def test_a_flash_file_of_another_format(cassandra, tmp_path):
