@@ -146,6 +146,33 @@ def test_a_stop_does_not_wait_for_memory_to_shrink(tmp_path):
         assert "memory for objects was resized" not in said
 
 
+def test_connections_that_were_busy_keep_little_while_idle(tmp_path):
+    """docs/guide/operations.md names 64 KiB each; what else there is of a connection and of the
+    allocator is as much again at most.
+    """
+    count, value = 200, b"v" * 200_000
+    with MemcacheAfterglow(folder=tmp_path, memory="128MiB") as server:
+
+        def resident():
+            return server.metrics().value("process_resident_memory_bytes")
+
+        connections = [server.connect() for _ in range(count)]
+        for connection in connections:
+            assert connection.set(b"large", value) == b"STORED"
+            assert connection.get(b"large") == value
+        # The first ones have filled what all of them use together.
+        before = resident()
+        more = [server.connect() for _ in range(count)]
+        for connection in more:
+            connection.send(b"set large 0 0 %d\r\n%s\r\n" % (len(value), value) * 5)
+            for _ in range(5):
+                assert connection.until(b"\r\n") == b"STORED\r\n"
+            connection.send(b"get large large large large large\r\n")
+            connection.until(b"END\r\n")
+        each = (resident() - before) / count
+        assert each < 128 << 10, f"{each:.0f} bytes each"
+
+
 def test_users_and_limits_together(tmp_path):
     users = tmp_path / "users"
     users.write_text("ada:secret\n")

@@ -6,7 +6,15 @@ import re
 
 import pytest
 
-from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, peer, say
+from afterglow_e2e.memcache import (
+    MemcacheAfterglow,
+    Memcached,
+    collisions,
+    fill,
+    on_flash,
+    peer,
+    say,
+)
 
 
 def test_figures_for_dashboards(front_end, raw):
@@ -109,6 +117,38 @@ GAUGES = re.compile(
     "pid|uptime|time|version|pointer_size|rusage_.*|max_connections|curr_.*|connection_structures|limit_maxbytes|"
     "accepting_conns|threads|hash_.*|bytes|extstore_.*"
 )
+
+
+def of_class(raw, which, prefix):
+    """The figures of the one class of objects, by name."""
+    text = say(raw, b"stats %s\r\n" % which).decode()
+    return {name: int(value) for name, value in re.findall(rf"STAT {prefix}(\w+) (\d+)", text)}
+
+
+def test_items_and_slabs_count_what_was_done(tmp_path):
+    count, size = 1500, 30_000
+    with MemcacheAfterglow(folder=tmp_path, flash="256MiB", memory="32MiB") as front_end:
+        raw = front_end.connect()
+        fill(raw, count, size)
+        on_flash(front_end)
+        found = sum(raw.get(b"o%d" % i) is not None for i in range(count))
+        for _ in range(3):
+            assert raw.line(b"delete none") == b"NOT_FOUND"
+        items, slabs = of_class(raw, b"items", "items:1:"), of_class(raw, b"slabs", "1:")
+        # Two keys may share a slot of the index.
+        assert found == count - collisions(front_end)
+        assert items["number"] == found
+        assert items["number_hot"] + items["number_cold"] == items["number"]
+        assert 0 < items["number_hot"] * size < 32 << 20
+        assert items["hits_to_hot"] + items["hits_to_cold"] == found
+        assert items["hits_to_cold"] > count // 4, "more than memory holds was read"
+        assert items["evicted"] == items["outofmemory"] == items["reclaimed"] == 0
+        assert items["mem_requested"] > found * size
+        assert (slabs["cmd_set"], slabs["get_hits"]) == (count, found)
+        assert slabs["used_chunks"] * slabs["chunk_size"] <= items["mem_requested"]
+        assert slabs["used_chunks"] <= slabs["total_chunks"]
+        raw.line(b"delete o1")
+        assert of_class(raw, b"items", "items:1:")["number"] == found - 1
 
 
 def test_a_reset_resets_what_memcached_resets(memcached):
