@@ -208,7 +208,7 @@ def test_sstables_that_come_by_another_way_than_a_flush_are_seen(node, session, 
 
 
 def test_a_table_that_is_made_again_with_its_id_is_watched_anew(node, session, table):
-    """Its files come by `nodetool refresh`, which nobody but the table that is there now notices."""
+    """Its files come by `nodetool refresh`; only the table that is there now notices them."""
     keyspace, name = table.split(".")
     where = f"WHERE keyspace_name = '{keyspace}' AND table_name = '{name}'"
     identity = session.execute(f"SELECT id FROM system_schema.tables {where}").one().id
