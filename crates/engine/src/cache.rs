@@ -210,7 +210,7 @@ impl Cache {
     fn join(&self) {
         self.join_worker();
         // A worker that was given up has not said so.
-        self.core.rooms.end();
+        self.core.wait_lists.end();
         if let Some(watch) = self.watch.lock().take() {
             watch.join();
         }

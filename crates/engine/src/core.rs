@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::api::MissReason;
 use crate::device::{BlockingReads, DeviceSet};
-use crate::durability::rooms::Rooms;
 use crate::durability::state_store::StateStore;
+use crate::durability::wait_lists::WaitLists;
 use crate::durability::waiters::Waiters;
 use crate::format::key_hash;
 use crate::format::record::Meta;
@@ -54,7 +54,7 @@ pub struct Core {
     /// Operations that wait for the device.
     pub(crate) waiters: Waiters,
     /// Changes that wait for room in the journal.
-    pub(crate) rooms: Rooms,
+    pub(crate) wait_lists: WaitLists,
     pub(crate) progress: Progress,
     /// No puts any more.
     pub(crate) closed: AtomicBool,

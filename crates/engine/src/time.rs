@@ -1,4 +1,5 @@
-//! The time that expiry and deadlines are judged by.
+//! The cache's time. TTLs are enforced by it: [`CacheTime::is_expired`] is asked for every object
+//! that is put or found (`Core::why_dead`).
 
 use std::sync::Arc;
 

@@ -61,9 +61,14 @@ fn a_full_cache_holds_and_has_written_what_was_planned() {
     // What is planned can be had without evicting many; pressed further the index fills up.
     let kept = stats.index_slots_used;
     assert!((planned.flash_objects(OBJECT)..=planned.index_slots).contains(&kept), "{kept}");
-    let metadata = stats.totals.metadata_bytes as f64 / stats.totals.record_bytes as f64;
-    let planned_share = (per_put.footer + per_put.checkpoint) / per_put.record;
-    near("footers and checkpoints", metadata, planned_share, 0.30);
+    // A slow machine writes more checkpoints than puts ask for, because they come by time as well.
+    let (totals, puts) = (stats.totals, stats.namespaces[0].stored as f64);
+    let (checkpoints, index) = (totals.checkpoints as f64, planned.index_bytes as f64);
+    let footers = totals.record_bytes as f64 / per_put.record * per_put.footer;
+    let metadata = totals.metadata_bytes as f64;
+    near("footers and checkpoints", metadata, footers + checkpoints * index, 0.30);
+    let paced = puts * per_put.checkpoint / index;
+    assert!(checkpoints >= 0.7 * paced, "{checkpoints} checkpoints of {paced} by puts");
     cache.close();
 }
 

@@ -17,7 +17,7 @@
 //!
 //! A segment that is open at that moment may contain records killed since it was opened, so the
 //! journal is kept from its opening. Every record that the captured lines name must be written
-//! before the flush: an older copy of the same object may be on flash, and no line names it now.
+//! before the flush. An older copy of the same object may be on flash, and no line names it now.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -85,7 +85,7 @@ impl Background {
 
     fn checkpoint_is_due(&self, now: u64) -> bool {
         let (c, core) = (&self.checkpoint, &self.core);
-        if c.wanted || core.rooms.take_wanted() {
+        if c.wanted || core.wait_lists.take_wanted() {
             return true;
         }
         if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {

@@ -73,7 +73,7 @@ impl Background {
     /// How long to sleep when nothing is in flight and nothing to do at once.
     #[must_use]
     pub fn nap(&self) -> Duration {
-        if self.core.rooms.is_awaited() { SHORT_NAP } else { NAP }
+        if self.core.wait_lists.is_awaited() { SHORT_NAP } else { NAP }
     }
 
     /// Takes the outcome of an I/O.
@@ -85,7 +85,7 @@ impl Background {
         match purpose {
             Purpose::Write(job) => {
                 if done.result.is_ok() {
-                    self.core.rooms.device_goes_on(self.core.time.millis());
+                    self.core.wait_lists.device_goes_on(self.core.time.millis());
                 }
                 self.written(&job, done.result.map(|_| ()));
                 self.core.streams.recycle(job);
@@ -116,7 +116,7 @@ impl Background {
 
     /// Nobody will step any more: whoever waits is told so.
     pub fn abandon(&self) {
-        self.core.rooms.end();
+        self.core.wait_lists.end();
         self.core.waiters.end();
         for id in self.core.waiters.overdue(None) {
             self.core.give_up(id, RefuseReason::Device);
@@ -153,8 +153,8 @@ impl Background {
             tracing::warn!(
                 lost,
                 slots,
-                "the index is full, and for each new object on flash another one is given up while its place is not needed: \
-                 configure more memory, of which a quarter is index, or larger objects"
+                "the index is full: new objects on flash replace others. Configure more memory if it is \
+                 below 3.5 % of the flash, otherwise larger objects"
             );
             self.index_warned = true;
         }

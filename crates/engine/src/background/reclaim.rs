@@ -73,9 +73,9 @@ impl Background {
 
     /// Whether a crash now would find a copy of all that the segment held and slots still name.
     ///
-    /// Not only the reclaim appends such copies. An object that a lookup brought into DRAM
-    /// meanwhile is written again when it is evicted, and its slot leaves the segment before the
-    /// reclaim looks at it. So the reclaim waits for everything appended, whoever did it.
+    /// Not only the reclaim appends such copies. A lookup may bring an object into DRAM meanwhile.
+    /// Its eviction writes it again, and its slot leaves the segment before the reclaim looks at
+    /// it. So the reclaim waits for everything appended, whoever did it.
     fn are_copies_written(&mut self) -> bool {
         let Some(reclaim) = &mut self.reclaim else { return true };
         self.core.streams.are_all_written(&mut reclaim.copied_before)

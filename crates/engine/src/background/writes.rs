@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_turn_copies_many_small_objects_or_one_large_one() {
-        assert_eq!(sizes(&[100; 50]), [100; BATCH]);
+        assert_eq!(sizes(&[100; 50]), [100; 32]);
         assert_eq!(sizes(&[4 << 20, 100]), [4 << 20]);
         assert_eq!(sizes(&[100, 4 << 20, 100]), [100]);
         assert_eq!(sizes(&[100 << 10; 5]), [100 << 10; 2]);

@@ -38,13 +38,18 @@ pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, D
                 return Err(DeviceError::UringRefused { source });
             }
             Err(reason) => {
-                let hint = memlock_hint(&reason).unwrap_or_default();
-                tracing::warn!(%reason, "io_uring is refused here: flash uses pread/pwrite threads{hint}");
+                tracing::warn!(%reason, "{}", threads_instead(&reason));
             }
         }
     }
     let disk = PreadDisk::new(files).map_err(|source| DeviceError::Threads { source })?;
     Ok(OpenDevices { disk: Box::new(disk), set, engine: IoEngine::Pread, truncated })
+}
+
+/// What the log says where io_uring is refused for that reason.
+fn threads_instead(reason: &std::io::Error) -> String {
+    let hint = memlock_hint(reason).unwrap_or_default();
+    format!("io_uring is refused here: flash uses pread/pwrite threads{hint}")
 }
 
 /// Refuses an interface to the kernel that is asked for by name and not to be had.
@@ -54,4 +59,17 @@ pub(crate) fn try_engine(engine: IoEngine) -> Result<(), DeviceError> {
     }
     let nothing = Arc::new(files::Files::open(&[])?);
     UringDisk::new(nothing).map(drop).map_err(|source| DeviceError::UringRefused { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_for_want_of_locked_memory_name_the_limit() {
+        let said = |errno: rustix::io::Errno| threads_instead(&errno.into());
+        let nomem = said(rustix::io::Errno::NOMEM);
+        assert!(nomem.contains("pread/pwrite") && nomem.contains("RLIMIT_MEMLOCK"), "{nomem}");
+        assert!(!said(rustix::io::Errno::PERM).contains("MEMLOCK"));
+    }
 }

@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::durability::rooms::{Place, WaitLine};
+use crate::durability::wait_lists::{Place, WaitLine};
 use crate::error::OpenError;
 
 /// Milliseconds that anybody waits for room in the journal.
@@ -41,7 +41,7 @@ const WATCH_THREAD: &str = "afterglow-room";
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 
 /// The thread that ends waits which have lasted long enough, whatever the background thread is held
-/// up by. It ends with [`Rooms::end`](super::rooms::Rooms::end).
+/// up by. It ends with [`WaitLists::end`](super::wait_lists::WaitLists::end).
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 
@@ -50,22 +50,26 @@ impl Watch {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Self, OpenError> {
         let watched = core.clone();
         let run = move || {
-            let rooms = &watched.rooms;
-            while !rooms.is_over() {
+            let wait_lists = &watched.wait_lists;
+            while !wait_lists.is_over() {
                 watched.wake_for_room();
                 // Who begins to wait from here on leaves a token that ends the sleep at once.
-                if rooms.is_awaited() { thread::park_timeout(WATCH_EVERY) } else { thread::park() }
+                if wait_lists.is_awaited() {
+                    thread::park_timeout(WATCH_EVERY)
+                } else {
+                    thread::park()
+                }
             }
         };
         let thread = thread::Builder::new().name(WATCH_THREAD.into()).spawn(run);
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
-        let _ = core.rooms.watcher.set(thread.thread().clone());
+        let _ = core.wait_lists.watcher.set(thread.thread().clone());
         // Who began to wait before could not leave one.
         thread.thread().unpark();
         Ok(Self(thread))
     }
 
-    /// Waits for its end, once [`Rooms::end`](super::rooms::Rooms::end) was called.
+    /// Waits for its end, once [`WaitLists::end`](super::wait_lists::WaitLists::end) was called.
     pub(crate) fn join(self) {
         if self.0.join().is_err() {
             tracing::error!(
@@ -104,18 +108,18 @@ impl Future for Backpressure {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { core, put, in_journal, in_queue } = self.get_mut();
-        let rooms = &core.rooms;
+        let wait_lists = &core.wait_lists;
         let waits = |line: &WaitLine, ticket: &mut Option<Place>, must: &dyn Fn() -> bool| {
             if !must() {
                 return false;
             }
             line.register(ticket, cx.waker());
-            rooms.wake_watcher();
+            wait_lists.wake_watcher();
             // Room that came free before it was registered woke nobody.
             must()
         };
-        let pending = waits(&rooms.journal, in_journal, &|| core.must_wait_for_room())
-            || *put && waits(&rooms.queue, in_queue, &|| core.must_wait_for_queue());
+        let pending = waits(&wait_lists.journal, in_journal, &|| core.must_wait_for_room())
+            || *put && waits(&wait_lists.queue, in_queue, &|| core.must_wait_for_queue());
         if pending { Poll::Pending } else { Poll::Ready(()) }
     }
 }
@@ -123,21 +127,21 @@ impl Future for Backpressure {
 impl Core {
     /// Whether a change should wait now.
     pub(crate) fn must_wait_for_room(&self) -> bool {
-        let (journal, rooms) = (&self.journal, &self.rooms);
-        if rooms.is_over() {
+        let (journal, wait_lists) = (&self.journal, &self.wait_lists);
+        if wait_lists.is_over() {
             return false;
         }
         let reserve = RESERVE.min(journal.entries() / 8);
         if journal.used() < journal.entries() - reserve {
-            rooms.journal.clear();
+            wait_lists.journal.clear();
             return false;
         }
         if journal.is_poisoned() {
             return false;
         }
-        let (first, must) = rooms.journal.is_full(self.time.millis(), TIMEOUT);
+        let (first, must) = wait_lists.journal.is_full(self.time.millis(), TIMEOUT);
         if first {
-            rooms.want();
+            wait_lists.want();
             self.streams.wake_worker();
         }
         must
@@ -145,11 +149,11 @@ impl Core {
 
     /// Whether a put that is not to cost another object its copy should wait now.
     pub(crate) fn must_wait_for_queue(&self) -> bool {
-        if self.rooms.is_over() || !self.streams.is_nearly_full() {
-            self.rooms.queue.clear();
+        if self.wait_lists.is_over() || !self.streams.is_nearly_full() {
+            self.wait_lists.queue.clear();
             return false;
         }
-        self.rooms.queue.is_full(self.time.millis(), QUEUE_TIMEOUT).1
+        self.wait_lists.queue.is_full(self.time.millis(), QUEUE_TIMEOUT).1
     }
 
     /// A future to wait for before a change, if there is no room for it.
@@ -169,26 +173,26 @@ impl Core {
             if !self.must_wait_for_room() {
                 return;
             }
-            let _ = self.rooms.freed.wait_for(&mut self.rooms.sleeping.lock(), NAP);
+            let _ = self.wait_lists.freed.wait_for(&mut self.wait_lists.sleeping.lock(), NAP);
         }
     }
 
     /// Blocks while a put that is not to cost another object its copy should wait.
     pub(crate) fn wait_for_queue(&self) {
         while self.must_wait_for_queue() {
-            let _ = self.rooms.freed.wait_for(&mut self.rooms.sleeping.lock(), NAP);
+            let _ = self.wait_lists.freed.wait_for(&mut self.wait_lists.sleeping.lock(), NAP);
         }
     }
 
     /// Wakes those who need not wait any more.
     pub(crate) fn wake_for_room(&self) {
-        let rooms = &self.rooms;
-        if rooms.journal.is_awaited() && !self.must_wait_for_room() {
-            rooms.journal.wake();
+        let wait_lists = &self.wait_lists;
+        if wait_lists.journal.is_awaited() && !self.must_wait_for_room() {
+            wait_lists.journal.wake();
         }
-        if rooms.queue.is_awaited() && !self.must_wait_for_queue() {
-            rooms.queue.wake();
+        if wait_lists.queue.is_awaited() && !self.must_wait_for_queue() {
+            wait_lists.queue.wake();
         }
-        rooms.freed.notify_all();
+        wait_lists.freed.notify_all();
     }
 }

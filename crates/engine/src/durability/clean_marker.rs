@@ -22,11 +22,11 @@ impl Core {
         // Who removed something without seeing the mark is in the journal by now, which must last
         // as long as the marker.
         self.journal.sync()?;
-        // A change that cannot take the marker back takes its version from beyond it all the same,
-        // and power may take all other traces of that change: the next life begins behind them.
+        // A change that cannot take the marker back still takes its version from beyond it. A power
+        // loss may take all other traces of that change. So the next run begins behind them.
         let (limit, time) = (self.versions.peek() + version::BLOCK, self.time.now());
         let mut state = self.state.lock();
-        if self.state.spoiled.load(Ordering::SeqCst) {
+        if self.state.marker_cleared.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.state.replace(&mut state, |state| {
@@ -42,7 +42,7 @@ impl Core {
         }
         // Nobody goes on before the one who takes it back has done so.
         let mut state = self.state.lock();
-        if self.state.spoiled.swap(true, Ordering::SeqCst) {
+        if self.state.marker_cleared.swap(true, Ordering::SeqCst) {
             return;
         }
         coverage_mark!(Spoiled);

@@ -16,7 +16,7 @@ pub struct StateStore {
     /// The clean marker is being written, or was.
     pub marked: AtomicBool,
     /// Something changed after that.
-    pub spoiled: AtomicBool,
+    pub marker_cleared: AtomicBool,
 }
 
 impl StateStore {
@@ -26,7 +26,7 @@ impl StateStore {
             file: Mutex::new(state),
             meta,
             marked: AtomicBool::new(false),
-            spoiled: AtomicBool::new(false),
+            marker_cleared: AtomicBool::new(false),
         }
     }
 

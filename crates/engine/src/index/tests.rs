@@ -228,8 +228,8 @@ fn false_hits_are_rare() {
     assert!((100..400).contains(&found), "{found} false hits in a million");
 }
 
-/// The share that `docs/guide/guarantees.md` tells: a key that comes into a full index takes the
-/// slot of another one as often as a lookup finds a false hit.
+/// The share that `docs/guide/guarantees.md` names. A key that enters a full index takes another
+/// key's slot as often as a lookup finds a false hit.
 #[test]
 fn few_keys_share_a_slot() {
     const ROUNDS: u64 = 8;

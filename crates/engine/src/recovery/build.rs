@@ -8,8 +8,8 @@ use super::past::Past;
 use crate::config::Config;
 use crate::core::Core;
 use crate::device::{BlockingReads, DeviceId};
-use crate::durability::rooms::Rooms;
 use crate::durability::state_store::StateStore;
+use crate::durability::wait_lists::WaitLists;
 use crate::durability::waiters::Waiters;
 use crate::format::state::{NamespaceRecord, StateFile};
 use crate::format::superblock::Superblock;
@@ -89,7 +89,7 @@ pub(super) fn build(
         state: StateStore::new(env.meta, state),
         admission,
         waiters: Waiters::default(),
-        rooms: Rooms::default(),
+        wait_lists: WaitLists::default(),
         progress: Progress::default(),
         closed: AtomicBool::new(false),
         table,

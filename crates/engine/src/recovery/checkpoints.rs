@@ -53,12 +53,12 @@ fn read_tables(set: &dyn DeviceSet, uuid: &[u8; 16], area: u64, header: &Header)
     Tables::decode(bytes, header.segments)
 }
 
-/// Erases checkpoints that cannot be read, so that no later life goes on from one.
+/// Erases checkpoints that cannot be read, so that no later run goes on from one.
 ///
-/// Such a checkpoint may need the journal only from a position that this life has not reached: a
-/// power loss takes entries that were not flushed. Removals of this life would lie below that
-/// position, and a life that can read the checkpoint again would pass over them. A journal that is
-/// begun anew has positions of its own, and nothing to fear from them.
+/// A power loss takes journal entries that were not flushed. So such a checkpoint may need the
+/// journal only from a position that this run has not reached. Removals of this run would lie below
+/// that position. A later run that can read the checkpoint again would pass over them. A journal
+/// that is begun anew has positions of its own, so this cannot happen there.
 ///
 /// Where erasing fails, the journal is begun anew: Mutable namespaces start cold.
 pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {

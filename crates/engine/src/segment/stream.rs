@@ -250,7 +250,7 @@ impl Streams {
         self.outstanding.load(Ordering::Relaxed) >= self.max_outstanding / 2
     }
 
-    /// Whether whatever leaves DRAM now finds room on flash: few chunks wait, no write has failed
+    /// Whether flash can take whatever leaves DRAM now. Few chunks wait, no write has failed
     /// lately, and each stream of objects from DRAM can open a segment.
     pub fn have_room(&self, now_ms: u64) -> bool {
         const FROM_DRAM: u32 = STREAMS as u32 - 1;

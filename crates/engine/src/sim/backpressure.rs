@@ -64,8 +64,8 @@ fn a_fill_that_waits_for_room_loses_nothing_while_the_device_goes_on() {
     }
 }
 
-/// As many reads as there are objects on flash, while nothing is written: the queue stays nearly
-/// full and DRAM is full of objects that flash does not have.
+/// As many reads as there are objects on flash, while nothing is written. The queue stays nearly
+/// full, and DRAM is full of objects that flash does not have.
 #[test]
 fn a_read_costs_no_object_that_only_memory_has() {
     let (mut world, mut life, _) = fill(1, 100_000, 1);

@@ -143,7 +143,7 @@ impl Run {
             let object = self.object(key, len, Expiry::Never, 0, 0);
             self.put(life, key, object);
         }
-        life.core.rooms.want();
+        life.core.wait_lists.want();
         self.world.machine.block_with(Some(Box::new(run)));
         for _ in 0..TURNS {
             self.world.clock.pass(10);

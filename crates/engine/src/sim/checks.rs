@@ -57,11 +57,11 @@ impl Run {
             reach(Path::CrashAfterClose);
         }
         let armed = self.world.machine.is_armed();
-        let spoiled = life.core.state.spoiled.load(Ordering::SeqCst);
-        if self.foul || (spoiled && kind == Crash::Machine) {
+        let marker_cleared = life.core.state.marker_cleared.load(Ordering::SeqCst);
+        if self.foul || (marker_cleared && kind == Crash::Machine) {
             self.doubt_removals(kind);
         }
-        let sound = life.core.state.marked.load(Ordering::SeqCst) && !spoiled;
+        let sound = life.core.state.marked.load(Ordering::SeqCst) && !marker_cleared;
         if sound && !self.foul {
             // Everything that was seen lasts now.
             self.unheard.clear();
@@ -376,7 +376,7 @@ impl Run {
     fn checkpoint_at_rest(&mut self, life: &mut Life) -> bool {
         let before = life.core.stats().totals.checkpoints;
         for _ in 0..REST {
-            life.core.rooms.want();
+            life.core.wait_lists.want();
             self.world.clock.pass(100);
             self.turn(life);
             if self.world.machine.is_down() {

@@ -127,8 +127,8 @@ impl Run {
                     let seen =
                         OnItsWaySince { first: version, newest: version, time, copied: false };
                     self.lateness.seen.entry(key).or_insert(seen).newest = version;
-                    // The slot may be another key's of the same tag, whose record lies where the
-                    // copy was before its segment was reclaimed: the object passes for copied.
+                    // The slot may be another key's of the same tag. Its record lies where the
+                    // copy was before its segment was reclaimed. Then the object passes for copied.
                     assert!(
                         !self.is_old(key) || self.crowded(life).contains(&key),
                         "{key:?} of version {version} is not on flash after ten seconds: {:?}",

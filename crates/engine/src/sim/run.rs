@@ -117,7 +117,7 @@ impl Run {
                 self.start_close(life, true);
                 life.background.start_close();
             }
-            What::Checkpoint => life.core.rooms.want(),
+            What::Checkpoint => life.core.wait_lists.want(),
             What::Lap { ns, over } => self.lap(life, ns, over),
             what => self.change_world(life, what),
         }

@@ -105,6 +105,6 @@ fn check_that_a_full_index_is_told_once() {
         }
         let told = warnings.of_the_index();
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("configure more memory"), "{told:?}");
+        assert!(told[0].contains("Configure more memory"), "{told:?}");
     });
 }

@@ -83,7 +83,7 @@ impl WaitLine {
 
 /// Who waits for room.
 #[derive(Debug, Default)]
-pub struct Rooms {
+pub struct WaitLists {
     pub(super) journal: WaitLine,
     pub(super) queue: WaitLine,
     /// A checkpoint is to be made at once.
@@ -95,7 +95,7 @@ pub struct Rooms {
     pub(super) watcher: OnceLock<Thread>,
 }
 
-impl Rooms {
+impl WaitLists {
     /// Asks for a checkpoint at once.
     pub(crate) fn want(&self) {
         self.wanted.store(true, Ordering::Release);
