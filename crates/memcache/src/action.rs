@@ -127,4 +127,6 @@ pub struct Arithmetic {
     pub initial: Option<(u64, i64)>,
     /// New expiry.
     pub touch: Option<i64>,
+    /// What is made on a miss keeps the expiry of `initial`: the client wrote it behind `touch`.
+    pub initial_last: bool,
 }

@@ -2,8 +2,8 @@
 //! but not where objects are stored.
 
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
-use crate::expiry::{NEVER, expiry_of};
 use crate::number;
+use crate::ttl::{NEVER, expiry_of};
 
 /// An object as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,9 +161,11 @@ pub enum Outcome<'a> {
         value: u64,
         /// Its cas token.
         cas: u64,
-        /// Its expiry before.
+        /// It was made: there was none.
+        made: bool,
+        /// Its expiry before; of what was made, that which it was made with.
         before: u32,
-        /// Its expiry from now on.
+        /// The expiry that it was given besides; `before` if none was.
         expiry: u32,
     },
     /// What is there is no number.
@@ -352,19 +354,23 @@ fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decisi
         binary_key: item.binary_key && fits,
         ..kept(item)
     };
-    let outcome = Outcome::Number { value, cas: 0, before: item.expiry, expiry };
+    let outcome = Outcome::Number { value, cas: 0, made: false, before: item.expiry, expiry };
     Decision { change: Change::Put(new), outcome }
 }
 
 /// Counting what is not there yet.
 fn begin<'a>(arithmetic: &Arithmetic, now: u64) -> Decision<'a> {
     let Some((value, ttl)) = arithmetic.initial else { return Decision::nothing(Outcome::Missing) };
-    let expiry = expiry_of(ttl, now);
-    let number = NewValue::Number { value, width: 0 };
-    let new =
-        NewItem { value: number, cas: arithmetic.new_cas.into(), expiry, ..kept(Item::default()) };
+    let before = expiry_of(ttl, now);
+    let expiry = arithmetic.touch.map_or(before, |ttl| expiry_of(ttl, now));
+    let new = NewItem {
+        value: NewValue::Number { value, width: 0 },
+        cas: arithmetic.new_cas.into(),
+        expiry: if arithmetic.initial_last { before } else { expiry },
+        ..kept(Item::default())
+    };
     Decision {
         change: Change::Put(new),
-        outcome: Outcome::Number { value, cas: 0, before: NEVER, expiry },
+        outcome: Outcome::Number { value, cas: 0, made: true, before, expiry },
     }
 }

@@ -139,6 +139,7 @@ impl Decoder {
         }
         match text::parse(line, self.max_item) {
             Line::Whole(request) => self.whole(end + 1, request),
+            Line::Close => Decoded::Close,
             Line::Refused(request, skip) => {
                 self.skip = skip;
                 self.whole(end + 1, request)

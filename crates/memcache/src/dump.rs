@@ -2,8 +2,8 @@
 
 use crate::base64;
 use crate::decide::Item;
-use crate::expiry::NEVER;
 use crate::limits::CLASS;
+use crate::ttl::NEVER;
 use crate::uri;
 
 /// What is dumped, and how.

@@ -16,6 +16,8 @@ pub enum Line<'a> {
     Value(usize, Operation<'a>),
     /// It is refused, and so many bytes that follow it are of no use.
     Refused(Request<'a>, u64),
+    /// What no client says: the connection ends.
+    Close,
 }
 
 /// An answer that is known already.

@@ -152,7 +152,7 @@ pub fn parse<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a
             value_only: flags.value_only,
             touch: flags.touch,
         }),
-        _ => match count(&flags) {
+        _ => match count(&flags, words) {
             Some(arithmetic) => Action::Arithmetic(arithmetic),
             None => return told("CLIENT_ERROR invalid mode for ma M token\r\n"),
         },
@@ -191,7 +191,7 @@ fn decoded(key: &[u8], binary: bool) -> Option<Cow<'_, [u8]>> {
     base64::decode(key, &mut bytes).map(|()| Cow::Owned(bytes))
 }
 
-fn count(flags: &Flags) -> Option<Arithmetic> {
+fn count(flags: &Flags, words: &Tokens<'_>) -> Option<Arithmetic> {
     let down = match flags.mode {
         None | Some(b'I' | b'+' | b'i') => false,
         Some(b'D' | b'-' | b'd') => true,
@@ -204,6 +204,7 @@ fn count(flags: &Flags) -> Option<Arithmetic> {
         new_cas: flags.new_cas,
         initial: flags.vivify.map(|ttl| (flags.initial, ttl)),
         touch: flags.touch,
+        initial_last: stands_before(words, b'T', b'N'),
     })
 }
 

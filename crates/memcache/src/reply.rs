@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::action::Mode;
 use crate::decide::{Item, Outcome};
-use crate::expiry::NEVER;
 use crate::limits::CLASS;
 use crate::packet::{self, Binary, Status};
+use crate::ttl::NEVER;
 use crate::{base64, number, tokens};
 
 /// An expiry that is no number.
@@ -243,8 +243,10 @@ impl Meta<'_> {
         match *outcome {
             Outcome::Found { item, .. } if self.verb == Verb::Debug => debug(key, &item, now, out),
             Outcome::Found { item, expiry, won } => self.found(key, &item, (expiry, won), now, out),
-            Outcome::Number { value, cas, before, expiry } => {
-                self.number(key, value, cas, (before, expiry), now, out);
+            // Quiet is only who counts what is there, as in memcached.
+            Outcome::Number { made: false, .. } if self.quiet => {}
+            Outcome::Number { value, cas, made, before, expiry } => {
+                self.number(key, (value, cas, made), (before, expiry), now, out);
             }
             Outcome::Stored { .. } | Outcome::Deleted if self.quiet => {}
             Outcome::Missing if self.quiet && self.verb == Verb::Get => {}
@@ -334,15 +336,11 @@ impl Meta<'_> {
     fn number(
         &self,
         key: &[u8],
-        value: u64,
-        cas: u64,
+        (value, cas, made): (u64, u64, bool),
         (before, after): (u32, u32),
         now: u64,
         out: &mut Vec<u8>,
     ) {
-        if self.quiet {
-            return;
-        }
         let mut digits = [0; 20];
         let digits = number::digits_of(value, &mut digits);
         if self.value {
@@ -351,10 +349,12 @@ impl Meta<'_> {
         } else {
             out.extend_from_slice(b"HD");
         }
-        let mut expiry = before;
+        // What memcached makes has no expiry before it comes by the flags that give it one.
+        let mut expiry = if made { NEVER } else { before };
         for flag in tokens::words(&self.flags) {
             match flag[0] {
-                b'T' | b'N' => expiry = after,
+                b'T' => expiry = after,
+                b'N' if made => expiry = before,
                 b'c' => field(b'c', cas, out),
                 b't' => remaining(expiry, now, out),
                 _ => self.echo(flag, key, self.binary_key, out),

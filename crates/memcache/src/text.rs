@@ -26,7 +26,7 @@ fn told(text: &'static str, quiet: bool) -> Line<'static> {
 pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
     let words = Tokens::of(line);
     let count = words.len();
-    let wrong = || Line::Whole(if is_http(&words) { close() } else { answer(ERROR) });
+    let wrong = || if is_http(&words) { Line::Close } else { Line::Whole(answer(ERROR)) };
     let store = |mode, counts: [usize; 2]| match counts.contains(&count) {
         true => store(&words, mode, max_item),
         false => wrong(),
@@ -96,15 +96,15 @@ fn memory_limit(words: &Tokens<'_>) -> Line<'static> {
     told(text, quiet)
 }
 
-/// Ends the connection without a word.
-pub fn close() -> Request<'static> {
+/// The client wants no more: the connection ends without a word.
+fn close() -> Request<'static> {
     Request::Answer { bytes: Cow::Borrowed(b""), close: true }
 }
 
 /// Whether a line that is no command is one of HTTP. A web page can have a browser send a request
-/// here, and what follows in it would be commands. memcached ends the connection at a request line,
-/// unless its method begins like a command. The `Host` line in the head of each request catches the
-/// others.
+/// here, and what follows in it would be commands. As memcached does, the connection is ended at a
+/// request line, unless its method begins like a command. The `Host` line in the head of each
+/// request catches the others.
 pub fn is_http(words: &Tokens<'_>) -> bool {
     words.last().starts_with(b"HTTP/") || words.get(0).eq_ignore_ascii_case(b"host:")
 }

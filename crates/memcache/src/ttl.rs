@@ -1,4 +1,5 @@
-//! Expiry as clients write it: none, a number of seconds from now, or a point in time.
+//! The TTL that clients write, as an expiry: none, seconds from now, or a point in time.
+//! The engine enforces expiry.
 
 /// The expiry of what never expires.
 pub const NEVER: u32 = 0;
