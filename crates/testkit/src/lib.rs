@@ -1,6 +1,8 @@
-//! Test tools for Afterglow: a fake database that fails on purpose, a checker of recorded histories
-//! for stale reads, and the kill test of the real binary. The binary `afterglow-testkit` is a thin
-//! front over this library.
+//! Test tools for Afterglow, with the binary `afterglow-testkit`:
+//!
+//! - a fake database that fails on purpose;
+//! - a checker that finds stale reads in recorded histories;
+//! - the kill test of the real binary.
 
 pub mod fake_backend;
 pub mod history;

@@ -11,12 +11,14 @@ use super::{Outcome, fake_backend::FaultOptions};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Had reached flash: what the cache served just before the end of a life and whose bytes stand on the
-flash once the process is dead. At least 99.9 % of it must be served after the start. What had not
-reached flash may be missing if it came within the last 10 s.
+A row had reached flash if the cache served it just before a kill, and its bytes are on flash once
+the process has ended. At least 99.9 % of such rows must be served after the start. Other rows may
+be missing if they were written within the last 10 s.
 
-Exit code 1: a read was stale or wrong, a server that was up gave an error, too much was missing
-after a restart, or no read at all came from the cache, so that the run proves nothing.
+Exit code 1 means one of these:
+  - a read was stale or wrong, or a running server gave an error;
+  - too much was missing after a restart;
+  - no read came from the cache, so the run proves nothing.
 
   afterglow-testkit killtest --afterglow target/debug/afterglow --rounds 16
   afterglow-testkit killtest --afterglow target/release/afterglow --rounds 300 --life-max 12s

@@ -224,6 +224,10 @@ impl Parser {
             let name = self.table()?;
             Ok(Statement::Drop { keyspace, name, if_exists })
         } else if self.word("alter") {
+            if self.word("keyspace") {
+                let name = self.name()?;
+                return Ok(Statement::AlterKeyspace { name, replication: self.replication()? });
+            }
             self.expect("table")?;
             let name = self.table()?;
             self.expect("add")?;
@@ -261,6 +265,12 @@ impl Parser {
     fn create_keyspace(&mut self) -> Parsed<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.name()?;
+        let replication = self.replication()?;
+        Ok(Statement::CreateKeyspace { name, if_not_exists, replication })
+    }
+
+    /// `WITH replication = {...}`
+    fn replication(&mut self) -> Parsed<Vec<(String, String)>> {
         self.expect("with")?;
         self.expect("replication")?;
         self.expect("=")?;
@@ -274,7 +284,7 @@ impl Parser {
             }
         })?;
         self.expect("}")?;
-        Ok(Statement::CreateKeyspace { name, if_not_exists, replication })
+        Ok(replication)
     }
 
     fn create_table(&mut self) -> Parsed<Statement> {

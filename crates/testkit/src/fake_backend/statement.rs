@@ -59,6 +59,10 @@ pub enum Statement {
         if_not_exists: bool,
         replication: Vec<(String, String)>,
     },
+    AlterKeyspace {
+        name: String,
+        replication: Vec<(String, String)>,
+    },
     CreateTable {
         name: Name,
         if_not_exists: bool,

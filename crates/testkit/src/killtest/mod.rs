@@ -19,9 +19,9 @@
 mod account;
 mod clock;
 mod counters;
+mod database_reads;
 mod disk;
 mod error;
-mod ledger;
 mod load;
 mod options;
 mod probe;

@@ -120,12 +120,12 @@ impl<'a> Stage<'a> {
         let reclaimed_since = self.site.segments.reclaims() > looked;
         self.site.load.hold();
         self.judge(&mut round)?;
-        if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
+        if let (Some(sample), Some(db_reads)) = (&mut sample, &self.site.reads) {
             let clean = kind == EndKind::Clean;
             let searched = sample.search(
                 &self.site.flash,
                 self.site.rows,
-                ledger,
+                db_reads,
                 &mut self.site.segments,
                 (ended, clean),
             );
@@ -137,8 +137,8 @@ impl<'a> Stage<'a> {
         self.count_lost(&once, &mut round)?;
         self.site.load.release();
         let mut kept = None;
-        if let (Some(sample), Some(ledger)) = (&mut sample, &self.site.ledger) {
-            let mut found = sample.judge(&self.site.load, ledger, &mut self.site.segments)?;
+        if let (Some(sample), Some(db_reads)) = (&mut sample, &self.site.reads) {
+            let mut found = sample.judge(&self.site.load, db_reads, &mut self.site.segments)?;
             match kind {
                 EndKind::Clean => found.account_for(&round.losses),
                 _ if reclaimed_since => found.account_for_reclaims(),
@@ -207,9 +207,9 @@ impl<'a> Stage<'a> {
     }
 
     fn sample(&mut self) -> Option<Sample> {
-        let ledger = self.site.ledger.as_ref()?;
+        let db_reads = self.site.reads.as_ref()?;
         let keys = Sample::draw(self.site.rows, self.options.sample, &mut self.rng);
-        Some(Sample::read(&self.site.load, ledger, &keys))
+        Some(Sample::read(&self.site.load, db_reads, &keys))
     }
 
     /// The counters die with the server: they are read often, up to just before its end.

@@ -1,7 +1,10 @@
 //! The table under test: keys are numbers, values say of themselves which write they are of.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use afterglow_cql::token::murmur3;
+use afterglow_engine::PARTITION_SHIFT;
 use afterglow_loadgen::rng::mix;
 
 /// Rows of a partition.
@@ -37,6 +40,18 @@ impl Rows {
     /// after a crash.
     pub(super) fn is_still(key: u64) -> bool {
         (key / PARTITION).is_multiple_of(2)
+    }
+
+    /// Partitions that share their epoch with another one of the table. A delete of the other
+    /// partition takes their rows out of the cache as well, of which nobody is told: there are 2^20
+    /// epochs.
+    pub(super) fn sharing_an_epoch(self) -> HashSet<u64> {
+        let mut by_epoch: HashMap<u64, Vec<u64>> = HashMap::new();
+        for partition in 0..self.keys.div_ceil(PARTITION) {
+            let token = murmur3(columns(partition * PARTITION).0.as_bytes());
+            by_epoch.entry(token as u64 >> PARTITION_SHIFT).or_default().push(partition);
+        }
+        by_epoch.into_values().filter(|sharing| sharing.len() > 1).flatten().collect()
     }
 
     /// The keys of the same partition.
@@ -113,6 +128,14 @@ mod tests {
                 assert_ne!(number(7, &flipped), Some(12), "byte {at}");
             }
         }
+    }
+
+    #[test]
+    fn some_partitions_share_an_epoch() {
+        let sharing = |keys| Rows { keys, largest: 1 }.sharing_an_epoch();
+        assert_eq!(sharing(8 * 230), HashSet::new());
+        assert_eq!(sharing(8 * 231), HashSet::from([109, 230]));
+        assert_eq!(sharing(10_000), HashSet::from([109, 230]), "one is written, the other is not");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 /* Preloaded into the server under test: makes I/O on files of one directory fail as a control file says.
  *
- * AFTERGLOW_SHIM_DIR names the directory, AFTERGLOW_SHIM_CONTROL a file of at least 64 bytes, which both sides map or write:
- * words of 32 bits, little endian:  0 reads, 1 writes, 2 syncs that fail with EIO, in millionths;  3 not 0: writes and new files fail
- * with ENOSPC;  8, 9, 10, 11: how many did.
+ * AFTERGLOW_SHIM_DIR names the directory. AFTERGLOW_SHIM_CONTROL names a file of at least 64 bytes, which both sides map or
+ * write. It has words of 32 bits, little endian:
+ * - 0, 1, 2: how many reads, writes and syncs fail with EIO, in millionths;
+ * - 3: if not 0, writes and new files fail with ENOSPC;
+ * - 8, 9, 10, 11: how many did.
  *
  * Only calls through the C library are seen: the standard library's file operations and msync, not io_uring and not raw system calls.
  */

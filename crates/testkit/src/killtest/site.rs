@@ -11,9 +11,9 @@ use std::{
 use super::{
     clock::Lived,
     counters::Counters,
+    database_reads::DatabaseReads,
     disk::{FailingDevice, Shim, SmallDisk},
     error::KillError,
-    ledger::Ledger,
     load::{Load, LoadOptions},
     options::KillOptions,
     process::{self, Life, Server},
@@ -26,8 +26,8 @@ use afterglow_loadgen::port::free_port;
 use afterglow_loadgen::{cql::ConnectOptions, rng::Rng};
 
 const MIB: u64 = 1 << 20;
-/// What journal, metadata and the file system itself take beside the flash file on a disk of its
-/// own, with a reserve. ext4 takes 22 MiB of 292.
+/// The space on a disk of its own for everything but the flash file. That is journal, metadata, the
+/// file system itself, and a reserve. ext4 takes 22 MiB of 292.
 const BESIDE_FLASH: u64 = 128 * MIB;
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// A supervisor would start it again at once: for so long it may refuse.
@@ -48,7 +48,7 @@ pub(super) struct Site {
     /// Where everything has room.
     pub(super) counters: Option<Counters>,
     pub(super) server: Server,
-    pub(super) ledger: Option<Arc<Ledger>>,
+    pub(super) reads: Option<Arc<DatabaseReads>>,
     pub(super) segments: Segments,
     pub(super) fake: Option<FakeBackend>,
     pub(super) rows: Rows,
@@ -113,7 +113,7 @@ impl Site {
         };
         let backend = fake.as_ref().map(|fake| fake.address().to_string());
         let keys = sizes.rows.keys;
-        let ledger = fake.as_ref().map(|fake| Ledger::listen(fake, &options.keyspace, keys, lived));
+        let reads = fake.as_ref().map(|f| DatabaseReads::listen(f, &options.keyspace, keys, lived));
         // Not from the seed of the moments: two tests with one seed may run side by side.
         let mut ports = Rng::new(u64::from(std::process::id()));
         let mut server = Server {
@@ -143,7 +143,7 @@ impl Site {
             load,
             counters: memcache.map(|front_end| Counters::start(&front_end)),
             server,
-            ledger,
+            reads,
             segments: Segments::new(log),
             fake,
             rows: sizes.rows,

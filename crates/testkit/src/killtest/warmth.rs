@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::{
     account::Losses,
-    ledger::{Asked, Ledger},
+    database_reads::{DatabaseReads, RowReads},
     load::Load,
     rows::{self, Rows},
     scan,
@@ -42,7 +42,7 @@ struct Sampled {
     key: u64,
     number: u64,
     writes: u32,
-    asked: Asked,
+    asked: RowReads,
     hot: bool,
 }
 
@@ -65,6 +65,17 @@ pub struct Lost {
     pub age_ms: u64,
     /// Offset of its value in the flash file.
     pub at: u64,
+}
+
+/// A row that was not served, had not reached flash, and was too old to be missing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TooOld {
+    /// Its key.
+    pub key: u64,
+    /// Age at the end of the life in milliseconds.
+    pub age_ms: u64,
+    /// How often it was read from the database to be kept.
+    pub fills: u32,
 }
 
 /// What a restart kept of a sample.
@@ -100,6 +111,8 @@ pub struct Kept {
     pub passed_on: u64,
     /// What had reached flash and was not served.
     pub lost: Vec<Lost>,
+    /// What was too old to be missing, accounted for or not.
+    pub old: Vec<TooOld>,
 }
 
 impl Kept {
@@ -118,6 +131,7 @@ impl Kept {
         self.hot_served += other.hot_served;
         self.passed_on += other.passed_on;
         self.lost.extend(&other.lost);
+        self.old.extend(&other.old);
     }
 
     /// Share of what had reached flash that was served; 1 where there was nothing.
@@ -164,14 +178,18 @@ pub(super) fn allowed(of: u64) -> u64 {
 }
 
 impl Sample {
-    /// Draws the rows of a sample, the hottest first.
+    /// Draws the rows of a sample, the hottest first. Rows that a delete of another partition may
+    /// take away are not among them.
     pub(super) fn draw(rows: Rows, size: u64, rng: &mut Rng) -> Vec<u64> {
-        let hot = (0..rows.keys).filter(|key| Rows::is_still(*key)).take(HOT as usize);
+        let sharing = rows.sharing_an_epoch();
+        let is_alone = |key: &u64| !sharing.contains(&(key / rows::PARTITION));
+        let still = (0..rows.keys).filter(|key| Rows::is_still(*key));
+        let hot = still.filter(is_alone).take(HOT as usize);
         let mut keys: Vec<u64> = hot.collect();
         let mut seen: HashSet<u64> = keys.iter().copied().collect();
         while (keys.len() as u64) < size.min(rows.keys / 2) {
             let key = rng.below(rows.keys);
-            if seen.insert(key) {
+            if is_alone(&key) && seen.insert(key) {
                 keys.push(key);
             }
         }
@@ -179,17 +197,17 @@ impl Sample {
     }
 
     /// Reads `keys` and keeps those that the cache served.
-    pub(super) fn read(load: &Load, ledger: &Ledger, keys: &[u64]) -> Sample {
+    pub(super) fn read(load: &Load, db_reads: &DatabaseReads, keys: &[u64]) -> Sample {
         let found = Mutex::new(HashMap::new());
         let shared = load.shared();
         shared.forget_doubts();
         load.for_all(keys, |client, key| {
-            let (writes, before) = (shared.begun(key), ledger.row(key));
+            let (writes, before) = (shared.begun(key), db_reads.row(key));
             // The first read may join a fill that the database was asked for before, and that a
             // write keeps out of the cache. Only the second shows that the row is there.
             client.read(key)?;
             let value = client.read(key)?;
-            let asked = ledger.row(key);
+            let asked = db_reads.row(key);
             let lasting = value.filter(|number| !rows::expires(*number));
             let served = asked.reads == before.reads && asked.number == value;
             if let Some(number) = lasting.filter(|_| served) {
@@ -211,13 +229,13 @@ impl Sample {
         &mut self,
         flash: &Path,
         rows: Rows,
-        ledger: &Ledger,
+        db_reads: &DatabaseReads,
         segments: &mut Segments,
         (ended, clean): (Duration, bool),
     ) -> io::Result<()> {
         self.ended = ended;
         self.window = if clean { Duration::ZERO } else { WINDOW };
-        (self.fills, self.bytes) = ledger.fills();
+        (self.fills, self.bytes) = db_reads.fills();
         // What was read to be kept more than once may stand there from the first time, and have
         // been dropped since.
         let once = self.rows.iter().filter(|row| row.asked.times == 1);
@@ -242,7 +260,7 @@ impl Sample {
     pub(super) fn judge(
         &mut self,
         load: &Load,
-        ledger: &Ledger,
+        db_reads: &DatabaseReads,
         segments: &mut Segments,
     ) -> io::Result<Kept> {
         let order: HashMap<u64, &Sampled> = self.rows.iter().map(|row| (row.key, row)).collect();
@@ -260,11 +278,11 @@ impl Sample {
             }
             let mut tries = 0;
             let (value, served) = loop {
-                let before = ledger.row(key).reads;
+                let before = db_reads.row(key).reads;
                 let value = client.read(key)?;
-                let asked = ledger.row(key);
+                let asked = db_reads.row(key);
                 let filled = asked.fills != self.fills[key as usize];
-                // Asked of the database without a look into the cache: the lease is not ours again
+                // Read from the database without a cache lookup: the lease is not ours again
                 // yet, or nobody has confirmed the statement.
                 let passed_on = !filled && asked.reads != before;
                 tries += u32::from(passed_on);
@@ -311,7 +329,11 @@ impl Sample {
             kept.new_missing += 1;
             kept.missing_age_ms = kept.missing_age_ms.max(age.as_millis() as u64);
             kept.missing_bytes = kept.missing_bytes.max(after);
-            kept.too_old += u64::from(age > self.window);
+            if age > self.window {
+                kept.too_old += 1;
+                let (key, age_ms, fills) = (row.key, age.as_millis() as u64, row.asked.times);
+                kept.old.push(TooOld { key, age_ms, fills });
+            }
         }
         if row.hot && age > self.window {
             kept.hot += 1;

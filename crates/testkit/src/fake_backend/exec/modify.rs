@@ -139,8 +139,8 @@ fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Contex
         // A later write of an older time may find no tombstone of a row that never was; tests do
         // not go there.
         let delete = |row: &mut Row| row.delete(timestamp);
-        let doomed = table.rows.range_mut(key.clone()..).take_while(|(k, _)| k.starts_with(&key));
-        doomed.for_each(|(key, row)| write(row, key, &delete));
+        let deleted = table.rows.range_mut(key.clone()..).take_while(|(k, _)| k.starts_with(&key));
+        deleted.for_each(|(key, row)| write(row, key, &delete));
         if key.len() == table.key_len {
             write(table.rows.entry(key.clone()).or_default(), &key, &delete);
         }

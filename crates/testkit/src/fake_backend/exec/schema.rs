@@ -19,6 +19,10 @@ fn exists(what: String) -> Refusal {
     }
 }
 
+fn no_keyspace(name: &str) -> Refusal {
+    Refusal::invalid(format!("Keyspace '{name}' doesn't exist"))
+}
+
 pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) -> Done<Reply> {
     let changed = |change, keyspace: &str, table: Option<&str>| Reply::SchemaChange {
         change,
@@ -38,6 +42,11 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             store.keyspaces.insert(name.clone(), Keyspace { replication, tables: BTreeMap::new() });
             changed("CREATED", name, None)
         }
+        Statement::AlterKeyspace { name, replication } => {
+            let keyspace = store.keyspaces.get_mut(name).ok_or_else(|| no_keyspace(name))?;
+            keyspace.replication = replication.clone();
+            changed("UPDATED", name, None)
+        }
         Statement::CreateTable { name, if_not_exists, columns, partition, clustering } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
             if store.table(&keyspace, &name.table).is_some() {
@@ -51,8 +60,7 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             table.id[8..].copy_from_slice(&(store.schema_version + 1).to_be_bytes());
             table.id[6] = 0x10;
             let owner = store.keyspaces.get_mut(&keyspace);
-            let owner = owner
-                .ok_or_else(|| Refusal::invalid(format!("Keyspace '{keyspace}' doesn't exist")))?;
+            let owner = owner.ok_or_else(|| no_keyspace(&keyspace))?;
             owner.tables.insert(name.table.clone(), table);
             changed("CREATED", &keyspace, Some(&name.table))
         }
@@ -63,16 +71,13 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             add_column(table, column, type_name)?;
             changed("UPDATED", &keyspace, Some(&name.table))
         }
-        Statement::Drop { keyspace: true, name, if_exists } => match store
-            .keyspaces
-            .remove(&name.table)
-        {
-            Some(_) => changed("DROPPED", &name.table, None),
-            None if *if_exists => return Ok(Reply::Void),
-            None => {
-                return Err(Refusal::invalid(format!("Keyspace '{}' doesn't exist", name.table)));
+        Statement::Drop { keyspace: true, name, if_exists } => {
+            match store.keyspaces.remove(&name.table) {
+                Some(_) => changed("DROPPED", &name.table, None),
+                None if *if_exists => return Ok(Reply::Void),
+                None => return Err(no_keyspace(&name.table)),
             }
-        },
+        }
         Statement::Drop { name, if_exists, .. } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
             let owner = store.keyspaces.get_mut(&keyspace);

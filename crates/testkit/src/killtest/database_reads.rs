@@ -1,4 +1,4 @@
-//! What the database was asked for: whatever it was not asked for, the cache has served.
+//! The reads that reached the database. Every other read was served by the cache.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,7 +10,7 @@ use crate::fake_backend::{FakeBackend, Served};
 
 /// A row as the database has served it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RowReads {
     /// Reads, for whatever purpose.
     pub(super) reads: u32,
     /// Reads to be kept: only these bring a row into the cache.
@@ -28,27 +28,28 @@ pub(super) struct Asked {
 }
 
 /// All rows.
-pub(super) struct Ledger(Mutex<(Vec<Asked>, u64)>);
+pub(super) struct DatabaseReads(Mutex<(Vec<RowReads>, u64)>);
 
-impl Ledger {
+impl DatabaseReads {
     /// Listens to reads of the table `keyspace.rows`.
     pub(super) fn listen(
         backend: &FakeBackend,
         keyspace: &str,
         keys: u64,
         lived: &Lived,
-    ) -> Arc<Ledger> {
-        let ledger = Arc::new(Ledger(Mutex::new((vec![Asked::default(); keys as usize], 0))));
-        let (heard, keyspace, lived) = (ledger.clone(), keyspace.to_owned(), lived.clone());
+    ) -> Arc<DatabaseReads> {
+        let db_reads =
+            Arc::new(DatabaseReads(Mutex::new((vec![RowReads::default(); keys as usize], 0))));
+        let (heard, keyspace, lived) = (db_reads.clone(), keyspace.to_owned(), lived.clone());
         backend.watch(move |served| {
             if served.keyspace == keyspace && served.table == "rows" {
                 heard.note(served, lived.now());
             }
         });
-        ledger
+        db_reads
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Vec<Asked>, u64)> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<RowReads>, u64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +72,7 @@ impl Ledger {
     }
 
     /// A row.
-    pub(super) fn row(&self, key: u64) -> Asked {
+    pub(super) fn row(&self, key: u64) -> RowReads {
         self.lock().0[key as usize]
     }
 
