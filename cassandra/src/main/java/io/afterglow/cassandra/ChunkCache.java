@@ -15,8 +15,8 @@ import org.slf4j.LoggerFactory;
  * <ul>
  *   <li>A key holds the identity of a finished file, which no other file ever has, the position and
  *       the length. The engine compares the key and a checksum of all.
- *   <li>Bytes are taken in only when their reading began after the identity was known: a file that
- *       is still being written has none.
+ *   <li>Bytes are taken in only if their reading began after the identity was known. A file that is
+ *       still being written has none.
  * </ul>
  *
  * Nothing is read, compared or written for it on the thread of a read but the look-up itself.

@@ -25,12 +25,12 @@ import org.slf4j.LoggerFactory;
  * returned:
  *
  * <ul>
- *   <li>Reads that fill the cache put a sentinel first. Sentinels live only in {@link #inFlight}; a
- *       write removes sentinel and row in one step, and a read may put its row only in place of its
- *       own sentinel. So a row that was read before a write never comes in after it.
- *   <li>Every change of a key happens inside {@code inFlight.compute} of that key, which is what
- *       makes these steps one.
- *   <li>When the engine fails in a change it may be in doubt: from then on everything is a miss.
+ *   <li>Reads that fill the cache put a sentinel first, in {@link #inFlight}. A write removes
+ *       sentinel and row in one step. A read may put its row only in place of its own sentinel. So
+ *       a row that was read before a write never comes in after it.
+ *   <li>Every change of a key happens inside {@code inFlight.compute} of that key. That makes these
+ *       steps one.
+ *   <li>If the engine fails in a change, the change is in doubt. From then on everything is a miss.
  * </ul>
  *
  * No exception leaves this class: Cassandra's reads and writes go on without a cache.
@@ -268,11 +268,16 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
    */
   @Override
   public Iterator<RowCacheKey> keyIterator() {
+    return keysFor(Caller.among(new Throwable().getStackTrace()));
+  }
+
+  /** The keys that such a caller is to see. */
+  Iterator<RowCacheKey> keysFor(Caller caller) {
     if (failed) {
       return Collections.emptyIterator();
     }
     tables.settle();
-    switch (Caller.among(new Throwable().getStackTrace())) {
+    switch (caller) {
       case SAVER:
         // Rows survive by themselves; Cassandra would read each again at start.
         return Collections.emptyIterator();

@@ -3,8 +3,8 @@ package io.afterglow.cassandra;
 import java.util.Properties;
 
 /**
- * How the row cache is set up: names that begin with {@code afterglow.}, from a properties file, or
- * from the command line, which wins. docs/guide/inside-cassandra.md explains each.
+ * The row cache's options: names that begin with {@code afterglow.}. They come from a properties
+ * file, or from the command line, which wins. docs/guide/inside-cassandra.md explains each.
  */
 final class Options extends FlashOptions {
   private static final long MIN_MEMORY = 16L << 20;

@@ -272,6 +272,25 @@ class FlashRowCacheTest {
         caller("org.apache.cassandra.db.ColumnFamilyStore", "cleanupCache"));
   }
 
+  @Test
+  void whoAsksDecidesHowManyKeysAreListed() {
+    for (int n = 0; n < 100; n++) {
+      fill(key(n % 2 == 0 ? TABLE : OTHER, n), n);
+    }
+    assertEquals(0, count(FlashRowCache.Caller.RECEIVER));
+    assertEquals(0, count(FlashRowCache.Caller.SAVER));
+    assertEquals(2, count(FlashRowCache.Caller.TABLE), "one key for each table");
+    assertEquals(100, count(FlashRowCache.Caller.OTHER));
+  }
+
+  private int count(FlashRowCache.Caller caller) {
+    int count = 0;
+    for (Iterator<RowCacheKey> keys = cache.keysFor(caller); keys.hasNext(); keys.next()) {
+      count++;
+    }
+    return count;
+  }
+
   private static FlashRowCache.Caller caller(String type, String method) {
     return FlashRowCache.Caller.among(
         new StackTraceElement("io.afterglow.cassandra.FlashRowCache", "keyIterator", null, 1),
