@@ -112,7 +112,7 @@ fn submitted(
     let (value, length) = (subject.value, Duration::from_secs_f64(options.seconds));
     let limit_name = format!("device limit, {mean:.0} B");
     let note = format!(
-        "Random gets of values of {value} B from flash, {} in flight, one thread on one core; the limit reads the same file with the same \
+        "Random gets of values of {value} B from flash, {} in flight, one thread on one core. The limit reads the same file with the same \
          lengths (mean {mean:.0} B). Only gets that reached flash are counted.",
         options.depth
     );

@@ -3,6 +3,7 @@
 # needed).
 #   run.sh            draws fresh histograms from the jar and compares our generators with them
 #   run.sh --update   also writes them to golden/ycsb.txt, which `cargo test` compares with offline
+#
 # Tolerance: two-sample chi-square deviate at most 4 per distribution (a false alarm in about 2,000
 # runs of all of them).
 set -euo pipefail

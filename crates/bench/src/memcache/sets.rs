@@ -204,7 +204,7 @@ fn beside_reads(
     let contenders =
         [Contender::new("reads alone", read_only), Contender::new("beside sets", mixed)];
     let note = format!(
-        "Gets of {VALUE} B at {:.0} a second, open loop, alone and beside {sets:.0} sets a second: half of what the device writes, or of \
+        "Gets of {VALUE} B at {:.0} a second, open loop, alone and beside {sets:.0} sets a second. That is half of what the device writes, or of \
          what sets reach where that is less.",
         READING * flat_out.per_second
     );

@@ -1,5 +1,5 @@
-//! Loads the table: every record once, pipelined. A record is repeated if the server asks for
-//! patience (overload, timeouts).
+//! Loads the table: every record once, pipelined. A record is sent again after an overload or
+//! a timeout.
 
 use std::{
     collections::VecDeque,
